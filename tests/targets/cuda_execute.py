@@ -54,8 +54,9 @@ def run(
     planned = plan(graph, GPUS[architecture], precision)
     memory = Memory()
     places = {index: memory.allocate(max(1, size)) for index, (_, size) in planned.blocks.items()}
-    addresses = {index: places[root] for index, root in planned.buffers.items() if root in places} | places
-    weights = memory.place(np.frombuffer(planned.weights or bytes(16), np.uint8))
+    roots = {index: root for index, root in planned.buffers.items() if root in places}
+    addresses = {index: places[root] + planned.firsts.get(index, 0) for index, root in roots.items()} | places
+    weights = memory.keep(memory.place(np.frombuffer(planned.weights or bytes(16), np.uint8)))
     for index, array in zip(graph.inputs, inputs, strict=True):
         memory.write(addresses[index], np.ascontiguousarray(array, graph.tensors[index].dtype))
     for step, launch in enumerate(planned.launches):
@@ -69,6 +70,7 @@ def run(
             memory=memory,
             schedule=schedule,
             seed=seed + step,
+            is_dependent=GPUS[architecture].has_dependent_launch,
         )
     outputs = ((addresses[index], graph.tensors[index]) for index in graph.outputs)
     return [memory.array(address, tensor.dtype, tensor.shape) for address, tensor in outputs]
@@ -86,6 +88,8 @@ def assert_compiles_everywhere(templates: Sequence[Template]) -> None:
     """Every template assembles for every GPU without spills and local memory, with tensor cores where it says so."""
     for template in templates:
         for architecture in back_end.ARCHITECTURES:
+            if template.cluster > 1 and not GPUS[architecture].has_clusters:
+                continue
             code = ptx_of(template, architecture)
             cubin = back_end.cubin(code.encode(), architecture)
             assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0), (template, architecture)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from jitdelegate.errors import CompileError, DeviceError
+from jitdelegate.program.cubin import PTX
 from jitdelegate.runtime.cuda.architectures import SIZES, name_of
 from jitdelegate.targets.cuda.gpu import GPUS
+from tests.targets.cuda_execute import ptx_of
 
 pathfinder = pytest.importorskip("cuda.pathfinder", reason="needs cuda-bindings, the extra 'cuda'")
 back_end = pytest.importorskip("jitdelegate.targets.cuda.back_end")
@@ -32,3 +36,18 @@ def test_what_a_compiler_refuses_is_told_in_its_words() -> None:
 
 def test_code_is_compiled_for_the_architectures_that_a_device_is_matched_with() -> None:
     assert tuple(GPUS) == back_end.ARCHITECTURES == tuple(map(name_of, SIZES))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "version"),
+    [("compute_80", b"7.8"), ("compute_90", b"7.8"), ("compute_100", b"8.6"), ("compute_120", b"8.7")],
+)
+def test_ptx_for_later_gpus_is_of_a_version_that_their_first_drivers_read(architecture: str, version: bytes) -> None:
+    from tests.targets.test_cuda_dependent_launch import template_of
+
+    for name in ("contract_mma", "softmax"):
+        text = ptx_of(template_of(name), architecture)
+        made = back_end.cubin(text.encode(), architecture)
+        assert made.image.startswith(PTX) and made.image.endswith(b"}\0") and made.registers > 0
+        assert re.findall(rb"(?m)^\.version (\S+)$", made.image) == [version]
+        assert (b"griddepcontrol" in made.image) == (int(architecture.rpartition("_")[2]) >= 90)

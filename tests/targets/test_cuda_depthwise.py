@@ -13,7 +13,8 @@ from jitdelegate.ir.expr import RESULT, Arg, Expr, maximum, unary
 from jitdelegate.ir.forms import Depthwise, IndexMap
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.targets.cuda import image_parts
-from jitdelegate.targets.cuda.depthwise import LONG, DepthwiseTile, DepthwiseWalk
+from jitdelegate.targets.cuda.depthwise import LONG
+from jitdelegate.targets.cuda.depthwise_kernel import DepthwiseTile, DepthwiseWalk
 from jitdelegate.targets.cuda.element import Element
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.epilogue import Reach
@@ -105,6 +106,7 @@ TILED = {
     "130 channels": layer((1, 3, 5, 130)),
     "stride 2": layer((2, 8, 11, 8), stride=(2, 2), padding=(0, 1, 0, 1)),
     "dilation": layer((1, 6, 9, 4), dilation=(2, 2), padding=(2, 2, 2, 2)),
+    "dilation 3 of 10 columns": layer((1, 5, 10, 4), dilation=(3, 3), padding=(3, 3, 3, 3)),
     "no padding": layer((1, 6, 9, 4), padding=(0, 0, 0, 0)),
     "5x5": layer((1, 7, 9, 4), kernel=(5, 5), padding=(2, 2, 2, 2)),
     "5x5, stride 2, dilated": layer(
@@ -187,6 +189,20 @@ def test_tiles_load_every_pixel_that_they_see_once() -> None:
     (template,) = templates_of(layer((1, 112, 112, 32)))
     loads = ptx_of(template, "sm_90").count("ld.global.nc.v4")
     assert loads <= 3 * (LONG + 2) + 9 + 1  # pixels, weights and the bias
+
+
+@pytest.mark.usefixtures("ample")
+def test_pixels_of_a_dilated_tile_share_columns() -> None:
+    (template,) = templates_of(layer((1, 16, 16, 4), dilation=(4, 4), padding=(4, 4, 4, 4)))
+    assert isinstance(template, DepthwiseTile)
+    assert ptx_of(template, "sm_90").count("ld.global.nc.v4") <= 3 * (LONG + 2) + 9 + 1
+
+
+@pytest.mark.usefixtures("ample")
+def test_weights_are_as_narrow_as_data() -> None:
+    graph = stored_between(TILED["stride 2"])
+    (template,) = (one for one in templates_of(graph, precision="float16") if isinstance(one, DepthwiseTile))
+    assert template.weights is Element.FLOAT16
 
 
 EXTRA = Epilogue(RESULT + Arg(1) * Arg(2), ((Reach.ELEMENT, Element.FLOAT32), (Reach.CHANNEL, Element.FLOAT32)))

@@ -15,7 +15,7 @@ from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.targets.cuda import back_end, mma
 from jitdelegate.targets.cuda.gemv import Gemv
 from jitdelegate.targets.cuda.mma import Mma
-from jitdelegate.targets.cuda.mma_tile import NARROW_TILE, TILES, Tile
+from jitdelegate.targets.cuda.mma_tile import SLIM_TILES, TILES, Tile
 from jitdelegate.targets.cuda.split_k import Combine
 from jitdelegate.targets.cuda.template import Template
 from tests.targets.cuda_execute import ptx_of, templates_of
@@ -132,11 +132,12 @@ def test_sums_wrap() -> None:
     check(replace(graph, tensors=tuple(constants)))
 
 
-@pytest.fixture(params=(*TILES, NARROW_TILE), ids=lambda tile: f"{tile.rows}x{tile.columns}")
+@pytest.fixture(params=(*TILES, SLIM_TILES[-1]), ids=lambda tile: f"{tile.rows}x{tile.columns}")
 def only(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tile:
     """Each tile, with no other to choose."""
     monkeypatch.setattr(mma, "TILES", (request.param,))
-    monkeypatch.setattr(mma, "NARROW_TILE", request.param)
+    monkeypatch.setattr(mma, "WIDE_TILES", ())
+    monkeypatch.setattr(mma, "SLIM_TILES", ())
     return request.param
 
 
@@ -146,7 +147,7 @@ def test_every_tile_is_right_at_its_edges(channels: int, architecture: str, only
         (1, only.rows + 1, 3, channels), (only.columns + 1, 3, 3, channels), (1, only.rows + 1, 1, only.columns + 1),
         kernel=(3, 3), padding=(1, 1, 0, 0), stride=(1, 3),
     )  # fmt: skip
-    if channels % 16 and only.rows * only.columns > mma.LARGEST_NARROW:
+    if channels % 16 and max(only.rows, only.columns) > mma.MOST_ROWS:
         pytest.skip("threads would lack registers for narrow chunks")
     (template,) = templates_of(graph, architecture)
     assert (template.tile.rows, template.tile.columns) == (only.rows, only.columns)
@@ -164,8 +165,10 @@ def test_other_weights_than_bytes_are_refused() -> None:
 
 def test_blocks_share_out_a_long_sum() -> None:
     graph = problem((1, 7, 7, 512), (40, 3, 3, 512), (1, 7, 7, 40), kernel=(3, 3), padding=(1, 1, 1, 1))
-    assert kinds(graph) == [Mma, Combine]
+    assert [template.cluster > 1 for template in templates_of(graph)] == [True]
+    assert kinds(graph, architecture="sm_80") == [Mma, Combine]
     check(graph)
+    check(graph, architecture="sm_80")
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])

@@ -13,13 +13,13 @@ from jitdelegate.errors import CompileError
 from jitdelegate.ir.expr import RESULT, Arg, maximum, unary
 from jitdelegate.ir.forms import Contract, IndexMap
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
-from jitdelegate.targets.cuda import back_end, mma
+from jitdelegate.targets.cuda import back_end, mma, split_k
 from jitdelegate.targets.cuda.conv_problem import problem_of
 from jitdelegate.targets.cuda.element import Element
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.gpu import GPUS
 from jitdelegate.targets.cuda.mma import TILES, Mma, Tile
-from jitdelegate.targets.cuda.mma_tile import NARROW_TILE
+from jitdelegate.targets.cuda.mma_tile import SLIM_TILES, WIDE_TILES
 from jitdelegate.targets.cuda.template import Argument, Launch, NoPointer, TensorPointer, WeightsPointer
 from jitdelegate.targets.cuda.tensor_core import CHUNK, STEP, Operand
 from jitdelegate.targets.cuda.writer import Writer
@@ -93,7 +93,7 @@ def run(
 ) -> np.ndarray:
     """What the launches compute, in the simulator, with PTX that `change` may have broken."""
     writer, memory = prepared.writer, Memory()
-    weights = memory.place(np.frombuffer(bytes(writer.weights.content), np.uint8))
+    weights = memory.keep(memory.place(np.frombuffer(bytes(writer.weights.content), np.uint8)))
     places = {i: memory.place(stored(value, writer.element(i))) for i, value in enumerate(prepared.values)}
     shape, element = writer.shape(prepared.output), writer.element(prepared.output)
     places[prepared.output] = memory.allocate(prod(shape) * element.nbytes)
@@ -108,6 +108,7 @@ def run(
             memory=memory,
             schedule=schedule,
             seed=seed,
+            is_dependent=GPUS[architecture].has_dependent_launch,
         )
     kind = np.float32 if element is Element.FLOAT32 else np.float16 if element is Element.FLOAT16 else np.uint16
     return loaded(memory.array(places[prepared.output], kind, shape), element)
@@ -164,10 +165,17 @@ def check(case: Case, precision: str, architecture: str = "sm_90", **how: object
     return prepared
 
 
+def use(monkeypatch: pytest.MonkeyPatch, tile: Tile) -> None:
+    """Leaves no other tile to choose."""
+    monkeypatch.setattr(mma, "TILES", (tile,))
+    monkeypatch.setattr(mma, "WIDE_TILES", ())
+    monkeypatch.setattr(mma, "SLIM_TILES", ())
+
+
 @pytest.fixture(params=TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
 def only(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tile]:
     """Each tile, with no other to choose."""
-    monkeypatch.setattr(mma, "TILES", (request.param,))
+    use(monkeypatch, request.param)
     yield request.param
 
 
@@ -247,7 +255,7 @@ def test_turing_refuses_what_it_has_no_tensor_cores_for(precision):
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
 @pytest.mark.parametrize("columns", [32, 64])
 def test_warps_may_run_in_any_order(architecture, columns, monkeypatch):
-    monkeypatch.setattr(mma, "TILES", tuple(tile for tile in TILES if (tile.rows, tile.columns) == (columns, columns)))
+    use(monkeypatch, next(tile for tile in TILES if (tile.rows, tile.columns) == (columns, columns)))
     check(windowed(40, 24), "float16", architecture, schedule="random", seed=1)
 
 
@@ -267,26 +275,50 @@ def test_a_large_sum_is_shared_out_between_warps():
 
 def test_blocks_share_out_a_sum_where_there_are_few_of_them():
     case = Case((1, 7, 7, 512), (40, 3, 3, 512), (1, 7, 7, 40), Contract(kernel=(3, 3), padding=(1, 1, 1, 1)))
-    launches = prepare(case, "float16").launches
+    launches = prepare(case, "float16", "sm_80").launches
     assert [launch.template.family for launch in launches] == ["contract_mma", "contract_combine"]
+    (launch,) = prepare(case, "float16", "sm_90").launches
+    assert launch.template.cluster == launch.grid[2] > 1
 
 
-@pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
-def test_parts_of_a_sum_meet_in_the_output(architecture, only, monkeypatch):
+def test_parts_of_a_sum_meet_in_the_output(only, monkeypatch):
     monkeypatch.setattr(mma, "COMBINE_CYCLES", -(10**9))
-    monkeypatch.setattr(mma, "FEWEST_TILES", 1)
+    monkeypatch.setattr(split_k, "FEWEST_TILES", 1)
     case = Case((1, 3, 5, 24), (12, 3, 3, 24), (1, 3, 5, 12), Contract(kernel=(3, 3), padding=(1, 1, 1, 1)))
-    assert check(case, "float16", architecture).templates[0].is_part
+    assert check(case, "float16", "sm_75").templates[0].is_part
+
+
+def test_parts_of_a_sum_meet_in_a_cluster(only, monkeypatch):
+    monkeypatch.setattr(split_k, "CLUSTER_CYCLES", -(10**9))
+    monkeypatch.setattr(split_k, "FEWEST_OF_CLUSTER", 1)
+    case = Case((1, 3, 5, 56), (12, 3, 3, 56), (1, 3, 5, 12), Contract(kernel=(3, 3), padding=(1, 1, 1, 1)))
+    assert check(case, "float16", schedule="random").templates[0].cluster > 1
 
 
 def test_a_large_problem_takes_the_largest_tile():
     template = prepare(Case((8192, 64), (4096, 64), (8192, 4096)), "float16").templates[0]
-    assert template.tile == TILES[0]
+    assert template.tile == WIDE_TILES[0]
+
+
+@pytest.mark.parametrize("channels", [3, 40])
+@pytest.mark.parametrize("tile", SLIM_TILES[1::2], ids=lambda tile: f"{tile.rows}x{tile.columns}")
+def test_a_slim_tile_takes_few_output_channels(tile, channels, monkeypatch):
+    use(monkeypatch, tile)
+    assert check(windowed(channels, tile.columns - 3), "float16", schedule="random").templates[0].tile.rows == tile.rows
+
+
+@pytest.mark.parametrize("tile", WIDE_TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
+def test_a_wide_tile_ends_where_pixels_channels_and_the_sum_end(tile, monkeypatch):
+    use(monkeypatch, tile)
+    form, across = Contract(kernel=(1, 3), padding=(0, 0, 1, 0)), tile.rows // 2 + 1
+    case = Case((1, 2, across + 1, 40), (tile.columns + 8, 1, 3, 40), (1, 2, across, tile.columns + 8), form)
+    assert check(case, "float16").templates[0].tile.columns == tile.columns
 
 
 @pytest.mark.parametrize("k_bytes", [2, 100, 320, 10_000])
 def test_threads_share_out_tiles_in_whole_chunks(k_bytes):
-    for tile in (shape(one, k_bytes) for shape in (Tile.shortened, Tile.trimmed) for one in (*TILES, NARROW_TILE)):
+    tiles = *WIDE_TILES, *SLIM_TILES, *TILES
+    for tile in (shape(one, k_bytes) for shape in (Tile.shortened, Tile.trimmed) for one in tiles):
         chunks = tile.row_bytes // CHUNK
         assert tile.rows * chunks % tile.threads == tile.columns * chunks % tile.threads == 0
         assert tile.threads // chunks % 8 == 0, "the swizzle would differ from row to row of a thread"
@@ -326,11 +358,18 @@ def test_equal_problems_share_a_template():
 def templates() -> Iterator[Mma]:
     """A sample of what can be chosen: every tile, and of small ones every way of copying."""
     half, single = Element.FLOAT16, Element.FLOAT32
+    for tile in WIDE_TILES:
+        plain = Mma(Operand.FLOAT16, half, half, tile, 8, 8, False, False, False, True, False, single, Epilogue())
+        yield from (plain, replace(plain, operand=Operand.TF32, source=single, output=single, width=4, run=4))
     for tile in TILES:
         whole = Mma(Operand.FLOAT16, half, half, tile, 8, 8, False, False, False, True, False, single, Epilogue())
         yield whole
         yield replace(whole, has_async_copy=False, tile=replace(tile, stages=2))
         yield replace(whole, operand=Operand.TF32, source=single, output=single, width=4, run=4)
+    for tile in SLIM_TILES:
+        yield replace(whole, tile=tile)
+        if tile.rows <= mma.MOST_ROWS:
+            yield replace(whole, tile=replace(tile, stages=2), width=1, source=single)
     small = replace(whole, tile=TILES[2])
     yield replace(small, operand=Operand.BFLOAT16, source=Element.BFLOAT16, output=Element.BFLOAT16, is_direct=True)
     yield replace(small, width=2, run=1, is_scattered=True)
@@ -349,11 +388,11 @@ def templates() -> Iterator[Mma]:
 def test_no_architecture_spills(architecture):
     able = GPUS[architecture].has_async_copy
     for template in templates():
-        if able or (template.operand is Operand.FLOAT16 and not template.has_async_copy):
+        fits = template.tile.shared_bytes <= GPUS[architecture].shared_bytes
+        if fits and (able or (template.operand is Operand.FLOAT16 and not template.has_async_copy)):
             cubin = back_end.cubin(back_end.ptx(text_of(template), architecture), architecture)
             assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0), template
             assert cubin.registers <= 255
-            assert template.tile.shared_bytes <= GPUS[architecture].shared_bytes
 
 
 def test_products_run_on_tensor_cores():

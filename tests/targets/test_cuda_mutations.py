@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from jitdelegate.ir.forms import Contract
-from jitdelegate.targets.cuda import mma
+from jitdelegate.targets.cuda import split_k
 from jitdelegate.targets.cuda.mma import TILES
 from tests.ptx_simulator import SimulationError
 from tests.simulator import mutate
 from tests.simulator.mutate import NoSuchPlaceError
 from tests.targets.cuda_execute import ptx_of
-from tests.targets.test_cuda_mma import TOLERANCES, Case, Prepared, error, expected, prepare, run
+from tests.targets.test_cuda_mma import TOLERANCES, Case, Prepared, error, expected, prepare, run, use
 
 Bug = Callable[[str, int], str]
 """Plants a bug in the place of that number; NoSuchPlaceError where there are fewer."""
@@ -59,6 +59,13 @@ BUGS: dict[str, dict[str, Bug]] = {
         "a group of copies is never closed": replaced(r"cp\.async\.commit_group;", ""),
         "data outside the image is copied": mutate.drop_zero_fill,
         "copies overwrite the tile that is read": replaced(r"(setp\.eq\.s32\s+%p\d+, %r\d+), 49152;", r"\1, 32768;"),
+        "launches before it are not waited for": replaced(r"griddepcontrol\.wait;", ""),
+        "data is copied before the wait": replaced(
+            r"griddepcontrol\.wait;(.*?cp\.async\.c[ag]\.[^;]*;)", r"\1 griddepcontrol.wait;"
+        ),
+        "some threads do not wait": replaced(
+            r"(setp\.lt\.s32\s+(%p\d+)(?:(?!setp).)*?)griddepcontrol\.wait;", r"\1 @\2 griddepcontrol.wait;"
+        ),
     },
     "sm_75": COMMON | {"data outside the image is read": mutate.drop_global_predicate},
 }
@@ -77,8 +84,8 @@ def planted(bug: Bug, text: str) -> Iterator[str]:
 @pytest.fixture
 def prepared(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Prepared]:
     """Seven tiles of the kernel whose warps share out K."""
-    monkeypatch.setattr(mma, "TILES", tuple(tile for tile in TILES if (tile.rows, tile.columns) == (32, 32)))
-    monkeypatch.setattr(mma, "FEWEST_TILES", 1000)
+    use(monkeypatch, next(tile for tile in TILES if (tile.rows, tile.columns) == (32, 32)))
+    monkeypatch.setattr(split_k, "FEWEST_OF_CLUSTER", 1000)
     return lambda architecture: prepare(SEVEN_TILES, "float16", architecture)
 
 
@@ -107,3 +114,19 @@ def test_a_planted_bug_is_seen(architecture, name, prepared):
 def test_without_a_bug_nothing_is_seen(architecture, prepared):
     case = prepared(architecture)
     assert not is_seen(case, architecture, ptx_of(case.launches[0].template, architecture))
+
+
+CLUSTER_BUGS: dict[str, Bug] = {
+    "blocks of a cluster do not wait": replaced(r"barrier\.cluster\.[^;]*;\s*barrier\.cluster\.[^;]*;", ""),
+    "a block adds up its own sums only": replaced(r"mapa\.shared::cluster(\.u32 %r\d+, %r\d+), [^;]+;", r"mov\1;"),
+}
+
+
+@pytest.mark.parametrize("name", CLUSTER_BUGS)
+def test_a_bug_in_a_cluster_is_seen(name, prepared, monkeypatch):
+    monkeypatch.setattr(split_k, "CLUSTER_CYCLES", -(10**9))
+    monkeypatch.setattr(split_k, "FEWEST_OF_CLUSTER", 1)
+    case = prepared("sm_90")
+    assert case.templates[0].cluster > 1
+    variants = list(planted(CLUSTER_BUGS[name], ptx_of(case.launches[0].template, "sm_90")))[:2]
+    assert [is_seen(case, "sm_90", ptx) for ptx in variants] == [True, True]

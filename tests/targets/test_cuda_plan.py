@@ -75,7 +75,7 @@ def test_what_is_too_large_is_refused(case: str) -> None:
 
 def test_too_many_blocks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "LARGEST_GRID", (1 << 31, 1, 1))
-    with pytest.raises(CompileError, match=r"grid of \(1, 2, 1\) blocks"):
+    with pytest.raises(CompileError, match=r"grid of \(1, \d, 1\) blocks"):
         plan(node_of(Contract(), (5, 1), (128, 1), (5, 128)), GPUS["sm_90"], "float16")
 
 
@@ -86,14 +86,15 @@ def test_an_intermediate_result_that_is_too_large_is_refused() -> None:
 
 
 def test_too_many_launches_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node of four launches, one for each phase, after which there is another node."""
-    form = Contract(kernel=(2, 2), stride=(2, 2), transposed=True)
-    graph = node_of(form, (1, 4, 4, 8), (8, 2, 2, 8), (1, 8, 8, 8))
-    tensors = (*graph.tensors, Tensor("sum", (1, 8, 8, 1), "float32"))
-    nodes = (*graph.nodes, Node("SUM", (2,), (3,), form=Reduce(kind="sum", axes=(3,))))
+    """Two nodes of two launches, one that shares out K and one that adds up, after which there is another node."""
+    shapes = (49, 4608), (64, 4608), (49, 64)
+    tensors = [tensor for _ in range(2) for tensor in node_of(Contract(), *shapes).tensors]
+    nodes = [Node("CONV_2D", (at, at + 1, ABSENT), (at + 2,), form=Contract()) for at in (0, 3)]
+    nodes.append(Node("SUM", (2,), (6,), form=Reduce(kind="sum", axes=(1,))))
+    graph = Graph((*tensors, Tensor("sum", (49, 1), "float32")), tuple(nodes), (0, 3), (5, 6))
     monkeypatch.setattr("jitdelegate.targets.buffer_plan.MOST_STEPS", 3)
     with pytest.raises(CompileError, match="4 launches, expected at most 3"):
-        plan(replace(graph, tensors=tensors, nodes=nodes, outputs=(3,)), GPUS["sm_90"], "float16")
+        plan(graph, GPUS["sm_80"], "float16")
 
 
 def test_a_form_without_a_kernel_is_refused() -> None:
@@ -116,7 +117,7 @@ def test_a_row_that_is_read_for_every_pixel_is_no_operand_that_an_epilogue_can_f
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_fewer_multiprocessors_take_larger_tiles_and_share_out_less(precision: str) -> None:
     graph = node_of(Contract(), (196, 512), (512, 512), (196, 512))
-    whole, slice_ = (plan(graph, gpu_of(kind), precision).launches for kind in ("sm_90:132", "sm_90:16"))
+    whole, slice_ = (plan(graph, gpu_of(kind), precision).launches for kind in ("sm_90:132", "sm_90:60"))
     assert whole == plan(graph, GPUS["sm_90"], precision).launches
     blocks = [prod(launches[0].grid) for launches in (whole, slice_)]
     assert blocks[0] > 132 / 2 and blocks[1] < blocks[0] / 2
@@ -139,17 +140,18 @@ def test_a_launch_is_expected_to_take_what_its_tile_was_chosen_by(kind: str) -> 
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_k_is_shared_out_where_that_gains_more_than_one_more_launch_takes(precision: str) -> None:
-    counts = [
-        len(plan(node_of(Contract(), (49, depth), (64, depth), (49, 64)), GPUS["sm_90"], precision).launches)
-        for depth in (512, 4608)
-    ]
+def test_k_is_shared_out_where_that_gains_more_than_adding_up_takes(precision: str) -> None:
+    """By a launch of its own, or by the blocks of a cluster where the GPU has clusters."""
+    shallow, deep = (node_of(Contract(), (49, depth), (64, depth), (49, 64)) for depth in (512, 4608))
+    counts = [len(plan(graph, GPUS["sm_80"], precision).launches) for graph in (shallow, deep)]
     assert counts == [1, 2]
+    (launch,) = plan(deep, GPUS["sm_90"], precision).launches
+    assert launch.grid[2] == launch.template.cluster > 1  # type: ignore[attr-defined]
 
 
 def test_blocks_that_share_out_k_and_the_launch_that_adds_them_up_are_two_estimates() -> None:
     graph = node_of(Contract(), (49, 4608), (64, 4608), (49, 64))
-    sharing, adding = cycles(graph)
+    sharing, adding = cycles(graph, "sm_80")
     assert LATENCY_CYCLES < adding < sharing
 
 

@@ -12,7 +12,6 @@ pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
 
 from jitdelegate.targets.cuda.template import Argument, TensorPointer
 from tests.targets import cuda_execute
-from tests.targets.move_graphs import move_graph_of
 
 
 def test_random_graphs_compute_what_the_forms_say(capsys: pytest.CaptureFixture[str]) -> None:
@@ -20,12 +19,12 @@ def test_random_graphs_compute_what_the_forms_say(capsys: pytest.CaptureFixture[
     assert status == 0, capsys.readouterr().out
 
 
-def test_random_graphs_of_transposes_compute_what_the_forms_say(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("graphs", "rounds"), [("moves", "25"), ("parts", "10")])
+def test_random_graphs_of_one_kind_compute_what_the_forms_say(
+    graphs: str, rounds: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fuzz = script("fuzz_cuda")
-    monkeypatch.setattr(fuzz, "graph_of", move_graph_of)
-    assert fuzz.main(["--rounds", "25", "--seed", "7"]) == 0, capsys.readouterr().out
+    arguments = ["--rounds", rounds, "--seed", "7", "--graphs", graphs]
+    assert script("fuzz_cuda").main(arguments) == 0, capsys.readouterr().out
 
 
 def test_a_kernel_that_reads_another_element_is_reported(

@@ -11,9 +11,14 @@ from jitdelegate.errors import CompileError
 from jitdelegate.ir.expr import Arg
 from jitdelegate.ir.forms import Recurrent
 from jitdelegate.ir.graph import Graph, Tensor
-from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
+from jitdelegate.targets.cuda import recurrent as module
+from jitdelegate.targets.cuda.recurrent import RecurrentTemplate
+from tests.ptx_simulator import SimulationError
+from tests.targets import cuda_execute
+from tests.targets.cuda_execute import assert_compiles_everywhere, ptx_of, run, templates_of
 from tests.targets.cuda_graphs import compare, stored_between
 from tests.targets.recurrent_graphs import CLIPPED, COUPLED, LSTM, PEEPHOLES, PLAIN, kept, recurrent
+from tests.targets.test_cuda_mutations import replaced
 
 CASES = {
     "one unit": recurrent(LSTM, 3, 1, 1),
@@ -50,6 +55,40 @@ def test_the_order_of_threads_makes_no_difference(seed: int) -> None:
     compare(graph, tolerance=3e-6, schedule="random", seed=seed)
 
 
+SHARED = {
+    "a state": recurrent(LSTM, 3, 2, 40),
+    "peepholes": recurrent(PEEPHOLES, 2, 1, 24, constants=2),
+    "backwards": recurrent(COUPLED, 3, 1, 8),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_the_blocks_of_a_cluster_share_out_units(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CLUSTER_CYCLES", -(10**6))
+    (template,) = templates_of(SHARED[name])
+    assert template.cluster > 1
+    compare(SHARED[name], tolerance=3e-6, schedule="random", seed=2)
+
+
+def test_weights_stay_on_the_chip_where_they_fit() -> None:
+    """64 units in a block; 256 in a cluster; 1024 in none."""
+    found = {units: templates_of(large(LSTM, units))[0] for units in (64, 256, 1024)}
+    kept = {units: (one.cluster > 1, one.is_kept) for units, one in found.items() if isinstance(one, RecurrentTemplate)}
+    assert kept == {64: (False, True), 256: (True, True), 1024: (False, False)}
+    assert not any(one.cluster > 1 for one in templates_of(large(LSTM, 256), "sm_80"))
+
+
+def test_a_missing_barrier_of_a_cluster_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CLUSTER_CYCLES", -(10**6))
+    broken = replaced(r"barrier\.cluster\.[^;]*;\s*barrier\.cluster\.[^;]*;", "")
+    (template,) = templates_of(SHARED["backwards"])
+    text = ptx_of(template, "sm_90")
+    for number in range(2):
+        monkeypatch.setattr(cuda_execute, "ptx_of", lambda *_, number=number: broken(text, number))
+        with pytest.raises(SimulationError):
+            compare(SHARED["backwards"], tolerance=3e-6, schedule="random")
+
+
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_sequences_stored_as_16_bits_are_computed_in_float32(precision: str) -> None:
     compare(stored_between(CASES["backwards"]), precision)
@@ -75,9 +114,8 @@ def test_weights_that_padding_makes_too_many_are_refused() -> None:
 
 
 def test_recurrent_compiles_everywhere_without_local_memory() -> None:
-    assert_compiles_everywhere(
-        [template for graph in (*CASES.values(), *PROJECTED.values()) for template in templates_of(graph)]
-    )
+    graphs = CASES["a warp and a tail"], CASES["peepholes"], *PROJECTED.values(), large(LSTM, 256), large(LSTM, 1024)
+    assert_compiles_everywhere([template for graph in graphs for template in templates_of(graph)])
 
 
 def test_a_step_reads_what_the_last_one_wrote() -> None:

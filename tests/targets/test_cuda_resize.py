@@ -11,6 +11,7 @@ from jitdelegate.ir.expr import RESULT, Arg, Expr, maximum
 from jitdelegate.ir.forms import IndexMap, Resize
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ops.resize import nearest_places
+from jitdelegate.targets.cuda import resize
 from jitdelegate.targets.cuda.element import Element
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.resize import ResizeTemplate
@@ -56,6 +57,18 @@ def test_resizing_agrees_with_the_reference(case: str, kind: str, options: str) 
     compare(resized(*SIZES[case], kind, options))
 
 
+@pytest.mark.parametrize("channels", [3, 8])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_thread_computes_several_pixels_of_large_images(
+    kind: str, channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resize, "fills", lambda gpu, threads: True)
+    graph = resized((2, 3, 5, channels), (9, 13), kind)
+    (template,) = templates_of(graph)
+    assert isinstance(template, ResizeTemplate) and template.height == 4
+    compare(graph)
+
+
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", ["twice", "by odd factors"])
@@ -98,7 +111,7 @@ def test_templates_compile_everywhere_without_spills() -> None:
     assert_compiles_everywhere(
         [
             ResizeTemplate("bilinear", "float32", 4, Element.FLOAT32, Element.FLOAT32, EXTRA),
-            ResizeTemplate("bilinear", "float32", 8, Element.FLOAT16, Element.FLOAT16, EXTRA),
+            ResizeTemplate("bilinear", "float32", 8, Element.FLOAT16, Element.FLOAT16, EXTRA, 2),
             ResizeTemplate("nearest", "float32", 1, Element.FLOAT16, Element.FLOAT32, EXTRA),
         ]
     )

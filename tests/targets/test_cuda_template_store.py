@@ -106,4 +106,4 @@ def test_templates_are_as_equal_as_their_texts() -> None:
 
 
 def scaled(value: float) -> MapTemplate:
-    return MapTemplate(1, 4, Element.FLOAT32, (), (), Const(value))
+    return MapTemplate(1, 4, Element.FLOAT32, (), (), Const(value), is_dense=True)

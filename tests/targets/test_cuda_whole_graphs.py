@@ -62,7 +62,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
 
     monkeypatch.setattr(compile_templates, "compile_template", remember)
     memory = SimulatedMemory(Memory())
-    library = Library(simulate(modules), kinds, memory=memory, capability=(9, 0), total_bytes=1 << 33)
+    library = Library(simulate(modules), kinds, memory=memory, capability=(9, 0), total_bytes=1 << 33, maps_pinned=True)
     return install(monkeypatch, library)
 
 
@@ -202,15 +202,14 @@ def test_the_state_of_a_session_stays_on_the_gpu(gpu: Library, tmp_path: Path) -
     session = model.session("cache_*")
     wanted = {name: np.zeros(CACHE, np.float32) for name in ("cache_k", "cache_v")}
     random, steps = np.random.default_rng(0), (("prefill", 2), ("decode", 6), ("decode", ROWS + 5), ("decode", 7))
-    for number, (key, place) in enumerate(steps):
+    for key, place in steps:
         rows = random.uniform(-1, 1, (1, STEPS[key], WIDTH)).astype(np.float32)
         before = gpu.calls.copy()
         found = session.run(key, rows=rows, place=np.array([place], np.int32))
         added = gpu.calls - before
         assert added["cuGraphLaunch"] == 1
-        first = number < len(STEPS)  # what a graph copies is counted when it is captured
         copies = ("cuMemcpyDtoDAsync_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2")
-        assert [added[name] for name in copies] == ([0, 2, 1] if first else [0, 0, 0])
+        assert [added[name] for name in copies] == [0, 0, 0]  # kernels use small pinned memory themselves
         np.testing.assert_array_equal(found["seen"], stepped(wanted, rows, place))
     for name, cache in wanted.items():
         np.testing.assert_array_equal(session.state[name], cache)
@@ -222,6 +221,21 @@ def test_the_state_of_a_session_stays_on_the_gpu(gpu: Library, tmp_path: Path) -
     del session
     model.close()
     assert gpu.leaks() == []
+
+
+def test_slices_of_inputs_and_operands_of_outputs_are_not_copied(gpu: Library, tmp_path: Path) -> None:
+    """Launches point into the memory of an input and of an output."""
+    builder = ModelBuilder()
+    x, halves = builder.input((3, 8), name="x"), [builder.tensor((3, 4), "float32") for _ in range(2)]
+    builder.node("SPLIT", (builder.constant(np.int32(1)), x), halves, options={"num_splits": 2})
+    made = [builder.op(op, (half,), (3, 4)) for op, half in zip(("ABS", "NEG"), halves, strict=True)]
+    builder.output(builder.op("CONCATENATION", made[::-1], (3, 8), name="y", options={"axis": 1}))
+    model = _load(builder.finish(), tmp_path, gpu)
+    data = np.arange(-12, 12, dtype=np.float32).reshape(3, 8)
+    (found,) = (np.asarray(value) for value in model.run({"x": data}).values())
+    np.testing.assert_array_equal(found, np.concatenate([-data[:, 4:], np.abs(data[:, :4])], axis=1))
+    assert sum(gpu.launches.values()) == 2
+    model.close()
 
 
 def between_two_convolutions() -> bytes:

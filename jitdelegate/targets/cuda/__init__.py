@@ -15,9 +15,14 @@ from the bottom:
   (with `tensor_core.py`) multiplies with them; `tile_loader.py` and `contract_kernel.py` hold what the two share,
   `ffma_tile.py` and `mma_tile.py` their tiles and costs. `gemv.py` is for few pixels, `split_k.py` adds up parts of K,
   `contract_wide.py` sums 64 bits.
-- MatMul: `matmul.py` chooses the kernel; `matmul_product.py` and `matrix_loader.py` are shared by `matmul_ffma.py` and
-  `matmul_mma.py`.
+- MatMul: `matmul.py` chooses the kernel; `matmul_product.py` is shared by `matmul_ffma.py`, which loads by
+  `matrix_loader.py`, and `matmul_mma.py`, which loads by `line_loader.py` and `fragments.py`.
+- Attention: `attention.py` finds it and chooses the kernel, `attention_problem.py` and `strides.py` say where its
+  operands lie; `attention_template.py` and `attention_kernel.py` are shared by `attention_ffma.py` and
+  `attention_mma.py`, and `attention_combine.py` adds up parts.
 - Windows over images: `image_parts.py` and `window.py` are shared by `depthwise.py`, `pool.py` and `resize.py`.
+- Tensors within others: `part_rules.py` says what kernels write and read in place, `shared_grid.py` joins launches that
+  write parts of one tensor, `fold_selections.py` lets 1x1 convolutions take channel shuffles into their weights.
 - Maps: `index_map.py`, `operand.py`, `map.py`, `transpose.py`, `concat.py`.
 - One file per form: `reduce.py`, `softmax.py`, `scan.py`, `arg_reduce.py`, `gather.py`, `scatter.py`,
   `update.py`, `non_max_suppression.py`, `recurrent.py`, `fourier.py`.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
-from jitdelegate.targets.cuda.device_code import Code, Value
+from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
 from jitdelegate.targets.cuda.division import coordinates, divided, divisor
 from jitdelegate.targets.cuda.sizes import Divisor, Number, flattened
 
@@ -46,3 +46,10 @@ class FourAxes(NamedTuple):
     def coordinates(self, code: Code, index: Value) -> list[Value]:
         """A row-major index as one index per axis."""
         return coordinates(code, index, flattened(self[1:]))
+
+
+def offset_along(code: Code, index: Value, sizes: Sequence[Value], strides: Sequence[Value]) -> Value:
+    """The offset, in elements, of a row-major index over axes with these sizes (as divisors) and strides."""
+    places = coordinates(code, index, sizes)
+    distances = [place * stride for place, stride in zip(places, strides, strict=True)]
+    return reduce_tree(distances, lambda a, b: a + b)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -13,10 +13,15 @@ from cuda import pathfinder
 from cuda.bindings import nvjitlink, nvvm
 
 from jitdelegate.errors import CompileError, DeviceError
+from jitdelegate.runtime.cuda.architectures import is_portable
+from jitdelegate.targets.cuda.dependent_launch import for_architecture
 from jitdelegate.targets.cuda.gpu import GPUS
 
 ARCHITECTURES = tuple(GPUS)
 """The GPUs that programs are compiled for."""
+PTX_VERSIONS = ((120, b"8.7"), (100, b"8.6"), (0, b"7.8"))
+"""The PTX version for GPUs from each capability on: NVVM names its own, which only drivers as new as it read. Source:
+PTX ISA, "Release Notes"; 7.8 came with CUDA 11.8, 8.7 with CUDA 12.8."""
 USED = re.compile(r"Used (\d+) registers")
 STACK = re.compile(r"(\d+) bytes stack frame")
 SPILLS = re.compile(r"(\d+) bytes spill (?:stores|loads)")
@@ -28,7 +33,7 @@ class Cubin:
     """Machine code of one kernel and the resources that it needs on a multiprocessor.
 
     Attributes:
-        image: the ELF file that the driver loads.
+        image: the ELF file that the driver loads, or PTX and a zero byte.
         registers: per thread.
         stack_bytes, spill_bytes: per thread; local memory, which is slow.
         shared_bytes: static, per block.
@@ -56,13 +61,14 @@ def ptx(text: str, architecture: str) -> bytes:
     """PTX of NVVM IR text.
 
     Args:
-        architecture: a name such as "sm_90".
+        architecture: a name such as "sm_90" or "compute_90".
     Raises:
         CompileError: NVVM refuses the text.
         DeviceError: NVVM or libdevice is not installed.
     """
+    text = for_architecture(text, architecture)
     program = nvvm.create_program()
-    options = ["-opt=3", f"-arch=compute_{architecture.removeprefix('sm_')}"]
+    options = ["-opt=3", f"-arch=compute_{architecture.rpartition('_')[2]}"]
     try:
         content = text.encode()
         nvvm.add_module_to_program(program, content, len(content), "kernel")
@@ -93,12 +99,16 @@ def _nvvm_log(program: Any) -> str:
 
 @_libraries()
 def cubin(code: bytes, architecture: str) -> Cubin:
-    """Machine code for one GPU from PTX.
+    """Machine code for one GPU from PTX; for "compute_90" and its like, the PTX itself, as every driver of such a GPU
+    reads it. It is assembled for its resources, and to know that it can be.
 
     Raises:
         CompileError: the assembler refuses it.
         DeviceError: nvJitLink is not installed.
     """
+    if is_portable(architecture):
+        text = _with_version(code, architecture)
+        return replace(cubin(text, f"sm_{architecture.rpartition('_')[2]}"), image=text + b"\0")
     options = [f"-arch={architecture}", "-verbose"]
     handle = nvjitlink.create(len(options), options)
     try:
@@ -119,6 +129,13 @@ def cubin(code: bytes, architecture: str) -> Cubin:
         spill_bytes=sum(map(int, SPILLS.findall(log))),
         shared_bytes=_number(SHARED, log),
     )
+
+
+def _with_version(code: bytes, architecture: str) -> bytes:
+    """PTX whose version is the lowest that has all that the kernels use for such a GPU."""
+    capability = int(architecture.rpartition("_")[2])
+    version = next(version for lowest, version in PTX_VERSIONS if capability >= lowest)
+    return re.sub(rb"(?m)^\.version .*$", b".version " + version, code, count=1)
 
 
 def _log(size: Any, read: Any, handle: Any) -> str:

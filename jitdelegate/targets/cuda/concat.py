@@ -1,4 +1,4 @@
-"""Concat: copies every input into the output, one vector of elements per thread."""
+"""Concat: copies the inputs that are not yet there into the output, one vector of elements per thread."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ MOST_INPUTS = 8
 
 
 class InputSizes(NamedTuple):
-    """Vectors of an input, where it begins in a row of the output, and the length of its rows in vectors."""
+    """Vectors of an input, where it begins in a row of the output, the length of its rows in vectors, and the distance
+    between them in elements."""
 
     vectors: Number
     first: Number
     row: Divisor
+    pitch: Number
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,39 +62,45 @@ class ConcatTemplate(Template):
         thread = self.thread(code)
         with code.when(thread < sizes.vectors):
             row, column = divided(code, thread, sizes.row)
-            values = load_run(code, source, base, thread * self.width, self.width)
-            store(code, self.target, values, out, row * pitch + sizes.first + column * self.width)
+            column = column * self.width
+            values = load_run(code, source, base, row * sizes.pitch + column, self.width)
+            store(code, self.target, values, out, row * pitch + sizes.first + column)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """An input's elements in every row of the output: `length` elements from `first` on."""
+    """An input's elements in every row of the output: `length` elements from `first` on. Its own rows are `pitch`
+    elements apart."""
 
     index: int
     first: int
     length: int
+    pitch: int
 
 
 def write_concat(writer: Writer, node: Node) -> None:
-    """Writes the launches of a Concat node, with up to MOST_INPUTS inputs each."""
+    """Writes the launches of a Concat node, which copy up to MOST_INPUTS inputs each."""
     assert isinstance(node.form, Concat)
     output, axis = node.outputs[0], node.form.axis
     shape = writer.shape(output)
     lengths = [prod(writer.shape(index)[axis:]) for index in node.inputs]
     firsts = accumulate(lengths[:-1], initial=0)
-    parts = [_Part(*part) for part in zip(node.inputs, firsts, lengths, strict=True)]
-    width = common_width(lengths, writer.element(output).widest)
+    pitches = [writer.pitch(index, axis) for index in node.inputs]
+    parts = [_Part(*part) for part in zip(node.inputs, firsts, lengths, pitches, strict=True)]
+    parts = [parts[number] for number in writer.copied.get(output, range(len(parts)))]
+    pitch, grain = writer.pitch(output, axis), writer.grain(output, *(part.index for part in parts))
+    sizes = [number for part in parts for number in (part.first, part.length)]
+    width = common_width([*sizes, pitch, *grain], writer.element(output).widest)
     for start in range(0, len(parts), MOST_INPUTS):
-        _write_parts(writer, parts[start : start + MOST_INPUTS], output, prod(shape[:axis]), width)
+        _write_parts(writer, parts[start : start + MOST_INPUTS], output, prod(shape[:axis]), pitch, width)
 
 
-def _write_parts(writer: Writer, parts: Sequence[_Part], output: int, rows: int, width: int) -> None:
+def _write_parts(writer: Writer, parts: Sequence[_Part], output: int, rows: int, pitch: int, width: int) -> None:
     pointers = [writer.pointer(index) for index in (output, *(part.index for part in parts))]
     template = ConcatTemplate(width, writer.element(output), tuple(writer.element(part.index) for part in parts))
-    pitch = writer.graph.tensors[output].size // rows
     lengths = [part.length // width for part in parts]
     sizes = [
-        InputSizes(rows * length, part.first, Divisor(*divisor(length)))
+        InputSizes(rows * length, part.first, Divisor(*divisor(length)), part.pitch)
         for part, length in zip(parts, lengths, strict=True)
     ]
     blocks, _, _ = template.grid(rows * max(lengths))

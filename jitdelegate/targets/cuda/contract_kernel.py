@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from jitdelegate.targets.cuda.device_code import Code, Value
+from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree, register
 from jitdelegate.targets.cuda.element import Element, store
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.output import Output
@@ -30,6 +30,7 @@ class ContractTemplate(Template):
         run: neighbouring channels that a thread finishes and stores together.
         is_direct, is_scattered: as in `ConvProblem`.
         is_part: whether the kernel stores plain sums of a part of K, for `Combine`.
+        cluster: number of blocks that share out K and add up their sums in shared memory.
         sums: the type of the sums.
     """
 
@@ -42,6 +43,8 @@ class ContractTemplate(Template):
     is_scattered: bool
     is_part: bool
     epilogue: Epilogue
+    cluster: int
+    awaits_launches: ClassVar[bool] = True
 
     @property
     def sums(self) -> Element:
@@ -78,7 +81,7 @@ class ContractKernel(ABC):
     Args:
         stages: slots of the ring.
         depth: data channels of a group.
-        channels: channels of an output pixel.
+        pitch: elements between output pixels; channels of a pixel where the kernel stores parts of sums.
         source, place: sizes of the phase; `place` is None where the phase has all pixels of the output.
         group, part: this block's group of channels, and its part of K where blocks split K.
     """
@@ -97,7 +100,7 @@ class ContractKernel(ABC):
         arguments: ContractArguments,
         stages: int,
         depth: Number,
-        channels: Number,
+        pitch: Number,
         source: SourceSizes,
         place: PlaceSizes | None,
         group: Value,
@@ -105,12 +108,14 @@ class ContractKernel(ABC):
     ) -> None:
         self.code, self.arguments, self.stages, self.place = code, arguments, stages, place
         self.is_part, self.run, self.tile, self.sums = template.is_part, template.run, template.tile, template.sums
+        self.cluster = template.cluster
         self.group, self.part, self.depth, self.pixels = group, part, depth, source.pixels
         self.panel = group * code.special("nctaid.y") + code.special("ctaid.y")
+        self.bias_panel = self.panel
         self.first_pixel = code.special("ctaid.x") * template.tile.rows
         self.shared = code.dynamic_shared()
         self.gather = PixelGather(code, source, arguments.table, template.width, template.is_direct)
-        self.output = Output(code, template.epilogue, template.output, arguments.output, arguments.extra, channels)
+        self.output = Output(code, template.epilogue, template.output, arguments.output, arguments.extra, pitch)
 
     def next_slot(self, slot: Value) -> Value:
         """The slot after `slot`; both in bytes from the first slot."""
@@ -139,8 +144,16 @@ class ContractKernel(ABC):
         code, ahead = self.code, self.stages - 1
         entries = [self.entries(code.integer(number)) for number in range(ahead + 1)]
         rows = self.rows()
-        for number in range(ahead):
-            self._copy(rows, entries[number], code.integer(number), code.integer(number * self.tile.stage_bytes))
+        numbers = [code.integer(number) for number in range(ahead)]
+        slots = [code.integer(number * self.tile.stage_bytes) for number in range(ahead)]
+        for number, slot in zip(numbers, slots, strict=True):
+            with code.when(number < self.tiles):
+                self.copy_weights(number, slot)
+        code.await_launches()
+        for number, own, slot in zip(numbers, entries, slots, strict=False):
+            with code.when(number < self.tiles):
+                self.copy_data(rows, own, slot)
+            commit_copies(code)
         slots = [code.integer(0), code.integer(ahead * self.tile.stage_bytes)]
         state = [*slots, *flat(entries[ahead])]
         with code.carried(self.tiles, [*state, *nothing]) as (tile, now, following):
@@ -153,38 +166,60 @@ class ContractKernel(ABC):
 
             def advance() -> None:
                 entered = flat(self.entries(tile + ahead + 1))
-                following[: len(state)] = [self.next_slot(read), self.next_slot(written), *entered]
+                following[: len(state)] = [self.next_slot(read), read, *entered]  # a slot is free once it is read
 
             following[len(state) :] = self.step(now[len(state) :], read, copy, advance)
         return following[len(state) :]
 
     @abstractmethod
-    def copy(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry], tile: Value, slot: Value) -> None:
-        """Begins to copy a tile of K to a slot (in bytes from the first slot); copies nothing past the last tile."""
+    def copy_weights(self, tile: Value, slot: Value) -> None:
+        """Begins to copy the weights of a tile of K to a slot (in bytes from the first slot)."""
+
+    def copy_data(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry], slot: Value) -> None:
+        """Begins to copy the data of a tile of K to a slot."""
+        self.data.copy(rows, entries, self.shared + slot)
 
     def _copy(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry], tile: Value, slot: Value) -> None:
         """Begins a group of copies, which is empty past the last tile."""
-        self.copy(rows, entries, tile, slot)
+        with self.code.when(tile < self.tiles):
+            self.copy_data(rows, entries, slot)
+            self.copy_weights(tile, slot)
         commit_copies(self.code)
 
     # sums to the output
+
+    def pixel(self, row: Value) -> tuple[Value, Value]:
+        """(whether a row of the tile is a pixel of the phase, its number)."""
+        pixel = self.first_pixel + row
+        return pixel < self.pixels, pixel
+
+    def load_sums(self, place: Value, rank: int, count: int) -> list[Value]:
+        """Neighbouring sums of a block of the cluster; `place` is their address in this block's shared memory."""
+        code, type_, step = self.code, register(self.sums.dtype), min(count, self.sums.widest)
+        start = code.of_block(place, rank)
+        return [x for at in range(0, count, step) for x in code.load_remote(start + at * FLOAT, type_, step)]
 
     def bias(self, column: Value, count: int) -> list[Value]:
         """The bias of neighbouring columns of the tile; empty for parts of a sum."""
         if self.is_part:
             return []
-        place = self.panel * self.tile.columns + column
+        place = self.bias_panel * self.tile.columns + column
         return load_run(self.code, self.sums, self.arguments.bias, place, count)
 
     def store(self, sums: Sequence[Value], pixel: Value, channel: Value) -> None:
         """Stores neighbouring channels of a pixel of the phase: parts of sums unchanged, complete sums through the
         epilogue."""
         if self.is_part:
-            place = (self.part * self.pixels + pixel) * self.output.channels + channel
+            place = (self.part * self.pixels + pixel) * self.output.pitch + channel
             store(self.code, self.sums, sums, self.arguments.output, place)
             return
         pixel = pixel if self.place is None else self.place.pixel(pixel)
         self.output.store(sums, pixel, channel)
+
+
+def added(parts: Sequence[Sequence[Value]]) -> list[Value]:
+    """The sums of neighbouring columns, in a fixed order of the parts."""
+    return [reduce_tree(values, lambda a, b: a + b) for values in zip(*parts, strict=True)]
 
 
 def flat(entries: Sequence[TableEntry]) -> list[Value]:

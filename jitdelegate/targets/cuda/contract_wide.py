@@ -30,7 +30,7 @@ class WideSizes(NamedTuple):
         chunks: chunks of the table.
         depth, outputs: data channels and output channels of a group.
         pitch: weights of a step of K.
-        channels: channels of an output pixel.
+        stride: elements between output pixels.
         halo: the value of pixels outside the image.
     """
 
@@ -38,7 +38,7 @@ class WideSizes(NamedTuple):
     depth: Number
     outputs: Number
     pitch: Number
-    channels: Number
+    stride: Number
     halo: Number
 
 
@@ -101,7 +101,7 @@ class ContractWide(Template):
                 parts = self._products(code, values, weights, at, sizes.pitch)
                 following[:] = [a + cast(code, b, "int32", "int64") for a, b in zip(now, parts, strict=True)]
             place = places[0].pixel(pixel) if places else pixel
-            output = Output(code, self.epilogue, self.output, out, extra, sizes.channels)
+            output = Output(code, self.epilogue, self.output, out, extra, sizes.stride)
             output.store(following, place, group * sizes.outputs + column)
 
     def _products(self, code: Code, values: Sequence[Value], weights: Value, at: Value, pitch: Value) -> list[Value]:
@@ -125,7 +125,7 @@ def _launch(writer: Writer, problem: ConvProblem, phase: Phase) -> None:
         source=writer.element(problem.data),
         output=writer.element(problem.output),
         width=problem.width(WIDTH),
-        run=common_width((problem.outputs,), RUN),
+        run=common_width((problem.outputs, *writer.output_grain(problem.node)), RUN),
         is_direct=problem.is_direct,
         is_scattered=problem.is_scattered,
         epilogue=epilogue,
@@ -144,7 +144,7 @@ def _launch(writer: Writer, problem: ConvProblem, phase: Phase) -> None:
             writer.constant(problem.biases(phase, template.run)),
             table,
             extra,
-            WideSizes(chunks, problem.depth, problem.outputs, pitch, problem.target[3], problem.halo),
+            WideSizes(chunks, problem.depth, problem.outputs, pitch, problem.out_pitch, problem.halo),
             problem.source(phase),
             (problem.place(phase),) if template.is_scattered else (),
         ),

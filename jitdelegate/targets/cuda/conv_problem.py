@@ -12,6 +12,7 @@ wrap, so this is exact.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -23,7 +24,9 @@ from jitdelegate.errors import CompileError
 from jitdelegate.ir.forms import Contract, Window
 from jitdelegate.ir.graph import ABSENT, Node
 from jitdelegate.ir.layout import image_shape
+from jitdelegate.targets.cuda.choices import problem
 from jitdelegate.targets.cuda.element import OWN, Element, common_width
+from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.pixel_gather import PlaceSizes, SourceSizes
 from jitdelegate.targets.cuda.writer import Writer, check_memory
 from jitdelegate.targets.implicit_gemm import GridPhase, filters_of, grid_phases
@@ -83,6 +86,8 @@ class ConvProblem:
         data, output: tensors.
         image, target: their shapes as images [N, H, W, C]; [N, 1, 1, H * W * C] where each output pixel reads the
             whole image.
+        pitch, out_pitch: elements between neighbouring pixels of the data and of the output.
+        grain: what the widths of accesses to the data have to divide, besides `depth`.
         halo: the stored value of pixels outside the image.
         phases: one; for a transposed convolution, one per position of output pixels relative to the data's pixels.
     """
@@ -92,6 +97,9 @@ class ConvProblem:
     output: int
     image: tuple[int, int, int, int]
     target: tuple[int, int, int, int]
+    pitch: int
+    out_pitch: int
+    grain: tuple[int, ...]
     groups: int
     halo: int
     phases: tuple[Phase, ...]
@@ -123,8 +131,9 @@ class ConvProblem:
         return self.image[0] * phase.size[0] * phase.size[1]
 
     def width(self, most: int) -> int:
-        """Elements of a chunk: the widest power of two up to `most` that divides the channels of a group."""
-        return common_width((self.depth,), most)
+        """Elements of a chunk: the widest power of two up to `most` that divides the channels of a group and suits the
+        rows of the data."""
+        return common_width((self.depth, *self.grain), most)
 
     @property
     def sums(self) -> Element:
@@ -136,6 +145,32 @@ class ConvProblem:
         """The type of the weights; those of floats may be integers."""
         return OWN[str(self.phases[0].weights.dtype)]
 
+    def text(
+        self, phase: Phase, elements: Sequence[Element], family: str, width: int, epilogue: Epilogue, way: str = ""
+    ) -> str:
+        """The problem of a phase as `Writer.choose` takes it.
+
+        Args:
+            elements: types of data, weights and output.
+            family: of the kernels that compute it.
+            width: elements of a chunk.
+            way: how they multiply, where a family has several.
+        """
+        return problem(
+            f"{family} {way}".rstrip(),
+            elements,
+            M=self.pixels(phase),
+            N=self.outputs,
+            K=phase.steps,
+            G=self.groups,
+            T=len(phase.taps),
+            P=len(self.phases),
+            S=phase.stride[1],
+            W=width,
+            D=self.is_direct,
+            E=len(epilogue.operands),
+        )
+
     def biases(self, phase: Phase, tile_n: int) -> np.ndarray:
         """[groups, N]: the bias of each group, padded with zeros to whole tiles."""
         padded = np.zeros((self.groups, whole(self.outputs, tile_n)), phase.bias.dtype)
@@ -144,9 +179,8 @@ class ConvProblem:
 
     def table(self, phase: Phase, width: int, tile_k: int) -> np.ndarray:
         """int32[K / width, 2]: the entries of each chunk, K padded to whole tiles (at least one)."""
-        _, _, columns, channels = self.image
-        taps = phase.taps
-        offsets = ((taps[:, 0] * columns + taps[:, 1]) * channels)[:, None] + np.arange(0, self.depth, width)
+        taps, columns = phase.taps, self.image[2]
+        offsets = ((taps[:, 0] * columns + taps[:, 1]) * self.pitch)[:, None] + np.arange(0, self.depth, width)
         packed = _packed(taps)[:, None].repeat(self.depth // width, axis=1)
         table = np.empty((whole(phase.steps, tile_k) // width, 2), np.int32)
         table[:] = 0, _packed(np.array([[OUTSIDE, OUTSIDE]]))[0]
@@ -155,7 +189,9 @@ class ConvProblem:
 
     def source(self, phase: Phase) -> SourceSizes:
         """Launch arguments for `PixelGather`."""
-        return SourceSizes(self.pixels(phase), phase.steps, *self.image[1:], *phase.size, *phase.stride, *phase.start)
+        return SourceSizes(
+            self.pixels(phase), phase.steps, *self.image[1:3], self.pitch, *phase.size, *phase.stride, *phase.start
+        )
 
     def place(self, phase: Phase) -> PlaceSizes:
         """Where a phase's pixels lie in the output."""
@@ -206,7 +242,11 @@ def problem_of(writer: Writer, node: Node) -> ConvProblem:
     if is_integer:
         pairs = zip(reached, phases, strict=True)
         reached = [_without_zero(phase, every.weights, form.input_zero, halo) for phase, every in pairs]
-    return _as_rows(ConvProblem(node, data, output, image, target, form.groups, halo, tuple(reached)))
+    pitches = writer.pitch(data), writer.pitch(output)
+    problem = ConvProblem(
+        node, data, output, image, target, *pitches, writer.grain(data), form.groups, halo, tuple(reached)
+    )
+    return _as_rows(problem) if writer.part(data).is_dense else problem
 
 
 def check_floats(form: Window) -> None:
@@ -236,7 +276,8 @@ def _as_rows(problem: ConvProblem) -> ConvProblem:
         return problem
     flat = phase.weights.reshape(len(phase.weights), 1, -1)
     only = replace(phase, start=(0, 0), stride=(1, 1), taps=np.zeros((1, 2), np.int64), weights=flat)
-    return replace(problem, image=(images, 1, 1, height * width * channels), phases=(only,))
+    size = height * width * channels
+    return replace(problem, image=(images, 1, 1, size), pitch=size, phases=(only,))
 
 
 def _listed(phase: GridPhase, bias: np.ndarray) -> Phase:

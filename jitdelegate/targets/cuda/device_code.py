@@ -16,6 +16,7 @@ from xxhash import xxh3_64_hexdigest
 
 from jitdelegate.ir.expr import converted
 from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cuda.dependent_launch import LAUNCH, MOVE, WAIT
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F32, F64, HALF = ir.FloatType(), ir.DoubleType(), ir.HalfType()
@@ -158,11 +159,17 @@ class Code:
     Attributes:
         builder: llvmlite's builder, for operations without a method here.
         rounds_products: whether products of floats are rounded before they are added to.
+        constants: pointers to memory that no launch writes.
+        tensors: pointers that have no value before `await_launches`, with the value that they get then.
+        is_waiting: whether `await_launches` is still to come.
     """
 
     def __init__(self, builder: ir.IRBuilder) -> None:
         self.builder = builder
         self.rounds_products = False
+        self.constants: list[Value] = []
+        self.tensors: list[tuple[Value, Any]] = []
+        self.is_waiting = True
 
     # constants and conversions
 
@@ -315,15 +322,51 @@ class Code:
 
     # memory
 
+    def launch_dependents(self) -> None:
+        """Lets the launches after this one begin, as soon as all its blocks have come here or ended."""
+        self.ptx(LAUNCH, "", [], effects=True)
+
+    def await_launches(self) -> None:
+        """Waits for the launches before this one; from here on, tensors may be read and written.
+
+        Every thread waits, so this stands outside of `when` and `loop`. What needs no tensor comes before.
+        """
+        assert self.is_waiting, "a kernel waits once"
+        self.is_waiting = False
+        self.ptx(WAIT, "", [], effects=True)
+        for pointer, parameter in self.tensors:
+            signature = ir.FunctionType(parameter.type, [parameter.type])
+            move = ir.InlineAsm(signature, MOVE, "=l,l,~{memory}", side_effect=True)
+            pointer.value = self.builder.call(move, [parameter])
+
     def address(self, base: Value, offset: Value | int, space: int = GLOBAL) -> Any:
         """An i8 pointer `offset` bytes after `base`, which is a global pointer or an int32 address in shared memory."""
         builder = self.builder
+        assert base.value is not None, "tensors may be accessed only after await_launches"
         if base.value.type == I32:
             return builder.inttoptr(builder.zext((base + offset).value, I64), I8.as_pointer(SHARED))
-        start = builder.bitcast(base.value, I8.as_pointer())
-        start = builder.addrspacecast(start, I8.as_pointer(space))
+        start = base.value
+        if start.type != I8.as_pointer(space):
+            start = builder.addrspacecast(builder.bitcast(start, I8.as_pointer()), I8.as_pointer(space))
+        if isinstance(offset, int) and offset == 0:
+            return start
         distance = self.like(offset, self.integer(0))
         return builder.gep(start, [builder.sext(distance.value, I64)])
+
+    def advanced(self, base: Value, index: Value, nbytes: int) -> Value:
+        """The global pointer `index` elements of `nbytes` after `base`: one wide multiply-add, which NVVM does not take
+        apart. An offset in bytes takes three or four instructions of 32 bits."""
+        start = Value(self, self.address(base, 0))
+        (found,) = self.ptx(f"mad.wide.s32 $0, $1, {nbytes}, $2;", "l", [index, start])
+        pointer = Value(self, self.builder.inttoptr(found.value, I8.as_pointer(GLOBAL)))
+        if any(base is one for one in self.constants):
+            self.constants.append(pointer)
+        return pointer
+
+    def kept(self, value: Value) -> Value:
+        """An int32 that stays in a register from here on; NVVM would rather compute a short expression again wherever
+        it is used, such as in every turn of a loop."""
+        return self.ptx("mov.b32 $0, $1;", "r", [value], effects=True)[0]
 
     def load(self, base: Value, offset: Value | int, type_: Any = F32, count: int = 1) -> list[Value]:
         """`count` neighbouring elements of `type_` from `offset` bytes after `base`, as one access.
@@ -339,18 +382,20 @@ class Code:
             return [Value(self, found)]
         return [Value(self, builder.extract_element(found, I32(k))) for k in range(count)]
 
-    def load_where(self, condition: Value, base: Value, offset: Value, words: int = 1, bits: int = 32) -> list[Value]:
+    def load_where(
+        self, condition: Value, base: Value, offset: Value | int, words: int = 1, bits: int = 32
+    ) -> list[Value]:
         """Neighbouring int32s (or one int16) from `offset` bytes after a global pointer; where the condition does not
         hold, nothing is read and the values are zeros.
 
-        The compiler does not move the loads, so the code written after them computes while they run. The kernel must
-        not write to this memory.
+        The compiler does not move the loads, so the code written after them computes while they run.
         """
         letter = "r" if bits == 32 else "h"
+        unchanging = ".nc" if any(base is one for one in self.constants) else ""
         results = [f"${k}" for k in range(words)]
         vector, group = (f".v{words}", f"{{{', '.join(results)}}}") if words > 1 else ("", "$0")
         text = "".join(f"mov.b{bits} {result}, 0; " for result in results)
-        text += f"@${words + 1} ld.global.nc{vector}.b{bits} {group}, [${words}];"
+        text += f"@${words + 1} ld.global{unchanging}{vector}.b{bits} {group}, [${words}];"
         address = Value(self, self.address(base, offset))
         return self.ptx(text, letter * words, [address, condition], effects=True)
 
@@ -493,6 +538,45 @@ class Code:
     def barrier(self) -> None:
         """Waits here for all threads of the block."""
         self.ptx("bar.sync 0;", "", [], effects=True, convergent=True)
+
+    # clusters: blocks that run together and read each other's shared memory
+
+    def cluster_rank(self) -> Value:
+        """The number of this block in its cluster."""
+        return self.ptx("mov.u32 $0, %cluster_ctarank;", "r", [])[0]
+
+    def cluster_barrier(self) -> None:
+        """Waits here for all threads of the cluster. No block may end while another one uses its shared memory."""
+        text = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+        self.ptx(text, "", [], effects=True, convergent=True)
+
+    def of_block(self, address: Value, rank: Value | int) -> Value:
+        """The address, for `load_remote` and `store_remote`, of the same place in a block of the cluster."""
+        return self.ptx("mapa.shared::cluster.u32 $0, $1, $2;", "r", [address, self.like(rank, address)])[0]
+
+    def load_remote(self, address: Value, type_: Any, count: int) -> list[Value]:
+        """`count` neighbouring float32s or int32s of a block of the cluster, as one access."""
+        letter = "f" if type_ == F32 else "r"
+        results = ", ".join(f"${k}" for k in range(count))
+        vector, group = (f".v{count}", f"{{{results}}}") if count > 1 else ("", results)
+        text = f"ld.shared::cluster{vector}.b32 {group}, [${count}];"
+        return self.ptx(text, letter * count, [address], effects=True)
+
+    def store_remote(self, value: Value, address: Value) -> None:
+        """Stores a float32 or an int32 in a block of the cluster."""
+        self.ptx("st.shared::cluster.b32 [$0], $1;", "", [address, value], effects=True)
+
+    def warp_barrier(self) -> None:
+        """Waits here for all threads of the warp; what they stored before can be loaded after it."""
+        self.ptx("bar.warp.sync -1;", "", [], effects=True, convergent=True)
+
+    def power_of_two(self, exponent: Value) -> Value:
+        """2 ** exponent of a float32, with a relative error of 2 ** -22; denormal results are zeros."""
+        return self.ptx("ex2.approx.ftz.f32 $0, $1;", "f", [exponent])[0]
+
+    def larger(self, a: Value, b: Value) -> Value:
+        """The larger of two float32; the other one where one is NaN."""
+        return self.ptx("max.f32 $0, $1, $2;", "f", [a, b])[0]
 
 
 def size_of(type_: Any) -> int:

@@ -31,7 +31,8 @@ class Epilogue:
     @property
     def parameters(self) -> tuple[Kind, ...]:
         """The kinds of the kernel's parameters that `apply` takes as `extra`."""
-        return ("pointer",) * len(self.operands) + self.numbers
+        pitches = sum(reach is Reach.ELEMENT for reach, _ in self.operands)
+        return ("pointer",) * len(self.operands) + ("int32",) * pitches + self.numbers
 
     def apply(
         self,
@@ -39,39 +40,42 @@ class Epilogue:
         results: Sequence[Value],
         pixel: Value,
         channel: Value,
-        channels: Value,
         extra: Sequence[Value],
     ) -> list[Value]:
         """Applies the expression to the results for neighbouring channels, from `channel` on, of one pixel.
 
         Args:
             pixel: number of the output's pixel, counted over N, H and W.
-            channels: channels of a pixel; `channels` and `channel` are multiples of len(results).
-            extra: pointers to the epilogue operands, then the numbers.
+            channel: a multiple of len(results), as are the channels of a pixel.
+            extra: pointers to the epilogue operands; the distance between neighbouring pixels of each that has as many
+                elements as the output; the numbers.
         """
-        width = len(results)
+        width, rest = len(results), iter(extra[len(self.operands) :])
         columns = [
-            _read(code, reach, element, base, pixel, channel, channels, width)
+            read_operand(
+                code, reach, element, base, pixel, channel, next(rest) if reach is Reach.ELEMENT else pixel, width
+            )
             for (reach, element), base in zip(self.operands, extra, strict=False)
         ]
-        numbers = extra[len(self.operands) :]
+        numbers = list(rest)
         types = [self.dtype, *(element.dtype for _, element in self.operands), *self.numbers]
         rows = zip(results, *columns, strict=True)
         return [emit(code, self.expr, [*row, *numbers], types, self.dtype) for row in rows]
 
 
-def _read(
+def read_operand(
     code: Code,
     reach: Reach,
     element: Element,
     base: Value,
     pixel: Value,
     channel: Value,
-    channels: Value,
+    pitch: Value,
     width: int,
 ) -> list[Value]:
+    """An epilogue operand's values for `width` neighbouring channels, from `channel` on, of one pixel."""
     if reach is Reach.ELEMENT:
-        return load_run(code, element, base, pixel * channels + channel, width)
+        return load_run(code, element, base, pixel * pitch + channel, width)
     if reach is Reach.CHANNEL:
         return load_run(code, element, base, channel, width)
     index = pixel if reach is Reach.PIXEL else code.integer(0)

@@ -13,25 +13,25 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from jitdelegate.targets.cuda.contract_kernel import FLOAT, ContractArguments, ContractKernel, ContractTemplate
-from jitdelegate.targets.cuda.conv_problem import ConvProblem, whole
-from jitdelegate.targets.cuda.device_code import F32, I32, Code, Value, reduce_tree
+from jitdelegate.targets.cuda.choices import candidate
+from jitdelegate.targets.cuda.contract_kernel import FLOAT, ContractArguments, ContractKernel, ContractTemplate, added
+from jitdelegate.targets.cuda.conv_problem import ConvProblem, Phase
+from jitdelegate.targets.cuda.device_code import F32, Code, Value
 from jitdelegate.targets.cuda.element import Element, common_width, load_where
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.ffma_tile import LANES_ACROSS, LANES_DOWN, QUAD, TILES, Tile
-from jitdelegate.targets.cuda.pixel_gather import PixelRow, PlaceSizes, SourceSizes, TableEntry
-from jitdelegate.targets.cuda.sizes import Kind, Number, count, filled, flattened
-from jitdelegate.targets.cuda.split_k import combining_cycles, write_combine
-from jitdelegate.targets.cuda.template import Argument, NoPointer, TensorPointer
-from jitdelegate.targets.cuda.tensor_core import CHUNK, copy_async
+from jitdelegate.targets.cuda.gpu import Gpu
+from jitdelegate.targets.cuda.phases import PhaseSizes, packed, phase_of, records_of
+from jitdelegate.targets.cuda.pixel_gather import PixelRow, TableEntry
+from jitdelegate.targets.cuda.sizes import Kind, Number
+from jitdelegate.targets.cuda.split_k import combining_cycles, meeting_cycles, possible_parts, write_combine
+from jitdelegate.targets.cuda.template import Argument, NoPointer, TensorPointer, WeightsPointer
 from jitdelegate.targets.cuda.tile_loader import Chunks, DataLoader, WeightLoader
 from jitdelegate.targets.cuda.writer import Writer
 from jitdelegate.targets.scalar.cast import cast
 
 MOST_PIECES = 8
 """Most chunks per thread: their pixels' positions are kept in registers."""
-FEWEST_TILES = 4
-"""Fewest tiles of K that are worth a block of their own."""
 COMBINE_CYCLES = 6000
 """Cost of a second launch that waits for this one."""
 
@@ -42,34 +42,13 @@ class FfmaSizes(NamedTuple):
     Attributes:
         blocks: blocks along z per group: parts of K, or phases.
         depth, outputs: data channels and output channels of a group.
-        channels: channels of an output pixel.
+        pitch: elements between output pixels; channels of a pixel where the launch stores parts of sums.
     """
 
     blocks: Number
     depth: Number
     outputs: Number
-    channels: Number
-
-
-class FfmaPhase(NamedTuple):
-    """Sizes of a launch for one phase.
-
-    Attributes:
-        tiles, share: tiles of K in all, and tiles per block.
-        entry, weight: number of the phase's first tile in the table and in the weights.
-    """
-
-    tiles: Number
-    share: Number
-    entry: Number
-    weight: Number
-    source: SourceSizes
-
-
-SCATTERED = FfmaPhase, PlaceSizes
-"""The records that memory holds for each phase of a scattered problem."""
-RECORD = whole(count(SCATTERED), QUAD)
-"""Distance between two phases' records in that memory, in int32 numbers."""
+    pitch: Number
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -82,6 +61,7 @@ class Ffma(ContractTemplate):
     """
 
     family: ClassVar[str] = "contract_ffma"
+    constants: ClassVar[frozenset[int]] = frozenset({2, 3, 4, 5})
     source: Element
     output: Element
     tile: Tile
@@ -93,6 +73,7 @@ class Ffma(ContractTemplate):
     is_part: bool
     weights: Element
     epilogue: Epilogue
+    cluster: int = 1
 
     @property
     def stages(self) -> int:
@@ -118,7 +99,7 @@ class Ffma(ContractTemplate):
     @property
     def parameters(self) -> tuple[Kind, ...]:
         extra = self.epilogue.parameters
-        return *("pointer",) * 6, extra, FfmaSizes, () if self.is_scattered else (FfmaPhase,)
+        return *("pointer",) * 6, extra, FfmaSizes, () if self.is_scattered else (PhaseSizes,)
 
     def write(
         self,
@@ -131,7 +112,7 @@ class Ffma(ContractTemplate):
         phases: Value,
         extra: Sequence[Value],
         sizes: FfmaSizes,
-        phase: Sequence[FfmaPhase],
+        phase: Sequence[PhaseSizes],
     ) -> None:
         """Args:
         weights: [phases, groups, tiles of N, tiles of K, steps of a tile, columns of a tile].
@@ -179,17 +160,16 @@ class FfmaWeightLoader(WeightLoader):
 
     element = Element.FLOAT32
 
-    def copy(self, tile: Value, slot: Value) -> None:
-        source = self._source(tile)
-        for at in self.places:
-            copy_async(self.code, slot + self.start + at, self.weights, source + at, CHUNK)
+    def fetch(self, tile: Value) -> Chunks:
+        return self.fetch_where(self.code.boolean(True), tile)
 
     def fetch_where(self, exists: Value, tile: Value) -> Chunks:
         """This thread's part of a tile; zeros where it does not exist."""
-        source = self._source(tile)
         if self.element is Element.FLOAT32:
-            return [self.code.load_where(exists, self.weights, source + at, QUAD) for at in self.places]
-        return [self._quad(exists, (source + at) // FLOAT) for at in self.places]
+            source = self._source(tile)
+            return [self.code.load_where(exists, source, at, QUAD) for at in self.places]
+        first = (self.first_tile + tile) * (self.nbytes // FLOAT) + self.thread * QUAD
+        return [self._quad(exists, first + at // FLOAT) for at in self.places]
 
     def _quad(self, exists: Value, index: Value) -> list[Value]:
         """Four neighbouring integers as float32."""
@@ -205,21 +185,22 @@ class FfmaKernel(ContractKernel):
     """
 
     def __init__(
-        self, code: Code, template: Ffma, arguments: ContractArguments, sizes: FfmaSizes, phase: FfmaPhase | Value
+        self, code: Code, template: Ffma, arguments: ContractArguments, sizes: FfmaSizes, phase: PhaseSizes | Value
     ) -> None:
         self.thread, z = code.special("tid.x"), code.special("ctaid.z")
-        is_alone = not (template.is_part or template.is_scattered)
+        is_split = template.is_part or template.cluster > 1
+        is_alone = not (is_split or template.is_scattered)
         group, part = (z, code.integer(0)) if is_alone else (z // sizes.blocks, z % sizes.blocks)
-        phase, place = (phase, None) if isinstance(phase, FfmaPhase) else self._phase(code, phase, part)
+        phase, place = (phase, None) if isinstance(phase, PhaseSizes) else phase_of(code, phase, part)
         super().__init__(
-            code, template, arguments, template.stages, sizes.depth, sizes.channels, phase.source, place, group, part
+            code, template, arguments, template.stages, sizes.depth, sizes.pitch, phase.source, place, group, part
         )
-        self.sizes, self.is_asynchronous = sizes, template.is_asynchronous
-        skipped = part * phase.share if template.is_part else code.integer(0)
+        self.template, self.sizes, self.is_asynchronous = template, sizes, template.is_asynchronous
+        skipped = part * phase.share if is_split else code.integer(0)
         self.tiles = code.minimum(phase.share, phase.tiles - skipped)
         self.first, first_weight = phase.entry + skipped, phase.weight + self.panel * phase.tiles + skipped
         tile = template.tile
-        self.data = FfmaDataLoader(self, template.source, template.width)
+        self.find_data()
         nbytes, after = tile.steps * tile.columns * FLOAT, tile.rows * tile.row_pitch * FLOAT
         self.weights: FfmaWeightLoader = FfmaWeightLoader(
             code, arguments.weights, first_weight, self.thread, tile.threads, nbytes, after
@@ -227,12 +208,9 @@ class FfmaKernel(ContractKernel):
         self.weights.element = template.weights
         self._locate_lane()
 
-    def _phase(self, code: Code, phases: Value, number: Value) -> tuple[FfmaPhase, PlaceSizes]:
-        """The records of phase `number`."""
-        places = [number * (RECORD * FLOAT) + at for at in range(0, RECORD * FLOAT, QUAD * FLOAT)]
-        numbers = [one for place in places for one in code.load(phases, place, I32, QUAD)]
-        phase, place = filled(SCATTERED, iter(numbers))
-        return phase, place
+    def find_data(self) -> None:
+        """Sets what brings tiles of data to shared memory."""
+        self.data = FfmaDataLoader(self, self.template.source, self.template.width)
 
     def _locate_lane(self) -> None:
         """Sets which rows, columns and slice of K this thread multiplies.
@@ -253,11 +231,15 @@ class FfmaKernel(ContractKernel):
 
     def write(self) -> None:
         """Writes the whole kernel."""
-        self._finish(self.overlapped(self._nothing()) if self.is_asynchronous else self._through_registers())
+        self._finish(self.multiply())
 
     # multiplication
 
-    def _accumulate(self, sums: Sequence[Value], slot: Value) -> list[Value]:
+    def multiply(self) -> list[Value]:
+        """All sums."""
+        return self.overlapped(self.nothing()) if self.is_asynchronous else self._through_registers()
+
+    def accumulate(self, sums: Sequence[Value], slot: Value) -> list[Value]:
         """The sums after this thread's slice of the tile at the shared address `slot`."""
         tile, sums = self.tile, list(sums)
         rows, columns = slot + self.rows_start, slot + self.columns_start
@@ -278,7 +260,7 @@ class FfmaKernel(ContractKernel):
         quads = [self.code.load(columns, (place + at * LANES_ACROSS * QUAD) * FLOAT, F32, QUAD) for at in places]
         return [number for quad in quads for number in quad]
 
-    def _nothing(self) -> list[Value]:
+    def nothing(self) -> list[Value]:
         return [self.code.real(0.0)] * self.tile.sums
 
     def step(
@@ -286,27 +268,27 @@ class FfmaKernel(ContractKernel):
     ) -> list[Value]:
         copy()
         advance()
-        return self._accumulate(sums, self.shared + slot)
+        return self.accumulate(sums, self.shared + slot)
 
-    def copy(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry], tile: Value, slot: Value) -> None:
-        with self.code.when(tile < self.tiles):
-            self.data.copy(rows, entries, self.shared + slot)
-            self.weights.copy(tile, self.shared + slot)
+    def copy_weights(self, tile: Value, slot: Value) -> None:
+        self.weights.copy(tile, self.shared + slot)
 
     # copies through registers, one tile ahead
 
     def _through_registers(self) -> list[Value]:
         """All sums. While a tile is multiplied, the next one is loaded to registers."""
         code, zero = self.code, self.code.integer(0)
-        rows, (entry,) = self.rows(), self.entries(code.integer(1))
-        self._put(self._fetch(rows, self.entries(zero), zero), self.shared)
-        initial = [zero, entry.offset, entry.taps, *self._nothing()]
+        rows, entries, (entry,) = self.rows(), self.entries(zero), self.entries(code.integer(1))
+        weights = self.weights.fetch_where(zero < self.tiles, zero)
+        code.await_launches()
+        self._put((self.data.fetch(rows, entries), weights), self.shared)
+        initial = [zero, entry.offset, entry.taps, *self.nothing()]
         with code.carried(self.tiles, initial) as (tile, now, following):
             code.barrier()
             fetched = self._fetch(rows, [TableEntry(now[1], now[2])], tile + 1)
             (entry,) = self.entries(tile + 2)
             following[:3] = self.next_slot(now[0]), entry.offset, entry.taps
-            following[3:] = self._accumulate(now[3:], self.shared + now[0])
+            following[3:] = self.accumulate(now[3:], self.shared + now[0])
             self._put(fetched, self.shared + following[0])
         return following[3:]
 
@@ -330,14 +312,30 @@ class FfmaKernel(ContractKernel):
             self._share(sums, self.slice)
         code.barrier()
         across = tile.columns // QUAD
-        first, column = self.thread // across, self.thread % across * QUAD
+        first, column, pitch = self.thread // across, self.thread % across * QUAD, tile.threads // across
+        if self.cluster > 1:
+            with code.loop(tile.rows, start=first, step=pitch) as row:
+                code.store(self._total(slices, row, column), self._sum_place(0, row, column), 0)
+            code.cluster_barrier()
+            first, pitch = first * self.cluster + self.part, pitch * self.cluster
         bias = self.bias(column, QUAD)
-        with code.loop(tile.rows, start=first, step=tile.threads // across) as row:
-            pixel = self.first_pixel + row
-            with code.when(pixel < self.pixels):
-                parts = [self._shared_quad(part, row, column) for part in range(slices)]
-                total = [reduce_tree(values, lambda a, b: a + b) for values in zip(*parts, strict=True)]
-                self._store_quad(total, bias, pixel, column)
+        with code.loop(tile.rows, start=first, step=pitch) as row:
+            exists, pixel = self.pixel(row)
+            with code.when(exists):
+                self._store_quad(self._complete(slices, row, column), bias, pixel, column)
+        if self.cluster > 1:
+            code.cluster_barrier()
+
+    def _total(self, slices: int, row: Value, column: Value) -> list[Value]:
+        """A quad of this block's sums."""
+        return added([self._shared_quad(part, row, column) for part in range(slices)])
+
+    def _complete(self, slices: int, row: Value, column: Value) -> list[Value]:
+        """A quad of the sums of all blocks of the cluster."""
+        if self.cluster == 1:
+            return self._total(slices, row, column)
+        place = self._sum_place(0, row, column)
+        return added([self.load_sums(place, rank, QUAD) for rank in range(self.cluster)])
 
     def _folded(self, sums: Sequence[Value], half: int) -> list[Value]:
         """The sums of the slices below `half`, after adding the sums of the slices from `half` on."""
@@ -385,23 +383,33 @@ def write(writer: Writer, problem: ConvProblem) -> None:
     """Writes the launches of a contraction: one, or two where blocks split K."""
     epilogue, extra = writer.epilogue(problem.node)
     template, parts = choose(writer, problem, epilogue)
-    if parts == 1:
-        _launch(writer, problem, template, TensorPointer(problem.output), extra, 1)
+    if parts == template.cluster:
+        _launch(writer, problem, template, TensorPointer(problem.output), extra, parts)
     else:
         sums = writer.temporary(parts * prod(problem.target) * FLOAT)
         _launch(writer, problem, replace(template, epilogue=Epilogue(), is_part=True), sums, (), parts)
         write_combine(writer, problem, sums, parts)
 
 
+def cycles(writer: Writer, problem: ConvProblem) -> float:
+    """Estimated cycles of the launches of a problem."""
+    return _best(writer, problem, writer.epilogue(problem.node)[0])[0]
+
+
 def choose(writer: Writer, problem: ConvProblem, epilogue: Epilogue) -> tuple[Ffma, int]:
     """The template that suits a problem on the writer's GPU, and the number of blocks that split K."""
+    return _best(writer, problem, epilogue)[1:]
+
+
+def _best(writer: Writer, problem: ConvProblem, epilogue: Epilogue) -> tuple[float, Ffma, int]:
+    """Estimated cycles, and what `choose` returns."""
     source = writer.element(problem.data)
     template = Ffma(
         source=source,
         output=writer.element(problem.output),
         tile=TILES[0],
         width=problem.width(QUAD),
-        run=common_width((problem.outputs,), QUAD),
+        run=common_width((problem.outputs, *writer.output_grain(problem.node)), QUAD),
         is_direct=problem.is_direct,
         is_scattered=problem.is_scattered,
         is_asynchronous=writer.gpu.has_async_copy and source is problem.weights is Element.FLOAT32,
@@ -415,7 +423,11 @@ def choose(writer: Writer, problem: ConvProblem, epilogue: Epilogue) -> tuple[Ff
         tile, parts = one[0].tile, one[1]
         return tile.cycles(gpu, parts, *size) + combining_cycles(gpu, parts, results, COMBINE_CYCLES)
 
-    return min(_candidates(template, size[2]), key=together)
+    candidates = {candidate(one.tile, parts): (one, parts) for one, parts in _candidates(gpu, template, size[2])}
+    elements = source, template.weights, template.output
+    text = problem.text(problem.phases[0], elements, template.family, template.width, epilogue)
+    best = chosen, parts = writer.choose(text, candidates, together)
+    return together(best), replace(chosen, cluster=parts if gpu.has_clusters else 1), parts
 
 
 def _size(problem: ConvProblem) -> tuple[int, int, int, int]:
@@ -424,15 +436,13 @@ def _size(problem: ConvProblem) -> tuple[int, int, int, int]:
     return pixels, problem.outputs, steps, problem.groups * len(problem.phases)
 
 
-def _candidates(template: Ffma, steps: int) -> Iterator[tuple[Ffma, int]]:
-    """Templates with each tile, and numbers of blocks that split K; every block has at least one tile of K."""
+def _candidates(gpu: Gpu, template: Ffma, steps: int) -> Iterator[tuple[Ffma, int]]:
+    """Templates with each tile, and numbers of blocks that split K."""
     for tile in TILES:
         one, tiles = replace(template, tile=tile), -(-steps // tile.steps)
         if one.pieces > MOST_PIECES:
             continue
-        yield one, 1
-        most = 1 if template.is_scattered else tiles // FEWEST_TILES
-        yield from ((one, -(-tiles // -(-tiles // parts))) for parts in (2, 3, 4, 6, 8) if parts <= most)
+        yield from ((one, parts) for parts in ([1] if template.is_scattered else possible_parts(gpu, tiles)))
 
 
 def _launch(
@@ -442,7 +452,7 @@ def _launch(
     sizes = (problem.groups, tile.steps, tile.columns)
     shapes = [phase.matrices_shape(*sizes) for phase in phases]
     tables = [problem.table(phase, template.width, tile.steps) for phase in phases]
-    records = _records(problem, shapes, tile, parts)
+    records = records_of(problem, shapes, (tile.steps, tile.columns), parts)
     blocks = max(parts, len(phases))
     writer.launch(
         template,
@@ -454,41 +464,31 @@ def _launch(
         (
             output,
             writer.pointer(problem.data),
-            writer.packed(
-                ("tiles of steps", *sizes),
-                [phase.weights for phase in phases],
-                lambda: (part for phase in phases for part in tiled(phase.matrices(*sizes), tile)),
-            ),
+            packed_weights(writer, phases, sizes, tile),
             writer.constant(problem.biases(phases[0], tile.columns)),
             NoPointer() if template.is_direct else writer.constant(np.concatenate(tables)),
-            writer.constant(_packed(records)) if template.is_scattered else NoPointer(),
+            writer.constant(packed(records)) if template.is_scattered else NoPointer(),
             extra,
-            FfmaSizes(blocks, problem.depth, problem.outputs, problem.target[3]),
+            FfmaSizes(
+                blocks,
+                problem.depth,
+                problem.outputs,
+                problem.target[3] if template.is_part else problem.out_pitch,
+            ),
             () if template.is_scattered else records[0][0],
         ),
         template.shared_bytes,
-        cycles=tile.cycles(writer.gpu, parts, *_size(problem)),
+        cycles=tile.cycles(writer.gpu, parts, *_size(problem)) + meeting_cycles(template.cluster),
     )
 
 
-def _records(
-    problem: ConvProblem, shapes: Sequence[tuple[int, int, int]], tile: Tile, parts: int
-) -> list[tuple[FfmaPhase, PlaceSizes]]:
-    """The kernel's records for each phase, whose matrices have these shapes."""
-    records, entry, weight = [], 0, 0
-    for phase, shape in zip(problem.phases, shapes, strict=True):
-        tiles = shape[1] // tile.steps
-        own = FfmaPhase(tiles, -(-tiles // parts), entry, weight, problem.source(phase))
-        records.append((own, problem.place(phase)))
-        entry, weight = entry + tiles, weight + prod(shape) // (tile.steps * tile.columns)
-    return records
-
-
-def _packed(records: Sequence[tuple[FfmaPhase, PlaceSizes]]) -> np.ndarray:
-    """int32[phases, RECORD]: the numbers of SCATTERED for each phase."""
-    packed = np.zeros((len(records), RECORD), np.int32)
-    packed[:, : count(SCATTERED)] = [flattened(record) for record in records]
-    return packed
+def packed_weights(writer: Writer, phases: Sequence[Phase], sizes: tuple[int, int, int], tile: Tile) -> WeightsPointer:
+    """The phases' weights as the kernel copies them; `sizes` as for `Phase.matrices`."""
+    return writer.packed(
+        ("tiles of steps", *sizes),
+        [phase.weights for phase in phases],
+        lambda: (part for phase in phases for part in tiled(phase.matrices(*sizes), tile)),
+    )
 
 
 def tiled(matrices: np.ndarray, tile: Tile) -> Iterator[np.ndarray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jitdelegate.targets.cuda.cost import COPIED
-from jitdelegate.targets.cuda.gpu import Gpu
+from jitdelegate.targets.cuda.gpu import REGISTERS, Gpu
 
 FLOAT = 4
 QUAD = 4
@@ -16,8 +16,6 @@ MEETING_BYTES = 40 * 1024
 """Shared memory for the sums of slices; where it is too small for all, some are added up first."""
 SHARED_BYTES = 48 * 1024
 """Most bytes of a ring of tiles: every GPU grants a block this much by default, and two such blocks fit on most."""
-REGISTERS = 65536
-"""Registers of a multiprocessor, on every supported GPU."""
 MANY_SUMS = 64
 """Sums per thread from which on a thread needs over 128 registers in all."""
 TURN_CYCLES = 120
@@ -135,7 +133,8 @@ TILES = (
     Tile(2, 1, 2, 8, 8, 16),  # 64 x 64
     Tile(2, 1, 4, 8, 4, 32),  # 64 x 32
     Tile(1, 1, 4, 8, 8, 32),  # 32 x 64
-    Tile(1, 1, 8, 8, 4, 32),  # 32 x 32
+    Tile(1, 1, 8, 8, 4, 64),  # 32 x 32
+    Tile(1, 1, 4, 4, 8, 64),  # 16 x 64
     Tile(1, 1, 8, 4, 4, 64),  # 16 x 32
 )
 """Large tiles first: of equally good tiles the first is chosen."""

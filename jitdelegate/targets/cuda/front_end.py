@@ -37,8 +37,7 @@ def lower(template: Template) -> str:
 
     def typed(context: Any, arguments: Any) -> Any:
         def generate(target: Any, builder: Any, signature: Any, values: Any) -> Any:
-            code = Code(builder)
-            template.write(code, *filled(template.parameters, _numbers(code, template.parameters, values[0])))
+            _write(template, Code(builder), values[0])
             return target.get_dummy_value()
 
         return types.void(arguments), generate
@@ -59,7 +58,29 @@ def lower(template: Template) -> str:
             argument.attributes.align = POINTER_ALIGN
     nvvm.set_cuda_kernel(function)
     nvvm.set_launch_bounds(function, (template.threads, template.min_blocks))
+    if template.cluster > 1:
+        _set_cluster(function, template.cluster)
     return _without_counters("\n".join(str(module) for module in result.library.modules))
+
+
+def _write(template: Template, code: Code, parameters: Any) -> None:
+    """The whole kernel, whose parameters are a tuple."""
+    arguments: list[Any] = []
+    for place, kind in enumerate(template.parameters):
+        numbers = list(_numbers(code, kind, code.builder.extract_value(parameters, place)))
+        arguments.append(filled(kind, iter(numbers)))
+        pointers = [one for one in numbers if isinstance(one.value.type, ir.PointerType)]
+        if place in template.constants:
+            code.constants += pointers
+        else:
+            code.tensors += [(one, one.value) for one in pointers]
+    for pointer, _ in code.tensors:
+        pointer.value = None
+    code.launch_dependents()
+    if not template.awaits_launches:
+        code.await_launches()
+    template.write(code, *arguments)
+    assert not code.is_waiting, f"{template.family} does not wait for the launches before it"
 
 
 def _numba_type(kind: Kind) -> Any:
@@ -85,6 +106,14 @@ def _return_nothing(function: Any) -> None:
     function.ftype = ir.FunctionType(ir.VoidType(), function.ftype.args)
     function.type = ir.PointerType(function.ftype)
     function.return_value = ir.ReturnValue(function, ir.VoidType())
+
+
+def _set_cluster(function: Any, size: int) -> None:
+    """Makes `size` neighbouring blocks along z a cluster, in every launch."""
+    module = function.module
+    for axis, count in zip("xyz", (1, 1, size), strict=True):
+        named = [function, f"cluster_dim_{axis}", ir.Constant(ir.IntType(32), count)]
+        module.add_named_metadata("nvvm.annotations", module.add_metadata(named))
 
 
 def _without_counters(text: str) -> str:

@@ -8,21 +8,29 @@ sums are int32.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from jitdelegate.targets.cuda.choices import candidate
 from jitdelegate.targets.cuda.conv_problem import ConvProblem, blank, whole
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element, common_width, joined, load, load_where, store
 from jitdelegate.targets.cuda.epilogue import Epilogue
+from jitdelegate.targets.cuda.gemv_weights import (
+    SCALES,
+    Rows,
+    floats_of_bytes,
+    floats_of_nibbles,
+    rows_of,
+    sixteenfold,
+)
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.lanes import combine_lanes
 from jitdelegate.targets.cuda.sizes import Kind, Number
 from jitdelegate.targets.cuda.template import Template, TensorPointer
-from jitdelegate.targets.cuda.tensor_core import Operand
-from jitdelegate.targets.cuda.writer import STORED, Writer, check_memory
+from jitdelegate.targets.cuda.writer import Writer, check_memory
 from jitdelegate.targets.scalar.cast import cast
 
 PACKED_TOGETHER = 256
@@ -34,20 +42,28 @@ WARPS = 4
 LANES = 32
 CHUNK, WORD = 16, 4
 """Bytes of an access to weights, and of the integers that dp4a multiplies."""
-MOST_FLOATS = 8
+MOST_FLOATS, MOST_PACKED = 8, 16
+"""Most weights of an access that become floats, and of one with two weights in each byte."""
 IN_FLIGHT = 8
 """Accesses that a lane begins before it waits for the first one."""
+ROWS = (4, 2, 1)
+"""Possible rows of weights per warp."""
 BUSY_WARPS = 8
 """Warps per multiprocessor that suffice to keep memory busy."""
 
 
 class GemvSizes(NamedTuple):
-    """Length of K, of a row of weights, number of accesses per row of weights, number of output channels."""
+    """Length of K, of a row of weights, number of accesses per row of weights, number of output channels, elements
+    between pixels of the data and of the output, parts of a row that have a scale, the logarithm of their length."""
 
     steps: Number
     pitch: Number
     accesses: Number
     channels: Number
+    data: Number
+    output: Number
+    parts: Number
+    part_bits: Number
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -60,10 +76,14 @@ class Gemv(Template):
         slices: warps that split K: 1, or all warps of a block.
         width: neighbouring elements of data in one access.
         run: neighbouring channels that are stored together.
+        is_packed: whether a byte holds two weights.
+        scale: element type of the scales that parts of a row of weights have; None where they have none.
     """
 
     family: ClassVar[str] = "contract_gemv"
     threads: ClassVar[int] = LANES * WARPS
+    awaits_launches: ClassVar[bool] = True
+    constants: ClassVar[frozenset[int]] = frozenset({2, 3})
     source: Element
     weights: Element
     output: Element
@@ -73,6 +93,8 @@ class Gemv(Template):
     width: int
     run: int
     epilogue: Epilogue
+    is_packed: bool = False
+    scale: Element | None = None
 
     @property
     def sums(self) -> Element:
@@ -87,6 +109,8 @@ class Gemv(Template):
     @property
     def each(self) -> int:
         """Elements of a row of weights that a lane reads in one access; few where they become floats."""
+        if self.is_packed:
+            return MOST_PACKED
         return min(self.weights.widest, MOST_FLOATS) if self.sums is Element.FLOAT32 else self.weights.widest
 
     @property
@@ -97,11 +121,11 @@ class Gemv(Template):
     @property
     def unrolled(self) -> int:
         """Accesses to a row of weights that are in flight together."""
-        return IN_FLIGHT // max(self.rows, self.pixels)
+        return max(IN_FLIGHT // (2 if self.is_packed else 1) // max(self.rows, self.pixels), 1)
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        return *("pointer",) * 4, self.epilogue.parameters, GemvSizes
+        return *("pointer",) * 4, ("pointer",) * (self.scale is not None), self.epilogue.parameters, GemvSizes
 
     def write(self, code: Code, *arguments: Any) -> None:
         GemvKernel(code, self, *arguments).write()
@@ -113,6 +137,7 @@ class GemvKernel:
     Args:
         weights: [output channels, K]; both axes are padded with zeros to what blocks and lanes read at once.
         bias: [padded output channels], of the type of the sums.
+        scales: [padded output channels, parts of a row of weights].
     """
 
     def __init__(
@@ -123,12 +148,13 @@ class GemvKernel:
         data: Value,
         weights: Value,
         bias: Value,
+        scales: Sequence[Value],
         extra: Sequence[Value],
         sizes: GemvSizes,
     ) -> None:
         self.code, self.template = code, template
         self.output, self.data, self.weights, self.bias, self.extra = output, data, weights, bias, extra
-        self.sizes = sizes
+        self.sizes, self.scales = sizes, scales[0] if scales else None
         thread = code.special("tid.x")
         self.lane, warp = thread % LANES, thread // LANES
         self.slice = warp if template.slices > 1 else code.integer(0)
@@ -140,6 +166,7 @@ class GemvKernel:
         template, code = self.template, self.code
         nothing = [code.constant(template.sums.dtype, 0)] * (template.rows * template.pixels)
         stride = template.unrolled * template.slices
+        code.await_launches()
         with code.carried(self.sizes.accesses, nothing, start=self.slice * template.unrolled, step=stride) as loop:
             at, now, following = loop
             following[:] = self._accumulated(now, at)
@@ -155,9 +182,25 @@ class GemvKernel:
         for turn in turns:
             pairs = [(row, pixel) for row in weights[turn] for pixel in data[turn]]
             for place, (row, pixel) in enumerate(pairs):
-                for a, b in zip(row, pixel, strict=True):
-                    sums[place] = self._product(a, b, sums[place])
+                if self.scales is None:
+                    sums[place] = self._products(row, pixel, sums[place])
+                else:
+                    part = self._products(row, pixel, self.code.real(0.0))
+                    scale = self._scale(place // template.pixels, at + turn)
+                    sums[place] = self.code.fma(part, scale, sums[place])
         return sums
+
+    def _products(self, row: Sequence[Value], pixel: Sequence[Value], sum_: Value) -> Value:
+        for a, b in zip(row, pixel, strict=True):
+            sum_ = self._product(a, b, sum_)
+        return sum_
+
+    def _scale(self, row: int, access: Value) -> Value:
+        """The scale of what a lane reads of a row in one access."""
+        assert self.template.scale is not None and self.scales is not None
+        step = self._place(access)
+        place = (self.channel + row) * self.sizes.parts + (step >> self.sizes.part_bits)
+        return load_where(self.code, self.template.scale, step < self.sizes.steps, self.scales, place)[0]
 
     def _product(self, weights: Value, data: Value, sum_: Value) -> Value:
         """The sum after one more product, or after four of integers."""
@@ -169,10 +212,15 @@ class GemvKernel:
     def _weights(self, row: int, access: Value) -> list[Value]:
         template, step = self.template, self._place(access)
         exists, place = step < self.sizes.pitch, (self.channel + row) * self.sizes.pitch + step
+        if template.weights is not Element.INT8:
+            found = load_where(self.code, template.weights, exists, self.weights, place, template.each)
+            return [cast(self.code, one, template.weights.dtype, "float32") for one in found]
+        half = 2 if template.is_packed else 1
+        words = self.code.load_where(exists, self.weights, place // half, template.each // WORD // half)
         if template.sums is Element.INT32:
-            return self.code.load_where(exists, self.weights, place, CHUNK // WORD)
-        found = load_where(self.code, template.weights, exists, self.weights, place, template.each)
-        return [cast(self.code, one, template.weights.dtype, "float32") for one in found]
+            return [bytes_ for word in words for bytes_ in sixteenfold(word)] if template.is_packed else words
+        widen = floats_of_nibbles if template.is_packed else floats_of_bytes
+        return [number for word in words for number in widen(self.code, word)]
 
     def _data(self, pixel: int, access: Value) -> list[Value]:
         template = self.template
@@ -189,7 +237,7 @@ class GemvKernel:
 
     def _numbers(self, pixel: int, step: Value) -> list[Value]:
         template, code = self.template, self.code
-        place, steps = self.sizes.steps * pixel + step, self.sizes.steps
+        place, steps = self.sizes.data * pixel + step, self.sizes.steps
         if template.width < self._least:
             places = range(0, WORD, template.width)
             parts = [load_where(code, template.source, step + at < steps, self.data, place + at, template.width)
@@ -211,9 +259,14 @@ class GemvKernel:
             channel = self.channel + start
             with code.when(takes_part & (channel < self.sizes.channels)):
                 bias = load(code, template.sums, self.bias, channel, template.run)
-                chosen = [self._of_pixel(sums, start + at, pixel) + bias[at] for at in range(template.run)]
-                results = template.epilogue.apply(code, chosen, pixel, channel, self.sizes.channels, self.extra)
-                store(code, template.output, results, self.output, pixel * self.sizes.channels + channel)
+                chosen = [self._total(sums, start + at, pixel) + bias[at] for at in range(template.run)]
+                results = template.epilogue.apply(code, chosen, pixel, channel, self.extra)
+                store(code, template.output, results, self.output, pixel * self.sizes.output + channel)
+
+    def _total(self, sums: Sequence[Value], row: int, pixel: Value) -> Value:
+        found = self._of_pixel(sums, row, pixel)
+        is_multiple = self.template.is_packed and self.template.sums is Element.INT32
+        return self.code.ashr(found, 4) if is_multiple else found  # `sixteenfold` made each product 16 times as large
 
     def _of_pixel(self, sums: Sequence[Value], row: int, pixel: Value) -> Value:
         mine = sums[row * self.template.pixels : (row + 1) * self.template.pixels]
@@ -236,18 +289,24 @@ def write(writer: Writer, problem: ConvProblem) -> None:
     """
     (phase,) = problem.phases
     epilogue, extra = writer.epilogue(problem.node)
-    template = choose(writer, problem, epilogue)
+    own = rows_of(writer, problem)
+    template = choose(writer, problem, own, epilogue)
     outputs, steps = problem.outputs, phase.steps
     rows, columns = whole(outputs, template.rows_of_block), whole(steps, template.each)
     check_memory(f"A constant of {[rows, columns]}", template.weights.nbytes * rows * columns)
 
     def stored() -> Iterator[np.ndarray]:
         for first in range(0, rows, PACKED_TOGETHER):
-            padded = blank(min(PACKED_TOGETHER, rows - first), columns, dtype=phase.weights.dtype)
-            own = phase.weights.reshape(outputs, steps)[first : first + PACKED_TOGETHER]
-            padded[: len(own), :steps] = own
-            is_narrow = template.weights.is_narrow_float
-            yield Operand(template.weights.value).rounded(padded) if is_narrow else padded
+            padded = blank(min(PACKED_TOGETHER, rows - first), columns, dtype=own.numbers.dtype)
+            some = own.numbers[first : first + PACKED_TOGETHER]
+            padded[: len(some), :steps] = some
+            yield own.stored(padded)
+
+    parts = 0 if own.scales is None else own.scales.shape[1]
+    scales = np.zeros((rows, parts), np.float32)
+    if own.scales is not None:
+        scales[:outputs] = own.scales
+    form = "rows", rows, columns, template.weights, template.is_packed
 
     writer.launch(
         template,
@@ -255,22 +314,30 @@ def write(writer: Writer, problem: ConvProblem) -> None:
         (
             TensorPointer(problem.output),
             writer.pointer(problem.data),
-            writer.packed(("rows", rows, columns, template.weights), [phase.weights], stored),
+            writer.packed(form, [phase.weights], stored),
             writer.constant(problem.biases(phase, template.rows_of_block)),
+            *((writer.constant(scales.astype(SCALES[template.scale])),) if template.scale else ()),
             *extra,
-            GemvSizes(steps, columns, -(-columns // template.step), outputs),
+            GemvSizes(
+                steps,
+                columns,
+                -(-columns // template.step),
+                outputs,
+                problem.pitch,
+                problem.out_pitch,
+                parts,
+                own.part_bits,
+            ),
         ),
     )
 
 
-def choose(writer: Writer, problem: ConvProblem, epilogue: Epilogue) -> Gemv:
-    """The template that suits the problem on the writer's GPU."""
-    weights, source = STORED[writer.precision], writer.element(problem.data)
-    if problem.weights is not Element.FLOAT32:
-        weights = problem.weights
+def choose(writer: Writer, problem: ConvProblem, own: Rows, epilogue: Epilogue) -> Gemv:
+    """The template that suits the problem with weights `own` on the writer's GPU."""
+    weights, source = own.element, writer.element(problem.data)
     rows = _rows(writer.gpu, problem.outputs)
     is_few = -(-problem.outputs // rows) * 2 < BUSY_WARPS * writer.gpu.multiprocessors
-    return Gemv(
+    template = Gemv(
         source=source,
         weights=weights,
         output=writer.element(problem.output),
@@ -278,11 +345,27 @@ def choose(writer: Writer, problem: ConvProblem, epilogue: Epilogue) -> Gemv:
         rows=rows,
         slices=WARPS if is_few else 1,
         width=problem.width(min(weights.widest, source.widest)),
-        run=common_width((problem.outputs,), rows),
+        run=common_width((problem.outputs, *writer.output_grain(problem.node)), rows),
         epilogue=epilogue,
+        is_packed=own.is_packed,
+        scale=own.scale,
+    )
+    others = [(rows, slices) for rows in ROWS for slices in (1, WARPS)]
+    candidates = {
+        candidate((rows, slices)): replace(
+            template,
+            rows=rows,
+            slices=slices,
+            run=common_width((problem.outputs, *writer.output_grain(problem.node)), rows),
+        )
+        for rows, slices in [(rows, template.slices), *others]
+    }
+    elements = source, weights, template.output, *((template.scale,) if template.scale else ())
+    return writer.choose(
+        problem.text(problem.phases[0], elements, template.family, template.width, epilogue), candidates
     )
 
 
 def _rows(gpu: Gpu, outputs: int) -> int:
     """Rows of weights per warp: with more rows, reads of the data are shared; with fewer, there are more warps."""
-    return next(rows for rows in (4, 2, 1) if rows == 1 or outputs >= rows * BUSY_WARPS * gpu.multiprocessors)
+    return next(rows for rows in ROWS if rows == 1 or outputs >= rows * BUSY_WARPS * gpu.multiprocessors)

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jitdelegate.cache.place import Place
+from jitdelegate.cache.tuned import tuned_digest
 from jitdelegate.errors import DeviceError
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program import program
+from jitdelegate.program.read import read
+from jitdelegate.program.write import write
+from jitdelegate.targets.cuda.branches import Order
+from jitdelegate.targets.cuda.choices import Choices
 from jitdelegate.targets.cuda.compile_templates import Compiled, compile_templates
 from jitdelegate.targets.cuda.gpu import Gpu, gpu_of
 from jitdelegate.targets.cuda.plan import Plan, plan, plan_text
-from jitdelegate.targets.cuda.template import Argument, Launch, NoPointer, TensorPointer, WeightsPointer
+from jitdelegate.targets.cuda.tables import shipped
+from jitdelegate.targets.cuda.template import (
+    Argument,
+    Launch,
+    NoPointer,
+    Template,
+    TensorPointer,
+    WeightsPointer,
+)
 from jitdelegate.targets.cuda.template_store import TemplateStore
+from jitdelegate.targets.cuda.tuning import Tuning
 
 Trace = Callable[[str, Callable[[], str]], None]
 """Called with a stage's name and a function that makes the stage's text."""
@@ -33,6 +47,7 @@ class Generated:
         kernels: one per distinct template, in the order of `entries`; launches refer to them.
         origins: per kernel, the .tflite operators that it computes.
         input_offsets, output_offsets: offsets of the graph's inputs and outputs, in bytes, as in `Program`.
+        tuned: the digest of the tuned kernels in it; "" where tuning is off.
         compiled: the kernels with their PTX, for tools and tests; not part of the program.
     """
 
@@ -46,43 +61,100 @@ class Generated:
     arena_bytes: int
     input_offsets: tuple[int, ...]
     output_offsets: tuple[int, ...]
+    tuned: str
     compiled: tuple[Compiled, ...]
 
 
 def generate(
-    graph: Graph, kind: str, precision: str = "float32", place: Place | None = None, trace: Trace = _ignore
+    graph: Graph,
+    kind: str,
+    precision: str = "float32",
+    place: Place | None = None,
+    trace: Trace = _ignore,
+    tuning: Tuning | None = None,
 ) -> Generated:
-    """Code for one lowered graph and one kind of GPU; equal graphs give equal bytes.
+    """Code for one lowered graph and one kind of GPU; equal graphs and tables give equal bytes.
 
     Args:
         graph: every node carries a form.
         kind: "sm_90:132", or "sm_90" for the most common GPU of this architecture.
         precision: "float32", "tf32", "float16" or "bfloat16".
-        place: where the templates' IR is cached; None for no cache.
+        place: where the templates' IR and the user's tables of tuned kernels are; None for no cache.
         trace: called with the plan of launches and memory, and the PTX.
+        tuning: how to measure what the tables lack; None takes the package's own table as it is.
     Raises:
         CompileError: the graph is too large, or a compiler refuses a kernel.
         DeviceError: the GPU is not supported, lacks what the precision needs, or numba-cuda is not installed.
     """
     gpu = _gpu(kind, precision)
-    planned = plan(graph, gpu, precision)
+    store = TemplateStore(place)
+    choices = Choices(shipped(gpu))
+    if tuning is not None:
+        choices = tuning.choices(graph, gpu, precision, place, Builder(gpu, store), trace)
+    planned = plan(graph, gpu, precision, choices)
     trace("plan", lambda: plan_text(planned))
-    templates = list(dict.fromkeys(launch.template for launch in planned.launches))
-    compiled = compile_templates(templates, gpu.architecture, TemplateStore(place))
+    compiled = compile_templates(planned.templates, gpu.architecture, store)
     trace("kernels", lambda: "\n".join(one.ptx.decode() for one in compiled))
-    numbers = {template: number for number, template in enumerate(templates)}
+    used = tuned_digest(choices.used()) if tuning else ""
+    return generated(planned, compiled, graph.inputs, graph.outputs, used)
+
+
+@dataclass(slots=True)
+class Builder:
+    """Makes programs of plans that no caller has inputs for; templates that they share are compiled once."""
+
+    gpu: Gpu
+    store: TemplateStore
+    _compiled: dict[Template, Compiled] = field(default_factory=dict)
+
+    def __call__(self, plans: Sequence[Plan]) -> list[program.Program]:
+        wanted = dict.fromkeys(template for planned in plans for template in planned.templates)
+        new = [template for template in wanted if template not in self._compiled]
+        self._compiled.update(zip(new, compile_templates(new, self.gpu.architecture, self.store), strict=True))
+        return [self._program(generated(one, [self._compiled[each] for each in one.templates])) for one in plans]
+
+    def _program(self, made: Generated) -> program.Program:
+        whole = program.Program(
+            key=(("model", "0" * 32), ("target", "cuda")),
+            target="cuda",
+            features=self.gpu.architecture,
+            loader="cubin",
+            arena_bytes=made.arena_bytes,
+            entries=made.entries,
+            kernels=made.kernels,
+            launches=made.launches,
+            large_constants=made.large_constants,
+            code=made.code,
+            weights=made.weights,
+        )
+        return read(write(whole))
+
+
+def generated(
+    planned: Plan,
+    compiled: Sequence[Compiled],
+    inputs: Sequence[int] = (),
+    outputs: Sequence[int] = (),
+    tuned: str = "",
+) -> Generated:
+    """A plan with its compiled templates as the parts of a program, which has these inputs and outputs."""
+    numbers = {template: number for number, template in enumerate(planned.templates)}
     code, entries = _code(compiled)
     return Generated(
         code=code,
         entries=entries,
         kernels=tuple(_kernel(one, planned.launches) for one in compiled),
-        launches=tuple(_launch(planned, launch, numbers[launch.template]) for launch in planned.launches),
-        origins=tuple(_origin(template, planned.launches) for template in templates),
+        launches=tuple(
+            _launch(planned, launch, order, numbers[launch.template])
+            for launch, order in zip(planned.launches, planned.orders, strict=True)
+        ),
+        origins=tuple(_origin(template, planned.launches) for template in numbers),
         weights=planned.weights,
         large_constants=planned.large_constants,
         arena_bytes=planned.arena_bytes,
-        input_offsets=tuple(planned.offset(index) for index in graph.inputs),
-        output_offsets=tuple(planned.offset(index) for index in graph.outputs),
+        input_offsets=tuple(planned.offset(index) for index in inputs),
+        output_offsets=tuple(planned.offset(index) for index in outputs),
+        tuned=tuned,
         compiled=tuple(compiled),
     )
 
@@ -123,7 +195,7 @@ def _origin(template: object, launches: Sequence[Launch]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(position for origin in own for position in origin))
 
 
-def _launch(planned: Plan, launch: Launch, kernel: int) -> program.Launch:
+def _launch(planned: Plan, launch: Launch, order: Order, kernel: int) -> program.Launch:
     kinds, values = zip(*(_argument(planned, argument) for argument in launch.arguments), strict=True)
     return program.Launch(
         kernel=kernel,
@@ -132,6 +204,9 @@ def _launch(planned: Plan, launch: Launch, kernel: int) -> program.Launch:
         shared_bytes=launch.shared_bytes,
         kinds="".join(kinds),
         values=values,
+        stream=order.stream,
+        waits=order.waits,
+        is_dependent=order.is_dependent,
     )
 
 

@@ -6,6 +6,10 @@ from dataclasses import dataclass, replace
 
 from jitdelegate.errors import DeviceError
 from jitdelegate.runtime.cuda.architectures import parsed, size_of
+from jitdelegate.targets.cuda.dependent_launch import LOWEST_CAPABILITY
+
+REGISTERS = 65536
+"""Registers of a multiprocessor, on every supported GPU. Source: as for `Gpu.shared_bytes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +17,7 @@ class Gpu:
     """One kind of GPU.
 
     Attributes:
-        architecture: "sm_90".
+        architecture: "sm_90"; "compute_90" for code as PTX.
         multiprocessors: about how many multiprocessors the chosen tiles should fill.
         shared_bytes: the most shared memory that a block can request. Source: CUDA Programming Guide, table
             "Technical Specifications per Compute Capability".
@@ -24,9 +28,14 @@ class Gpu:
     shared_bytes: int
 
     @property
+    def kind(self) -> str:
+        """As programs are named by: "sm_90:132"."""
+        return f"{self.architecture}:{self.multiprocessors}"
+
+    @property
     def capability(self) -> int:
         """Major and minor number as one: 75, 80, ... 120."""
-        return int(self.architecture.removeprefix("sm_"))
+        return int(self.architecture.rpartition("_")[2])
 
     @property
     def lanes(self) -> int:
@@ -35,9 +44,19 @@ class Gpu:
         return 64 if self.capability in (75, 80) else 128
 
     @property
+    def has_clusters(self) -> bool:
+        """Whether blocks of a cluster read each other's shared memory."""
+        return self.capability >= 90
+
+    @property
     def has_async_copy(self) -> bool:
         """Whether the GPU has cp.async; bf16, tf32 and m16n8k16 came with it."""
         return self.capability >= 80
+
+    @property
+    def has_dependent_launch(self) -> bool:
+        """Whether kernels may begin while the launches before them still run."""
+        return self.capability >= LOWEST_CAPABILITY
 
 
 GPUS = {
@@ -63,4 +82,5 @@ def gpu_of(kind: str) -> Gpu:
         architecture, multiprocessors = parsed(kind)
     except ValueError as error:
         raise DeviceError(f"the GPU cannot be compiled for: {error}") from error
-    return replace(GPUS[architecture], multiprocessors=multiprocessors)
+    limits = GPUS[f"sm_{architecture.rpartition('_')[2]}"]
+    return replace(limits, architecture=architecture, multiprocessors=multiprocessors)

@@ -32,11 +32,11 @@ class Part:
 
 
 class ImageSizes(NamedTuple):
-    """Rows, columns and channels of an image."""
+    """Rows and columns of an image, and elements between neighbouring pixels."""
 
     rows: Number
     columns: Number
-    channels: Number
+    pitch: Number
 
     def pixel(self, me: Part) -> Value:
         """The number of a part's pixel, where parts are single pixels."""

@@ -37,10 +37,17 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class CanonicalMap:
-    """The sizes of an output and the walks of its operands, with as few axes as possible, but at least one."""
+    """The sizes of an output, its strides and the walks of its operands, with as few axes as possible, but at least
+    one."""
 
     sizes: Shape
+    strides: Shape
     walks: tuple[Walk, ...]
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether neighbours in the output are neighbours in memory."""
+        return self.strides == dense_strides(self.sizes)
 
     def checked(self, walk: Walk) -> tuple[bool, ...]:
         """Per axis, whether some of its indices lie outside the operand."""
@@ -52,12 +59,18 @@ def dense_strides(shape: Shape) -> Shape:
     return tuple(accumulate(reversed(shape[1:]), mul, initial=1))[::-1] if shape else ()
 
 
-def walk(operand: Shape, access: IndexMap, output: Shape) -> Walk:
-    """The walk of an operand of shape `operand` by the index map `access`; a scalar output counts as shape (1,)."""
+def walk(operand: Shape, access: IndexMap, output: Shape, distances: Shape | None = None, first: int = 0) -> Walk:
+    """The walk of an operand of shape `operand` by the index map `access`; a scalar output counts as shape (1,).
+
+    Args:
+        distances: the operand's strides; None where it is dense.
+        first: the number of its first element.
+    """
     output = output or (1,)
-    offset, strides = 0, [0] * len(output)
+    distances = dense_strides(operand) if distances is None else distances
+    offset, strides = first, [0] * len(output)
     limits = [(0, size) for size in output]
-    entries = zip(access.dims, access.starts, access.steps, operand, dense_strides(operand), strict=True)
+    entries = zip(access.dims, access.starts, access.steps, operand, distances, strict=True)
     for dim, start, step, size, distance in entries:
         offset += start * distance
         if dim >= 0:
@@ -82,23 +95,27 @@ def _meet(a: Limit, b: Limit) -> Limit:
     return max(a[0], b[0]), min(a[1], b[1])
 
 
-def canonical(sizes: Shape, walks: Sequence[Walk]) -> CanonicalMap:
+def canonical(sizes: Shape, walks: Sequence[Walk], strides: Shape | None = None) -> CanonicalMap:
     """The canonical map: without axes of size 1, and with neighbouring axes merged where every walk allows it.
 
     Args:
         sizes: sizes of the output.
         walks: walks of the operands; none of them is empty.
+        strides: strides of the output; None where it is dense.
     """
+    output = Walk(0, dense_strides(sizes) if strides is None else strides, tuple((0, size) for size in sizes))
+    every = *walks, output
     kept = [axis for axis, size in enumerate(sizes) if size != 1]
     merged: list[list[int]] = []
     for axis in kept:
-        if merged and all(_runs_on(walk, sizes, merged[-1][-1], axis) for walk in walks):
+        if merged and all(_runs_on(walk, sizes, merged[-1][-1], axis) for walk in every):
             merged[-1].append(axis)
         else:
             merged.append([axis])
     groups = [[(sizes[axis], axis) for axis in group] for group in merged]
     joined = tuple(prod(size for size, _ in group) for group in groups)
-    return CanonicalMap(joined or (1,), tuple(_joined(walk, groups) for walk in walks))
+    strides = _joined(output, groups).strides if groups else (1,)
+    return CanonicalMap(joined or (1,), strides, tuple(_joined(walk, groups) for walk in walks))
 
 
 def _runs_on(walk: Walk, sizes: Shape, outer: int, inner: int) -> bool:

@@ -64,20 +64,31 @@ def _combine_warps(code: Code, value: Value, warps: int, combine: Combine, name:
 
 
 def combine_rows(
-    code: Code, values: Sequence[Value], row: Value, column: Value, rows: int, columns: int, combine: Combine
+    code: Code,
+    values: Sequence[Value],
+    row: Value,
+    column: Value,
+    rows: int,
+    columns: int,
+    combine: Combine,
+    name: str = "rows",
+    *,
+    everywhere: bool = False,
 ) -> list[Value]:
     """The combined values of the threads of a column, in the thread of row 0; all threads take part.
 
     Args:
-        values: 1, 2 or 4 float32, int32 or int64 values, equally many in each thread.
+        values: 1, 2, 4 or 8 float32, int32 or int64 values, equally many in each thread.
         rows: a power of two; with 1 there is nothing to combine.
+        name: name of the shared memory, used by this call only.
+        everywhere: gives them to all threads of the column.
     """
     if rows == 1:
         return list(values)
     type_ = values[0].value.type
     nbytes = len(values) * size_of(type_)
     pitch = columns * nbytes
-    shared = code.static_shared(rows * pitch, "rows") + column * nbytes
+    shared = code.static_shared(rows * pitch, name) + column * nbytes
     code.store(values, shared, row * pitch)
     half = rows // 2
     while half:
@@ -86,4 +97,6 @@ def combine_rows(
             own, other = (code.load(shared, place * pitch, type_, len(values)) for place in (row, row + half))
             code.store([combine(code, a, b) for a, b in zip(own, other, strict=True)], shared, row * pitch)
         half //= 2
-    return code.load(shared, row * pitch, type_, len(values))
+    if everywhere:
+        code.barrier()
+    return code.load(shared, 0 if everywhere else row * pitch, type_, len(values))

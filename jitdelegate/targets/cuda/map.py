@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from operator import add
 from typing import Any, ClassVar
 
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr, substitute
 from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.graph import Node
-from jitdelegate.targets.cuda.device_code import Code, Value
+from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
 from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divisors
 from jitdelegate.targets.cuda.element import Element, common_width, store
 from jitdelegate.targets.cuda.expression import emit, quantizes
@@ -34,10 +35,11 @@ class MapTemplate(Template):
     """out[i] = expr(operands at i, then numbers), for indices of `rank` axes.
 
     Thread t computes vector t of `width` outputs. Where there is only one axis, further threads compute the outputs
-    after the last whole vector, one each.
+    after the last whole vector, one each. Outputs that are not `is_dense` have strides, which are arguments.
     """
 
     family: ClassVar[str] = "map"
+    shares_grid: ClassVar[bool] = True
     threads: ClassVar[int] = THREADS
     rank: int
     width: int
@@ -45,12 +47,14 @@ class MapTemplate(Template):
     operands: tuple[Operand, ...]
     numbers: tuple[str, ...]
     expr: Expr
+    is_dense: bool
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
         sizes = ("int32",) * (DIVISOR_SIZES * (self.rank - 1))
         walks = tuple(one.kind for one in self.operands)
-        return "pointer", ("pointer",) * len(self.operands), self.numbers, "int32", "int32", sizes, walks
+        strides = () if self.is_dense else ("int32",) * self.rank
+        return "pointer", ("pointer",) * len(self.operands), self.numbers, "int32", "int32", sizes, strides, walks
 
     def write(
         self,
@@ -61,11 +65,13 @@ class MapTemplate(Template):
         vectors: Value,
         rest: Value,
         sizes: Sequence[Value],
+        strides: Sequence[Value],
         walks: Sequence[Any],
     ) -> None:
         """Args:
         vectors, rest: number of whole vectors of the output, and of outputs after them.
         sizes: sizes of the output in vectors, as divisors.
+        strides: strides of the output, if it is not dense.
         """
 
         def write_outputs(place: Sequence[Value], index: Value, width: int) -> None:
@@ -74,6 +80,8 @@ class MapTemplate(Template):
             types = [*(one.element.dtype for one in self.operands), *self.numbers]
             rows = [[*(column[k] for column in columns), *numbers] for k in range(width)]
             results = [emit(code, self.expr, row, types, self.target.dtype) for row in rows]
+            if strides:
+                index = reduce_tree([at * stride for at, stride in zip(place, strides, strict=True)], add)
             store(code, self.target, results, out, index)
 
         thread = self.thread(code)
@@ -93,17 +101,22 @@ def write_map(writer: Writer, node: Node) -> None:
     form, output = node.form, node.outputs[0]
     assert isinstance(form, Map)
     shape = writer.shape(output)
-    walks = [walk(writer.shape(index), access, shape) for index, access in zip(node.inputs, form.operands, strict=True)]
+    walks = [_walk(writer, index, access, shape) for index, access in zip(node.inputs, form.operands, strict=True)]
     types = [writer.element(index).dtype for index in node.inputs]
     expr, read = _without_empty(form.epilogue, walks, types)
-    index_map = canonical(shape, [walks[k] for k in read])
+    index_map = canonical(shape, [walks[k] for k in read], writer.strides(output))
     _write_launch(writer, expr, index_map, [node.inputs[k] for k in read], output)
 
 
+def _walk(writer: Writer, index: int, access: IndexMap, output: tuple[int, ...]) -> Walk:
+    """The walk of an operand in the tensor that has its memory."""
+    return walk(writer.shape(index), access, output, writer.strides(index), writer.part(index).first)
+
+
 def copy(writer: Writer, source: int, target: int) -> None:
-    """Writes a launch that copies the elements of tensor `source`, in order, to tensor `target`."""
+    """Writes a launch that copies the elements of tensor `source`, in order, to tensor `target`; both are dense."""
     flat = (writer.graph.tensors[source].size,)
-    index_map = canonical(flat, [walk(flat, IndexMap.broadcast(flat, flat), flat)])
+    index_map = canonical(flat, [walk(flat, IndexMap.broadcast(flat, flat), flat, first=writer.part(source).first)])
     _write_launch(writer, RESULT, index_map, [source], target)
 
 
@@ -119,30 +132,40 @@ def _without_empty(expr: Expr, walks: Sequence[Walk], types: Sequence[str]) -> t
 
 def _write_launch(writer: Writer, expr: Expr, index_map: CanonicalMap, inputs: Sequence[int], output: int) -> None:
     target = writer.element(output)
-    pointers = [writer.pointer(index) for index in (output, *inputs)]
+    pointers = [writer.pointer(index) for index in (output, *(writer.part(index).whole for index in inputs))]
     elements = [writer.element(index) for index in inputs]
-    transpose = transpose_template(index_map, elements, target, expr)
+    transpose = transpose_template(writer.gpu, index_map, elements, target, expr, writer.part(output).first)
     if transpose is not None:
-        writer.launch(transpose, (transpose.blocks(index_map), 1, 1), [*pointers, *transpose.arguments(index_map)])
+        blocks, arguments = transpose.blocks(index_map), [*pointers, *transpose.arguments(index_map)]
+        writer.launch(
+            transpose, (blocks, 1, 1), arguments, products=transpose.instructions * transpose.threads * blocks
+        )
         return
-    width = _width(index_map, target)
+    width = _width(index_map, target, writer.part(output).first)
     operands = operands_of(index_map, elements, width)
     types = [element.dtype for element in elements]
     is_float = {*types, target.dtype} == {"float32"} and not quantizes(expr)
     expr, numbers = (expr, ()) if is_float else without_constants(expr, types)
-    template = MapTemplate(len(index_map.sizes), width, target, operands, tuple(dtype for dtype, _ in numbers), expr)
+    template = MapTemplate(
+        len(index_map.sizes), width, target, operands, tuple(dtype for dtype, _ in numbers), expr, index_map.is_dense
+    )
     values = [value for _, value in numbers]
     *outer, last = index_map.sizes
     vectors, rest = divmod(last, width)
     whole, sizes = prod(outer) * vectors, divisors([*outer, vectors])
+    strides = () if index_map.is_dense else index_map.strides
     walks = [one.numbers(walk) for one, walk in zip(operands, index_map.walks, strict=True)]
-    writer.launch(template, template.grid(whole + rest), [*pointers, *values, whole, rest, sizes, walks])
+    writer.launch(template, template.grid(whole + rest), [*pointers, *values, whole, rest, sizes, strides, walks])
 
 
-def _width(index_map: CanonicalMap, target: Element) -> int:
+def _width(index_map: CanonicalMap, target: Element, first: int) -> int:
     """Outputs per thread: as many as one store can write, so that rows are whole vectors if there are several axes;
-    fewer where a thread would read too much for its registers."""
+    fewer where a thread would read too much for its registers, or where wider stores cannot begin at `first`."""
+    *outer, last = index_map.strides
+    if last != 1:
+        return 1
     most = target.widest
     while most > FEWEST and most * len(index_map.walks) > MOST_VALUES:
         most //= 2
-    return most if len(index_map.sizes) == 1 else common_width(index_map.sizes[-1:], most)
+    rows = () if not outer else (index_map.sizes[-1], *outer)
+    return common_width((*rows, first), most)

@@ -13,11 +13,11 @@ from typing import TypeVar
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.forms import MatMul
 from jitdelegate.ir.graph import Node
+from jitdelegate.targets.cuda.choices import candidate, problem
 from jitdelegate.targets.cuda.cost import COPIED
 from jitdelegate.targets.cuda.element import common_width
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.gpu import Gpu
-from jitdelegate.targets.cuda.index_map import dense_strides
 from jitdelegate.targets.cuda.matmul_ffma import FFMA_TILES, QUAD, FfmaProduct
 from jitdelegate.targets.cuda.matmul_mma import MMA_TILES, PAIR, MmaProduct
 from jitdelegate.targets.cuda.matmul_product import ProductAxis, ProductSizes, ProductTemplate
@@ -27,8 +27,10 @@ from jitdelegate.targets.cuda.writer import Writer
 from jitdelegate.targets.implicit_gemm import matrix_strides, permuted
 
 TURN_CYCLES = 600
-"""Cycles per tile of K if no resource is the bottleneck: a read of memory, a write and a read of shared memory, the
-barrier. Estimated from instruction latencies, like the next one."""
+"""Cycles per tile of K if no resource is the bottleneck, where tiles go through registers: a read of memory, a write
+and a read of shared memory, the barrier. Estimated from instruction latencies, like the next two."""
+COPY_TURN_CYCLES = 250
+"""The same where tiles are copied asynchronously."""
 ENDS_CYCLES = 2000
 """Cycles before the first and after the last multiplication of a block."""
 FINISHED = 16
@@ -53,6 +55,7 @@ class Product:
     Attributes:
         pitches: elements between the rows of both operands, as they are stored, and of the output.
         axes: leading axes; neighbouring axes with continuing strides are merged.
+        grains: what the widths of accesses to both operands and the output have to divide besides (`Writer.grain`).
     """
 
     rows: int
@@ -60,6 +63,7 @@ class Product:
     depth: int
     pitches: tuple[int, int, int]
     axes: tuple[ProductAxis, ...]
+    grains: tuple[tuple[int, ...], ...]
 
     @property
     def count(self) -> int:
@@ -67,14 +71,15 @@ class Product:
 
     def side_width(self, side: int, size: int, most: int) -> int:
         """The widest access to neighbours in memory of which there are `size`; sides are a, b and the output."""
-        return common_width((size, self.pitches[side], *(axis[1 + side] for axis in self.axes)), most)
+        distances = self.pitches[side], *(axis[1 + side] for axis in self.axes)
+        return common_width((size, *distances, *self.grains[side]), most)
 
 
-def product_of(form: MatMul, a: tuple[int, ...], b: tuple[int, ...], output: tuple[int, ...]) -> Product:
-    """The product of a node with operands and output of these shapes."""
-    orders = form.a_order, form.b_order, form.order
-    shapes = [permuted(shape, order) for shape, order in zip((a, b, output), orders, strict=True)]
-    far = [permuted(dense_strides(shape), order) for shape, order in zip((a, b, output), orders, strict=True)]
+def product_of(writer: Writer, node: Node, form: MatMul) -> Product:
+    """The product of a node."""
+    sides = [(*node.inputs[:2], node.outputs[0]), (form.a_order, form.b_order, form.order)]
+    shapes = [permuted(writer.shape(index), order) for index, order in zip(*sides, strict=True)]
+    far = [permuted(writer.strides(index), order) for index, order in zip(*sides, strict=True)]
     *leading, rows, columns = shapes[2]
     strides = [matrix_strides(shape, one, len(leading)) for shape, one in zip(shapes, far, strict=True)]
     axes: list[ProductAxis] = []
@@ -84,7 +89,8 @@ def product_of(form: MatMul, a: tuple[int, ...], b: tuple[int, ...], output: tup
         elif size > 1:
             axes.append(ProductAxis(size, *along))
     pitches = far[0][-2], far[1][-2], far[2][-2]
-    return Product(rows, columns, shapes[0][-2 if form.adj_x else -1], pitches, tuple(axes))
+    grains = *map(writer.grain, node.inputs[:2]), writer.output_grain(node)
+    return Product(rows, columns, shapes[0][-2 if form.adj_x else -1], pitches, tuple(axes), grains)
 
 
 def write_matmul(writer: Writer, node: Node) -> None:
@@ -95,7 +101,7 @@ def write_matmul(writer: Writer, node: Node) -> None:
     """
     form, (a, b), output = node.form, node.inputs[:2], node.outputs[0]
     assert isinstance(form, MatMul)
-    product = product_of(form, writer.shape(a), writer.shape(b), writer.shape(output))
+    product = product_of(writer, node, form)
     epilogue, extra = writer.epilogue(node)
     template = (_ffma if writer.precision == "float32" else _mma)(writer, node, form, product, epilogue)
     down, across = -(-product.rows // template.tile.rows), -(-product.columns // template.tile.columns)
@@ -122,24 +128,44 @@ def _ffma(writer: Writer, node: Node, form: MatMul, product: Product, epilogue: 
         for tile in FFMA_TILES
         for slices in SLICES
     ]
-    return min(_fitting(candidates), key=lambda one: _cycles(writer.gpu, product, one))
+    return _chosen(writer, product, candidates)
 
 
 def _mma(writer: Writer, node: Node, form: MatMul, product: Product, epilogue: Epilogue) -> MmaProduct:
     operand, is_new = Operand(writer.precision), writer.gpu.has_async_copy
     if operand is not Operand.FLOAT16 and not is_new:
         raise CompileError(f"{writer.gpu.architecture} has no {operand.value} tensor cores, expected sm_80 or later")
-    left, right = _sides(writer, node, form, product, CHUNK // operand.element.nbytes, PAIR)
+    widest = CHUNK // operand.element.nbytes
+    left, right = _sides(writer, node, form, product, widest, widest)
     output, run = writer.element(node.outputs[0]), product.side_width(OUTPUT, product.columns, PAIR)
     candidates = [
         MmaProduct(tile, slices, left, right, output, run, len(product.axes), epilogue, operand, whole_steps=is_new)
         for tile in MMA_TILES
         for slices in SLICES
     ]
-    return min(_fitting(candidates), key=lambda one: _cycles(writer.gpu, product, one))
+    return _chosen(writer, product, candidates)
 
 
 Candidate = TypeVar("Candidate", bound=ProductTemplate)
+
+
+def _chosen(writer: Writer, product: Product, candidates: Sequence[Candidate]) -> Candidate:
+    first = candidates[0]
+    text = problem(
+        f"{first.family} {writer.precision}",
+        (first.left.element, first.right.element, first.output),
+        M=product.rows,
+        N=product.columns,
+        K=product.depth,
+        B=product.count,
+        A=first.left.along_depth + 2 * first.right.along_depth,
+        W=first.left.width,
+        V=first.right.width,
+        R=first.run,
+        E=len(first.epilogue.operands),
+    )
+    named = {candidate(one.tile, one.slices): one for one in _fitting(candidates)}
+    return writer.choose(text, named, lambda one: _cycles(writer.gpu, product, one))
 
 
 def _fitting(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -171,5 +197,5 @@ def _cycles(gpu: Gpu, product: Product, template: ProductTemplate) -> float:
     turn = slices * template.steps * max(tile.rows * tile.columns / tile.products, copied)
     end = slices * tile.rows * tile.columns / FINISHED
     resident = gpu.multiprocessors * min(THREADS // template.threads, MOST_BLOCKS)
-    waiting = turns * (TURN_CYCLES + turn) + ENDS_CYCLES + end
+    waiting = turns * ((COPY_TURN_CYCLES if template.is_asynchronous else TURN_CYCLES) + turn) + ENDS_CYCLES + end
     return max(-(-blocks // gpu.multiprocessors) * (turns * turn + end), -(-blocks // resident) * waiting)

@@ -8,10 +8,12 @@ from typing import Any, ClassVar
 
 from jitdelegate.targets.cuda.device_code import F32, Code, Value
 from jitdelegate.targets.cuda.matmul_product import FLOAT, ProductKernel, ProductTemplate
-from jitdelegate.targets.cuda.matrix_loader import Side, Units
+from jitdelegate.targets.cuda.matrix_loader import MatrixLoader, MatrixTile, Units
 
 QUAD = 4
 """Neighbouring numbers in one access to shared memory."""
+SLOTS = 2
+"""Tiles in shared memory: one is multiplied, the next one is stored."""
 LANES = 128
 """Most float32 multiply-adds that a multiprocessor begins per cycle."""
 
@@ -71,8 +73,19 @@ class FfmaProduct(ProductTemplate):
     def steps(self) -> int:
         return self.tile.steps
 
-    def unit_steps(self, side: Side) -> int:
-        return side.width if side.along_depth else 1
+    @property
+    def ring_bytes(self) -> int:
+        return SLOTS * self.tile.slot_bytes
+
+    @property
+    def sides(self) -> tuple[MatrixTile, MatrixTile]:
+        """How threads divide the loads of both sides of a tile."""
+        sides = (self.left, self.tile.rows), (self.right, self.tile.columns)
+        left, right = (
+            MatrixTile(side, lines, self.steps, side.width if side.along_depth else 1, self.tile.threads)
+            for side, lines in sides
+        )
+        return left, right
 
     def write(self, code: Code, *arguments: Any) -> None:
         FfmaProductKernel(code, self, *arguments).write()
@@ -89,8 +102,32 @@ class FfmaProductKernel(ProductKernel):
         self.down = self.tile.rows // self.tile.height
         self.row, self.column = self.thread // across * QUAD, self.thread % across * QUAD
         self.across = across
+        self.loaders = [
+            MatrixLoader(
+                code, side, self.thread, one.data, one.start, one.first, one.count, self.sizes.depth, one.pitch
+            )
+            for side, one in zip(template.sides, self.operands, strict=True)
+        ]
+
+    def _sums(self) -> list[Value]:
+        code = self.code
+        self._put(self._fetch(code.integer(0)), code.integer(0))
+        initial = [code.integer(0), *self._nothing()]
+        with code.carried(self.tiles, initial, start=1) as (tile, now, following):
+            code.barrier()
+            fetched = self._fetch(tile)
+            following[1:] = self._accumulate(now[1:], self.shared + now[0])
+            following[0] = self.tile.slot_bytes - now[0]
+            self._put(fetched, following[0])
+        code.barrier()
+        return self._accumulate(following[1:], self.shared + following[0])
+
+    def _fetch(self, tile: Value) -> list[Units]:
+        """Loads this thread's units of a tile of its slice; elements past the last tile read as zero."""
+        return [loader.fetch(self.first_tile + tile) for loader in self.loaders]
 
     def _put(self, fetched: list[Units], slot: Value) -> None:
+        """Stores the fetched units of both sides to a slot."""
         for side, (loader, units) in enumerate(zip(self.loaders, fetched, strict=True)):
             base = self.shared + slot + self.tile.side_start(side)
             for (line, step), unit in zip(loader.places, units, strict=True):
@@ -102,9 +139,11 @@ class FfmaProductKernel(ProductKernel):
             self.code.store(lines, place, step * pitch * FLOAT)
 
     def _nothing(self) -> list[Value]:
+        """This thread's sums before the first tile."""
         return [self.code.real(0.0)] * (self.tile.height * self.tile.width)
 
     def _accumulate(self, sums: Sequence[Value], slot: Value) -> list[Value]:
+        """The sums after the tile at the shared address `slot`."""
         sums = list(sums)
         rows = slot + self.row * FLOAT
         columns = slot + self.tile.side_start(1) + self.column * FLOAT

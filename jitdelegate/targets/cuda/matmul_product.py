@@ -1,7 +1,7 @@
 """Shared parts of the kernels for products of two matrices computed at run time.
 
-The kernels copy tiles of K through registers to two slots of shared memory: while one tile is multiplied, the next one
-is loaded. The slices of a block, each with its own slots, split K; their sums are added up at the end.
+The kernels copy tiles of K to slots of shared memory: while one tile is multiplied, the next ones are loaded. The
+slices of a block, each with its own slots, split K; their sums are added up at the end.
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
 from jitdelegate.targets.cuda.element import Element
 from jitdelegate.targets.cuda.epilogue import Epilogue
-from jitdelegate.targets.cuda.matrix_loader import MatrixLoader, MatrixTile, Side, Units
+from jitdelegate.targets.cuda.matrix_loader import Side
 from jitdelegate.targets.cuda.output import Output
 from jitdelegate.targets.cuda.sizes import Kind, Number
 from jitdelegate.targets.cuda.template import Template
 
 FLOAT = 4
-SLOTS = 2
 
 
 class ProductSizes(NamedTuple):
@@ -45,11 +44,27 @@ class ProductAxis(NamedTuple):
     output: Number
 
 
+@dataclass(frozen=True, slots=True)
+class OperandLines:
+    """An operand of a block.
+
+    Attributes:
+        start: index of its matrix's first element.
+        first, count: the block's first line, and how many there are: rows of a, columns of b.
+        pitch: elements between lines, or between steps where lines are neighbours in memory.
+    """
+
+    data: Value
+    start: Value
+    first: Value
+    count: Value
+    pitch: Value
+
+
 class ProductTile(Protocol):
     """The tile of a block: `rows` by `columns`.
 
     Attributes:
-        slot_bytes: bytes of a slot of shared memory.
         products: multiplications that a multiprocessor begins per cycle.
     """
 
@@ -61,9 +76,6 @@ class ProductTile(Protocol):
 
     @property
     def threads(self) -> int: ...
-
-    @property
-    def slot_bytes(self) -> int: ...
 
     @property
     def products(self) -> float: ...
@@ -81,6 +93,7 @@ class ProductTemplate(Template):
         slices: groups of threads that split K, each with its own tile.
     """
 
+    awaits_launches: ClassVar[bool] = True
     tile: ProductTile
     slices: int
     left: Side
@@ -95,28 +108,25 @@ class ProductTemplate(Template):
         return self.tile.threads * self.slices
 
     @property
+    @abstractmethod
+    def ring_bytes(self) -> int:
+        """Shared memory of a slice's slots."""
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether no tile goes through registers."""
+        return False
+
+    @property
     def shared_bytes(self) -> int:
         """Shared memory of all slots, or of the sums that later take their place."""
         tile = self.tile
-        return max(self.slices * SLOTS * tile.slot_bytes, (self.slices - 1) * tile.rows * tile.columns * FLOAT)
+        return max(self.slices * self.ring_bytes, (self.slices - 1) * tile.rows * tile.columns * FLOAT)
 
     @property
     @abstractmethod
     def steps(self) -> int:
         """Steps of K in a slot of shared memory."""
-
-    @abstractmethod
-    def unit_steps(self, side: Side) -> int:
-        """Steps of a unit, which a thread loads at once."""
-
-    @property
-    def sides(self) -> tuple[MatrixTile, MatrixTile]:
-        """How threads divide the loads of both sides of a tile."""
-        sides = (self.left, self.tile.rows), (self.right, self.tile.columns)
-        left, right = (
-            MatrixTile(side, lines, self.steps, self.unit_steps(side), self.tile.threads) for side, lines in sides
-        )
-        return left, right
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
@@ -148,12 +158,11 @@ class ProductKernel(ABC):
         steps = template.steps * template.slices
         self.tiles = (sizes.depth + (steps - 1)) // steps
         self.first_tile = self.slice * self.tiles
-        self.shared = code.dynamic_shared() + self.slice * (SLOTS * tile.slot_bytes)
+        self.shared = code.dynamic_shared() + self.slice * template.ring_bytes
         *starts, self.start = self._starts(axes)
-        limits = (self.first_row, sizes.rows, sizes.left), (self.first_column, sizes.columns, sizes.right)
-        self.loaders = [
-            MatrixLoader(code, side, self.thread, data, start, first, count, sizes.depth, pitch)
-            for side, data, start, (first, count, pitch) in zip(template.sides, operands, starts, limits, strict=True)
+        firsts = (self.first_row, sizes.rows, sizes.left), (self.first_column, sizes.columns, sizes.right)
+        self.operands = [
+            OperandLines(data, start, *place) for data, start, place in zip(operands, starts, firsts, strict=True)
         ]
 
     def _starts(self, axes: Sequence[ProductAxis]) -> list[Value]:
@@ -166,21 +175,8 @@ class ProductKernel(ABC):
 
     def write(self) -> None:
         """Writes the whole kernel."""
-        code = self.code
-        self._put(self._fetch(code.integer(0)), code.integer(0))
-        initial = [code.integer(0), *self._nothing()]
-        with code.carried(self.tiles, initial, start=1) as (tile, now, following):
-            code.barrier()
-            fetched = self._fetch(tile)
-            following[1:] = self._accumulate(now[1:], self.shared + now[0])
-            following[0] = self.template.tile.slot_bytes - now[0]
-            self._put(fetched, following[0])
-        code.barrier()
-        self._meet(self._accumulate(following[1:], self.shared + following[0]))
-
-    def _fetch(self, tile: Value) -> list[Units]:
-        """Loads this thread's units of a tile of its slice; elements past the last tile read as zero."""
-        return [loader.fetch(self.first_tile + tile) for loader in self.loaders]
+        self.code.await_launches()
+        self._meet(self._sums())
 
     def _meet(self, sums: Sequence[Value]) -> None:
         """Adds the sums of the other slices to those of the first slice, which finishes them."""
@@ -202,16 +198,8 @@ class ProductKernel(ABC):
             )
 
     @abstractmethod
-    def _put(self, fetched: list[Units], slot: Value) -> None:
-        """Stores the fetched units of both sides to a slot."""
-
-    @abstractmethod
-    def _nothing(self) -> list[Value]:
-        """This thread's sums before the first tile: zeros."""
-
-    @abstractmethod
-    def _accumulate(self, sums: Sequence[Value], slot: Value) -> list[Value]:
-        """The sums after the tile at the shared address `slot`."""
+    def _sums(self) -> list[Value]:
+        """This thread's sums over the tiles of its slice."""
 
     @abstractmethod
     def _finish(self, sums: Sequence[Value]) -> None:

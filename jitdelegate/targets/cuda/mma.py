@@ -11,22 +11,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from jitdelegate.errors import CompileError
-from jitdelegate.targets.cuda.contract_kernel import FLOAT, ContractArguments, ContractKernel, ContractTemplate
+from jitdelegate.targets.cuda.choices import candidate
+from jitdelegate.targets.cuda.contract_kernel import FLOAT, ContractArguments, ContractKernel, ContractTemplate, added
 from jitdelegate.targets.cuda.conv_problem import ConvProblem, Phase
-from jitdelegate.targets.cuda.device_code import I32, Code, Value, reduce_tree
+from jitdelegate.targets.cuda.device_code import I32, Code, Value
 from jitdelegate.targets.cuda.element import Element, common_width, load, load_where, pack, resized
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.gpu import Gpu
-from jitdelegate.targets.cuda.mma_tile import MOST_PADDED, NARROW_TILE, SHORTEST_ROW, TILES, Tile
-from jitdelegate.targets.cuda.pixel_gather import PixelRow, PlaceSizes, SourceSizes, TableEntry
+from jitdelegate.targets.cuda.mma_tile import (
+    MOST_PADDED,
+    SHORTEST_ROW,
+    SLIM_TILES,
+    TILES,
+    WIDE_TILES,
+    Tile,
+)
+from jitdelegate.targets.cuda.phases import PhaseSizes, packed, phase_of, records_of
+from jitdelegate.targets.cuda.pixel_gather import PixelRow, TableEntry
 from jitdelegate.targets.cuda.sizes import Kind, Number
-from jitdelegate.targets.cuda.split_k import combining_cycles, write_combine
-from jitdelegate.targets.cuda.template import Argument, NoPointer, TensorPointer
+from jitdelegate.targets.cuda.split_k import combining_cycles, meeting_cycles, possible_parts, write_combine
+from jitdelegate.targets.cuda.template import Argument, NoPointer, TensorPointer, WeightsPointer
 from jitdelegate.targets.cuda.tensor_core import CHUNK, STEP, Operand, Swizzle, WarpTile, nothing
 from jitdelegate.targets.cuda.tile_loader import Chunks, DataLoader, WeightLoader
 from jitdelegate.targets.cuda.writer import Writer
@@ -34,31 +44,26 @@ from jitdelegate.targets.scalar.cast import cast
 
 COMBINE_CYCLES = 3500
 """Cost of a second launch."""
-FEWEST_TILES = 4
-"""Fewest tiles of K that are worth a block of their own."""
 RUN = 8
 """Most neighbouring channels that a thread finishes together."""
-WORD = 4
-LARGEST_NARROW = 64 * 64
-"""Most elements of a tile whose threads copy less than 16 bytes at a time; larger tiles lack registers for it."""
+QUAD = WORD = 4
+MOST_ROWS = 64
+"""Most rows and columns of a tile whose threads copy less than 16 bytes at a time; with more, they lack registers."""
 
 
 class MmaSizes(NamedTuple):
-    """Sizes of a launch.
+    """Sizes of a launch for all phases.
 
     Attributes:
-        tiles, share: tiles of K in all, and tiles in a part of K.
-        parts: parts of K; blocks along z per group.
+        blocks: blocks along z per group: parts of K, or phases.
         depth, outputs: data channels and output channels of a group.
-        channels: channels of an output pixel.
+        pitch: elements between output pixels; channels of a pixel where the launch stores parts of sums.
     """
 
-    tiles: Number
-    share: Number
-    parts: Number
+    blocks: Number
     depth: Number
     outputs: Number
-    channels: Number
+    pitch: Number
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -72,6 +77,7 @@ class Mma(ContractTemplate):
     """
 
     family: ClassVar[str] = "contract_mma"
+    constants: ClassVar[frozenset[int]] = frozenset({2, 3, 4, 5, 6})
     operand: Operand
     source: Element
     output: Element
@@ -85,6 +91,7 @@ class Mma(ContractTemplate):
     has_halo: bool
     weights: Element
     epilogue: Epilogue
+    cluster: int = 1
 
     @property
     def sums(self) -> Element:
@@ -130,8 +137,8 @@ class Mma(ContractTemplate):
     @property
     def parameters(self) -> tuple[Kind, ...]:
         extra = self.epilogue.parameters
-        halo = ("pointer",) * self.has_halo
-        return *("pointer",) * 5, halo, extra, MmaSizes, SourceSizes, (PlaceSizes,) if self.is_scattered else ()
+        halo, phases = ("pointer",) * self.has_halo, ("pointer",) * self.is_scattered
+        return *("pointer",) * 5, halo, phases, extra, MmaSizes, () if self.is_scattered else (PhaseSizes,)
 
     def write(
         self,
@@ -142,19 +149,20 @@ class Mma(ContractTemplate):
         bias: Value,
         table: Value,
         halo: Sequence[Value],
+        phases: Sequence[Value],
         extra: Sequence[Value],
         sizes: MmaSizes,
-        source: SourceSizes,
-        places: Sequence[PlaceSizes],
+        phase: Sequence[PhaseSizes],
     ) -> None:
         """Args:
-        weights: [groups, tiles of N, tiles of K].
+        weights: [phases, groups, tiles of N, tiles of K].
+        bias: [phases, groups, N padded to whole tiles].
         halo: 16 bytes of the value of pixels outside the image.
-        places: for a scattered problem, the positions of its pixels in the output.
+        phases: int32[phases, RECORD] for a scattered problem.
+        phase: the only phase of any other problem.
         """
         arguments = ContractArguments(output, data, weights, bias, table, extra)
-        place = places[0] if places else None
-        MmaKernel(code, self, arguments, sizes, source, place, halo[0] if halo else None).write()
+        MmaKernel(code, self, arguments, sizes, phases[0] if phases else phase[0], halo[0] if halo else None).write()
 
 
 class MmaDataLoader(DataLoader):
@@ -176,6 +184,9 @@ class MmaDataLoader(DataLoader):
             in_rows=template.unit_bytes == CHUNK,
             halo=kernel.halo,
         )
+        first, count = self.unit * self.unit_bytes // CHUNK, max(self.own * self.unit_bytes // CHUNK, 1)
+        chunks = [self.swizzle.place(self.row, first + number) for number in range(count)]
+        self.chunks = [self.code.kept(chunk) for chunk in chunks] if template.is_asynchronous else chunks
         if self.halo is not None:
             (self.outside,) = self.code.load(self.halo, 0, I32)
 
@@ -184,8 +195,7 @@ class MmaDataLoader(DataLoader):
         return [self.gather.row(pixel, channel) for pixel in pixels]
 
     def place(self, at: int, nbytes: int) -> Value:
-        chunk = self.unit * self.unit_bytes // CHUNK + nbytes // CHUNK
-        return self.swizzle.place(self.row, chunk) + (at * self.pitch * self.swizzle.row_bytes + nbytes % CHUNK)
+        return self.chunks[nbytes // CHUNK] + (at * self.pitch * self.swizzle.row_bytes + nbytes % CHUNK)
 
     def fetch(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry]) -> Chunks:
         group = CHUNK // self.unit_bytes
@@ -234,13 +244,15 @@ class MmaWeightLoader(WeightLoader):
         super().__init__(*arguments)
 
     def fetch(self, tile: Value) -> Chunks:
-        source = self._source(tile)
-        return [self._chunk(source + at) for at in self.places]
+        each = CHUNK // self.template.operand.element.nbytes
+        numbers = self.nbytes // CHUNK * each
+        first = (self.first_tile + tile) * numbers + self.thread * each
+        return [self._chunk(first + at // CHUNK * each) for at in self.places]
 
     def _chunk(self, place: Value) -> list[Value]:
-        """The numbers of a chunk that begins `place` bytes after the first one in shared memory."""
+        """The numbers of a chunk, which begin at number `place` of all weights."""
         code, element, stored = self.code, self.template.operand.element, self.template.weights
-        found = load_run(code, stored, self.weights, place // element.nbytes, CHUNK // element.nbytes)
+        found = load_run(code, stored, self.weights, place, CHUNK // element.nbytes)
         values = [cast(code, one, stored.dtype, "float32") for one in found]
         return pack(code, element, values) if element.is_narrow_float else values
 
@@ -254,24 +266,33 @@ class MmaKernel(ContractKernel):
         template: Mma,
         arguments: ContractArguments,
         sizes: MmaSizes,
-        source: SourceSizes,
-        place: PlaceSizes | None,
+        phase: PhaseSizes | Value,
         halo: Value | None,
     ) -> None:
         self.template, self.sizes, self.halo, tile = template, sizes, halo, template.tile
         self.thread, z = code.special("tid.x"), code.special("ctaid.z")
-        group, part = (z // sizes.parts, z % sizes.parts) if template.is_part else (z, code.integer(0))
-        self.first = part * sizes.share
-        self.tiles = code.minimum(sizes.tiles - self.first, sizes.share)
+        is_split = template.is_part or template.cluster > 1
+        is_alone = not (is_split or template.is_scattered)
+        group, part = (z, code.integer(0)) if is_alone else (z // sizes.blocks, z % sizes.blocks)
+        phase, place = (phase, None) if isinstance(phase, PhaseSizes) else phase_of(code, phase, part)
         super().__init__(
-            code, template, arguments, tile.stages, sizes.depth, sizes.channels, source, place, group, part
+            code, template, arguments, tile.stages, sizes.depth, sizes.pitch, phase.source, place, group, part
         )
-        self.data = MmaDataLoader(self)
-        first = self.panel * sizes.tiles + self.first
+        skipped = part * phase.share if is_split else code.integer(0)
+        self.first = phase.entry + skipped
+        self.tiles = code.minimum(phase.tiles - skipped, phase.share)
+        if template.is_scattered:
+            self.bias_panel = part * (code.special("nctaid.z") // sizes.blocks * code.special("nctaid.y")) + self.panel
+        self.find_data()
+        first = phase.weight + self.panel * phase.tiles + skipped
         nbytes = tile.columns * tile.row_bytes
         loader = partial(MmaWeightLoader, template) if template.converts_weights else WeightLoader
         self.weights = loader(code, arguments.weights, first, self.thread, tile.threads, nbytes)
         self._locate_warp()
+
+    def find_data(self) -> None:
+        """Sets what brings tiles of data to shared memory."""
+        self.data = MmaDataLoader(self)
 
     def _locate_warp(self) -> None:
         """Sets which rows, columns and slice of each tile of K this thread's warp multiplies."""
@@ -286,34 +307,39 @@ class MmaKernel(ContractKernel):
 
     def write(self) -> None:
         """Writes the whole kernel."""
-        is_asynchronous = self.template.is_asynchronous
-        sums = self.overlapped(self._nothing()) if is_asynchronous else self._through_registers()
+        sums = self.multiply()
         self.code.barrier()
         self._share_sums(sums)
         self.code.barrier()
+        if self.cluster > 1:
+            self._fold()
+            self.code.cluster_barrier()
         self._finish()
+        if self.cluster > 1:
+            self.code.cluster_barrier()
 
-    def copy(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry], tile: Value, slot: Value) -> None:
-        place = self.shared + slot
-        with self.code.when(tile < self.tiles):
-            self.data.copy(rows, entries, place)
-            self.weights.copy(tile, self.weights_slot(place))
+    def multiply(self) -> list[Value]:
+        """All sums."""
+        return self.overlapped(self.nothing()) if self.template.is_asynchronous else self._through_registers()
+
+    def copy_weights(self, tile: Value, slot: Value) -> None:
+        self.weights.copy(tile, self.weights_slot(self.shared + slot))
 
     def weights_slot(self, slot: Value) -> Value:
         """The address where a slot's weights begin."""
         place: Value = slot + self.tile.rows * self.tile.row_bytes
         return place
 
-    def _accumulate(self, sums: Sequence[Value], slot: Value, meanwhile: Callable[[], None] = nothing) -> list[Value]:
+    def accumulate(self, sums: Sequence[Value], slot: Value, meanwhile: Callable[[], None] = nothing) -> list[Value]:
         return self.shape.accumulate(self.code, sums, slot, self.weights_slot(slot), self.starts, meanwhile)
 
-    def _nothing(self) -> list[Value]:
+    def nothing(self) -> list[Value]:
         return [self.code.constant(self.template.sums.dtype, 0)] * self.shape.sums
 
     def step(
         self, sums: Sequence[Value], slot: Value, copy: Callable[[], None], advance: Callable[[], None]
     ) -> list[Value]:
-        added = self._accumulate(sums, self.shared + slot, copy)
+        added = self.accumulate(sums, self.shared + slot, copy)
         advance()
         return added
 
@@ -321,17 +347,19 @@ class MmaKernel(ContractKernel):
 
     def _through_registers(self) -> list[Value]:
         """All sums. While a tile is multiplied, the next one is loaded to registers."""
-        code, rows = self.code, self.rows()
-        self._put(*self._fetch(rows, code.integer(0)), self.shared)
-        initial = [code.integer(0), *self._nothing()]
+        code, rows, first = self.code, self.rows(), self.code.integer(0)
+        entries, weights = self.data.entries(self.first), self.weights.fetch(first)
+        code.await_launches()
+        self._put(self.data.fetch(rows, entries), weights, self.shared)
+        initial = [code.integer(0), *self.nothing()]
         with code.carried(self.tiles, initial, start=1) as (tile, now, following):
             code.barrier()
             fetched = self._fetch(rows, tile)
-            following[1:] = self._accumulate(now[1:], self.shared + now[0])
+            following[1:] = self.accumulate(now[1:], self.shared + now[0])
             following[0] = self.next_slot(now[0])
             self._put(*fetched, self.shared + following[0])
         code.barrier()
-        return self._accumulate(following[1:], self.shared + following[0])
+        return self.accumulate(following[1:], self.shared + following[0])
 
     def _fetch(self, rows: Sequence[PixelRow], tile: Value) -> tuple[Chunks, Chunks]:
         return self.data.fetch(rows, self.data.entries(self.first + tile)), self.weights.fetch(tile)
@@ -362,35 +390,50 @@ class MmaKernel(ContractKernel):
         )
         return place
 
+    def _fold(self) -> None:
+        """Adds up the slices of K of this block, where the other blocks of the cluster read the sums."""
+        if self.tile.warps[2] == 1:
+            return
+        runs = self.tile.columns // QUAD
+        column, first, pitch = self.thread % runs * QUAD, self.thread // runs, self.tile.threads // runs
+        with self.code.loop(self.tile.rows, start=first, step=pitch) as row:
+            sums = added([self._slice(number, row, column, QUAD) for number in range(self.tile.warps[2])])
+            self.code.store(sums, self._sum_place(0, row, column), 0)
+
     def _finish(self) -> None:
-        """Adds the bias, applies the epilogue and stores the results; each thread takes runs of neighbouring
-        channels."""
+        """Adds the bias, applies the epilogue and stores the results; each thread takes runs of neighbouring channels,
+        and the blocks of a cluster take turns with the rows."""
         code, tile = self.code, self.tile
         runs = tile.columns // self.run
         column = self.thread % runs * self.run
         channel = code.special("ctaid.y") * tile.columns + column
-        first, pitch = self.thread // runs, tile.threads // runs
+        first, pitch = self.thread // runs, tile.threads // runs * self.cluster
+        if self.cluster > 1:
+            first = first * self.cluster + self.part
         bias = self.bias(column, self.run)
         with code.when(channel < self.sizes.outputs), code.loop(-(-tile.rows // pitch)) as turn:
             row = first + turn * pitch
-            pixel = self.first_pixel + row
-            inside = pixel < self.pixels if tile.rows % pitch == 0 else (pixel < self.pixels) & (row < tile.rows)
+            exists, pixel = self.pixel(row)
+            inside = exists if tile.rows % pitch == 0 else exists & (row < tile.rows)
             with code.when(inside):
                 self.store(self._sums(row, column, bias), pixel, self.group * self.sizes.outputs + channel)
 
     def _sums(self, row: Value, column: Value, bias: Sequence[Value]) -> list[Value]:
         """The sums of one run of columns, added up over all slices of K."""
-        slices = [self._slice(number, row, column) for number in range(self.tile.warps[2])]
-        slices += [bias] if bias else []
-        return [reduce_tree(values, lambda a, b: a + b) for values in zip(*slices, strict=True)]
+        if self.cluster > 1:
+            place = self._sum_place(0, row, column)
+            slices = [self.load_sums(place, rank, self.run) for rank in range(self.cluster)]
+        else:
+            slices = [self._slice(number, row, column, self.run) for number in range(self.tile.warps[2])]
+        return added([*slices, bias] if bias else slices)
 
-    def _slice(self, number: int, row: Value, column: Value) -> Sequence[Value]:
+    def _slice(self, number: int, row: Value, column: Value, count: int) -> list[Value]:
         place = self._sum_place(number, row, column)
-        return load_run(self.code, self.template.sums, place, self.code.integer(0), self.run)
+        return load_run(self.code, self.template.sums, place, self.code.integer(0), count)
 
 
 def write(writer: Writer, problem: ConvProblem) -> None:
-    """Writes the launches of a contraction on tensor cores, one per phase.
+    """Writes the launches of a contraction on tensor cores: one, or two where blocks split K.
 
     Raises:
         CompileError: the GPU does not support the precision.
@@ -399,14 +442,13 @@ def write(writer: Writer, problem: ConvProblem) -> None:
     if operand in (Operand.BFLOAT16, Operand.TF32) and not writer.gpu.has_async_copy:
         raise CompileError(f"{writer.gpu.architecture} has no {operand.value} tensor cores, expected sm_80 or later")
     epilogue, extra = writer.epilogue(problem.node)
-    for phase in problem.phases:
-        template, parts = choose(writer, problem, phase, epilogue)
-        if parts == 1:
-            _launch(writer, problem, phase, template, TensorPointer(problem.output), extra, 1)
-        else:
-            sums = writer.temporary(parts * problem.pixels(phase) * problem.target[3] * FLOAT)
-            _launch(writer, problem, phase, _of_part(template), sums, (), parts)
-            write_combine(writer, problem, sums, parts)
+    template, parts = choose(writer, problem, epilogue)
+    if parts == template.cluster:
+        _launch(writer, problem, template, TensorPointer(problem.output), extra, parts)
+    else:
+        sums = writer.temporary(parts * prod(problem.target) * FLOAT)
+        _launch(writer, problem, _of_part(template), sums, (), parts)
+        write_combine(writer, problem, sums, parts)
 
 
 def _of_part(template: Mma) -> Mma:
@@ -422,8 +464,18 @@ def operand_of(writer: Writer, problem: ConvProblem) -> Operand:
     return Operand(writer.element(problem.data).dtype)
 
 
-def choose(writer: Writer, problem: ConvProblem, phase: Phase, epilogue: Epilogue) -> tuple[Mma, int]:
-    """The template that suits one phase of a problem on the writer's GPU, and the number of blocks that split K."""
+def cycles(writer: Writer, problem: ConvProblem) -> float:
+    """Estimated cycles of the launches of a problem."""
+    return _best(writer, problem, writer.epilogue(problem.node)[0])[0]
+
+
+def choose(writer: Writer, problem: ConvProblem, epilogue: Epilogue) -> tuple[Mma, int]:
+    """The template that suits a problem on the writer's GPU, and the number of blocks that split K."""
+    return _best(writer, problem, epilogue)[1:]
+
+
+def _best(writer: Writer, problem: ConvProblem, epilogue: Epilogue) -> tuple[float, Mma, int]:
+    """Estimated cycles, and what `choose` returns."""
     operand = operand_of(writer, problem)
     output = writer.element(problem.output)
     template = Mma(
@@ -432,7 +484,7 @@ def choose(writer: Writer, problem: ConvProblem, phase: Phase, epilogue: Epilogu
         output=output,
         tile=TILES[0],
         width=problem.width(CHUNK // operand.element.nbytes),
-        run=common_width((problem.outputs,), min(output.widest, RUN)),
+        run=common_width((problem.outputs, *writer.output_grain(problem.node)), min(output.widest, RUN)),
         is_direct=problem.is_direct,
         is_scattered=problem.is_scattered,
         is_part=False,
@@ -441,19 +493,23 @@ def choose(writer: Writer, problem: ConvProblem, phase: Phase, epilogue: Epilogu
         weights=problem.weights,
         epilogue=epilogue,
     )
-    gpu, size = writer.gpu, _size(problem, phase, operand)
+    gpu, size = writer.gpu, _size(problem, template)
     tiles = [tile.shortened(size[2]) for tile in _fitting(template, gpu)]
     if operand.is_integer:
         tiles = _compact([tile.trimmed(size[2]) for tile in tiles], problem.outputs, size[2])
-    candidates = [(tile, parts) for tile in tiles for parts in _parts(tile, size[2], problem)]
+    candidates = {
+        candidate(tile, parts): (tile, parts) for tile in tiles for parts in _parts(gpu, tile, size[2], problem)
+    }
     results = size[0] * problem.outputs * problem.groups
 
     def together(one: tuple[Tile, int]) -> float:
         tile, parts = one
         return tile.cycles(gpu, parts, *size) + combining_cycles(gpu, parts, results, COMBINE_CYCLES)
 
-    tile, parts = min(candidates, key=together)
-    return replace(template, tile=tile), parts
+    elements = template.source, template.weights, output
+    text = problem.text(problem.phases[0], elements, template.family, template.width, epilogue, operand.value)
+    tile, parts = best = writer.choose(text, candidates, together)
+    return together(best), replace(template, tile=tile, cluster=parts if gpu.has_clusters else 1), parts
 
 
 def _compact(tiles: Sequence[Tile], outputs: int, k_bytes: int) -> list[Tile]:
@@ -463,65 +519,80 @@ def _compact(tiles: Sequence[Tile], outputs: int, k_bytes: int) -> list[Tile]:
     return [tile for tile, times in zip(tiles, padded, strict=True) if times <= most]
 
 
-def _size(problem: ConvProblem, phase: Phase, operand: Operand) -> tuple[int, int, int, int]:
-    """(pixels, outputs, bytes of K, groups) of a phase."""
-    return problem.pixels(phase), problem.outputs, phase.steps * operand.element.nbytes, problem.groups
+def _size(problem: ConvProblem, template: Mma) -> tuple[int, int, int, int, int]:
+    """(pixels, outputs, bytes of K, groups, bytes of a unit of data) of the largest phase, phases counted as groups."""
+    pixels, steps = (max(map(of, problem.phases)) for of in (problem.pixels, lambda phase: phase.steps))
+    k_bytes = steps * template.operand.element.nbytes
+    return pixels, problem.outputs, k_bytes, problem.groups * len(problem.phases), template.unit_bytes
 
 
-def _parts(tile: Tile, k_bytes: int, problem: ConvProblem) -> list[int]:
-    """Possible numbers of blocks that split K; every block has at least one tile."""
-    turns = max(-(-k_bytes // tile.row_bytes), 1)
-    shares = [-(-turns // wanted) for wanted in (1, 2, 3, 4, 6, 8)]
-    found = [-(-turns // share) for share in shares if share >= FEWEST_TILES]
-    return [1] if problem.is_scattered else [1, *found]
+def _parts(gpu: Gpu, tile: Tile, k_bytes: int, problem: ConvProblem) -> list[int]:
+    """Possible numbers of blocks that split K."""
+    if problem.is_scattered:
+        return [1]
+    return possible_parts(gpu, -(-k_bytes // tile.row_bytes))
 
 
 def _fitting(template: Mma, gpu: Gpu) -> list[Tile]:
     """The tiles that fit in the GPU's shared memory and in a thread's registers."""
-    tiles: Sequence[Tile] = (*TILES, NARROW_TILE) if template.operand.is_integer else TILES
-    tiles = tiles if template.is_asynchronous else [replace(tile, stages=2) for tile in tiles]
+    tiles: Sequence[Tile] = (*TILES, *SLIM_TILES)
+    if template.is_asynchronous:
+        tiles = (*WIDE_TILES, *tiles)
+    else:
+        tiles = [replace(tile, stages=2) for tile in tiles]
     if template.operand.is_integer and template.unit_bytes < WORD:  # a thread keeps the places of all its chunks
         tiles = [replace(tile, row_bytes=max(SHORTEST_ROW, tile.warps[2] * STEP)) for tile in tiles]
-    most = LARGEST_NARROW if template.unit_bytes < CHUNK or template.converts else TILES[0].rows * TILES[0].columns
-    return [tile for tile in tiles if tile.shared_bytes <= gpu.shared_bytes and tile.rows * tile.columns <= most]
+    if template.unit_bytes < CHUNK or template.converts:
+        tiles = [tile for tile in tiles if tile.rows <= MOST_ROWS and tile.columns <= MOST_ROWS]
+    return [tile for tile in tiles if tile.shared_bytes <= gpu.shared_bytes]
 
 
 def _launch(
-    writer: Writer,
-    problem: ConvProblem,
-    phase: Phase,
-    template: Mma,
-    output: TensorPointer,
-    extra: Sequence[Argument],
-    parts: int,
+    writer: Writer, problem: ConvProblem, template: Mma, output: TensorPointer, extra: Sequence[Argument], parts: int
 ) -> None:
-    tile, nbytes = template.tile, template.operand.element.nbytes
-    tile_k = tile.row_bytes // nbytes
+    tile, phases, tile_k = template.tile, problem.phases, template.tile.row_bytes // template.operand.element.nbytes
     sizes = (problem.groups, tile_k, tile.columns)
-    _, steps, columns = phase.matrices_shape(*sizes)
-    tiles = steps // tile_k
-    table = NoPointer() if template.is_direct else writer.constant(problem.table(phase, template.width, tile_k))
+    shapes = [phase.matrices_shape(*sizes) for phase in phases]
+    tables = [problem.table(phase, template.width, tile_k) for phase in phases]
+    records = records_of(problem, shapes, sizes[1:], parts)
+    blocks = max(parts, len(phases))
     writer.launch(
         template,
-        (-(-problem.pixels(phase) // tile.rows), columns // tile.columns, problem.groups * parts),
+        (
+            -(-max(map(problem.pixels, phases)) // tile.rows),
+            shapes[0][2] // tile.columns,
+            problem.groups * blocks,
+        ),
         (
             output,
             writer.pointer(problem.data),
-            writer.packed(
-                ("tiles in shared memory", sizes, tile, template.operand),
-                [phase.weights],
-                lambda: [tiled(phase.matrices(*sizes), tile, template.operand)],
-            ),
-            writer.constant(problem.biases(phase, tile.columns)),
-            table,
+            packed_weights(writer, phases, sizes, tile, template.operand),
+            writer.constant(np.concatenate([problem.biases(phase, tile.columns) for phase in phases])),
+            NoPointer() if template.is_direct else writer.constant(np.concatenate(tables)),
             (writer.constant(np.full(CHUNK, problem.halo, template.source.dtype)),) if template.has_halo else (),
+            (writer.constant(packed(records)),) if template.is_scattered else (),
             extra,
-            MmaSizes(tiles, -(-tiles // parts), parts, problem.depth, problem.outputs, problem.target[3]),
-            problem.source(phase),
-            (problem.place(phase),) if template.is_scattered else (),
+            MmaSizes(
+                blocks,
+                problem.depth,
+                problem.outputs,
+                problem.target[3] if template.is_part else problem.out_pitch,
+            ),
+            () if template.is_scattered else (records[0][0],),
         ),
         tile.shared_bytes,
-        cycles=tile.cycles(writer.gpu, parts, *_size(problem, phase, template.operand)),
+        cycles=tile.cycles(writer.gpu, parts, *_size(problem, template)) + meeting_cycles(template.cluster),
+    )
+
+
+def packed_weights(
+    writer: Writer, phases: Sequence[Phase], sizes: tuple[int, int, int], tile: Tile, operand: Operand
+) -> WeightsPointer:
+    """The phases' weights as the kernel copies them; `sizes` as for `Phase.matrices`."""
+    return writer.packed(
+        ("tiles in shared memory", sizes, tile, operand),
+        [phase.weights for phase in phases],
+        lambda: (tiled(phase.matrices(*sizes), tile, operand) for phase in phases),
     )
 
 

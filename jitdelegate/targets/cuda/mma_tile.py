@@ -6,12 +6,10 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from jitdelegate.targets.cuda.cost import COPIED
-from jitdelegate.targets.cuda.gpu import Gpu
-from jitdelegate.targets.cuda.tensor_core import STEP
+from jitdelegate.targets.cuda.gpu import REGISTERS, Gpu
+from jitdelegate.targets.cuda.tensor_core import CHUNK, STEP
 
 FLOAT = 4
-REGISTERS = 65536
-"""Registers of a multiprocessor, on every supported GPU."""
 OTHER_REGISTERS = 88
 """Most registers that a thread needs beside its sums."""
 PRODUCTS = 1024
@@ -21,6 +19,10 @@ TURN_CYCLES = 180
 chain of products per step, the barrier. Estimated from instruction latencies."""
 ENDS_CYCLES = 1500
 """Cycles before the first and after the last multiplication of a block: three dependent reads of memory, a store."""
+UNIT_INSTRUCTIONS = 12
+"""Instructions that find, load, convert and store a unit of less than 16 bytes, counted in machine code."""
+ISSUE_CYCLES = 2
+"""Cycles between two instructions of a warp that is alone."""
 SHORTEST_ROW = 64
 """Fewest bytes of K in a tile."""
 MOST_PADDED = 1.2
@@ -87,18 +89,39 @@ class Tile:
         by_registers = REGISTERS // (self.threads * (self.sums + OTHER_REGISTERS))
         return max(min(by_registers, gpu.shared_bytes // self.shared_bytes), 1)
 
-    def cycles(self, gpu: Gpu, parts: int, pixels: int, outputs: int, k_bytes: int, groups: int) -> float:
-        """Estimated cycles of all blocks of a problem, without the launch that adds up parts of K."""
+    def gathering(self, unit_bytes: int) -> int:
+        """Instructions of all threads for single units of data, for each tile of K."""
+        return 0 if unit_bytes >= CHUNK else self.rows * self.row_bytes // unit_bytes * UNIT_INSTRUCTIONS
+
+    def cycles(
+        self, gpu: Gpu, parts: int, pixels: int, outputs: int, k_bytes: int, groups: int, unit_bytes: int = CHUNK
+    ) -> float:
+        """Estimated cycles of all blocks of a problem, without the launch that adds up parts of K.
+
+        Args:
+            unit_bytes: bytes of data in shared memory for which a place is looked up.
+        """
         blocks = -(-pixels // self.rows) * -(-outputs // self.columns) * groups * parts
         each = -(-blocks // gpu.multiprocessors)  # blocks of the busiest multiprocessor
         turns = -(-k_bytes // (self.row_bytes * parts))
         products = self.rows * self.columns * self.row_bytes / 2 / PRODUCTS
         ends = self.rows * self.columns * self.warps[2] / FINISHED
-        busy = each * (turns * max(products, self.stage_bytes / COPIED) + ends)
-        waiting = -(-each // self.resident(gpu)) * (turns * TURN_CYCLES + ends + ENDS_CYCLES)
+        gathering = self.gathering(unit_bytes)
+        turn = TURN_CYCLES + gathering * ISSUE_CYCLES / self.threads
+        busy = each * (turns * max(products + gathering / gpu.lanes, self.stage_bytes / COPIED) + ends)
+        waiting = -(-each // self.resident(gpu)) * (turns * turn + ends + ENDS_CYCLES)
         return max(busy, waiting)
 
 
+WIDE_TILES = (Tile(128, 256, (2, 4, 1), 64, 4), Tile(64, 128, (2, 2, 1), 64, 4))
+"""For large products besides: the first one reads each number least often, the second one suits fewer pixels."""
+SLIM_TILES = (
+    Tile(128, 32, (4, 1, 1), 64, 4),
+    Tile(64, 32, (4, 1, 1), 64, 4),
+    Tile(128, 16, (2, 1, 1), 64, 4),
+    Tile(64, 16, (2, 1, 1), 64, 4),
+)
+"""For few output channels besides, as first convolutions have; sums of data beside uint8 weights have a single one."""
 TILES = (
     Tile(128, 128, (2, 2, 1), 64, 4),
     Tile(128, 64, (2, 2, 1), 64, 4),
@@ -108,5 +131,3 @@ TILES = (
     Tile(16, 32, (1, 1, 8), 256, 4),
 )
 """Large tiles first: of equally good tiles the first is chosen."""
-NARROW_TILE = Tile(64, 16, (2, 1, 1), 64, 4)
-"""For integers besides: sums of data beside uint8 weights have a single output channel."""

@@ -17,7 +17,7 @@ class Output:
     Attributes:
         base: pointer to the output, stored as `element`.
         extra: pointers to the epilogue operands.
-        channels: channels of a pixel.
+        pitch: elements between neighbouring pixels.
     """
 
     code: Code
@@ -25,7 +25,7 @@ class Output:
     element: Element
     base: Value
     extra: Sequence[Value]
-    channels: Value
+    pitch: Value
 
     def store(
         self, results: Sequence[Value], pixel: Value, channel: Value, at: int = 0, start: Value | None = None
@@ -34,8 +34,12 @@ class Output:
         stores them.
 
         Args:
-            start: the pixel's first element in memory; without it, pixels are dense.
+            start: the pixel's first element in memory; without it, pixels are `pitch` elements apart.
         """
-        start = pixel * self.channels if start is None else start
-        values = self.epilogue.apply(self.code, results, pixel, channel + at, self.channels, self.extra)
+        start = pixel * self.pitch if start is None else start
+        values = self.applied(results, pixel, channel + at)
         store(self.code, self.element, values, self.base, start + channel + at)
+
+    def applied(self, results: Sequence[Value], pixel: Value, channel: Value) -> list[Value]:
+        """The results for neighbouring channels of one pixel, after the epilogue."""
+        return self.epilogue.apply(self.code, results, pixel, channel, self.extra)

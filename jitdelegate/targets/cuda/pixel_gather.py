@@ -20,7 +20,8 @@ class SourceSizes(NamedTuple):
 
     Attributes:
         pixels, steps: lengths of M and K.
-        height, width, channels: size of an image of the data.
+        height, width: size of an image of the data.
+        pitch: elements between neighbouring pixels of the data.
         rows, columns: output pixels of the phase in an image.
         stride_y, stride_x, start_y, start_x: as in `Phase`.
     """
@@ -29,7 +30,7 @@ class SourceSizes(NamedTuple):
     steps: Number
     height: Number
     width: Number
-    channels: Number
+    pitch: Number
     rows: Number
     columns: Number
     stride_y: Number
@@ -111,12 +112,12 @@ class PixelGather:
         """
         code, sizes, real = self.code, self.sizes, pixel < self.sizes.pixels
         if self.direct:
-            return PixelRow(code.select(real, sizes.steps, 0), pixel, pixel * sizes.channels + channel)
+            return PixelRow(code.select(real, sizes.steps, 0), pixel, pixel * sizes.pitch + channel)
         line = pixel // sizes.columns
         image = line // sizes.rows
         y = (line - image * sizes.rows) * sizes.stride_y + sizes.start_y
         x = (pixel - line * sizes.columns) * sizes.stride_x + sizes.start_x
-        element = ((image * sizes.height + y) * sizes.width + x) * sizes.channels + channel
+        element = ((image * sizes.height + y) * sizes.width + x) * sizes.pitch + channel
         return PixelRow(code.select(real, y, NOWHERE), x, element)
 
     def entry(self, chunk: Value) -> TableEntry:
@@ -124,15 +125,26 @@ class PixelGather:
         if self.direct:
             offset = chunk * self.width
             return TableEntry(offset, offset)
-        return TableEntry(*self.code.load(self.table, chunk * 8, I32, 2))
+        return TableEntry(*self.code.load(self.code.advanced(self.table, chunk, 8), 0, I32, 2))
+
+    def entries(self, first: Value, count: int) -> list[TableEntry]:
+        """The entries of `count` neighbouring chunks, two in an access where `first` is a multiple of an even count."""
+        if self.direct or count % 2:
+            return [self.entry(first + at) for at in range(count)]
+        start = self.code.advanced(self.table, first, 8)
+        pairs = [self.code.load(start, 8 * at, I32, 4) for at in range(0, count, 2)]
+        return [TableEntry(*pair[at : at + 2]) for pair in pairs for at in (0, 2)]
 
     def chunk(self, row: PixelRow, entry: TableEntry) -> tuple[Value, Value]:
         """(whether a chunk of the row is inside the data, the index of its first element)."""
-        code, index = self.code, row.element + entry.offset
+        return self.is_inside(row, entry), row.element + entry.offset
+
+    def is_inside(self, row: PixelRow, entry: TableEntry) -> Value:
+        """Whether a chunk of the row is inside the data."""
         if self.direct:
-            return entry.offset < row.y, index
+            return entry.offset < row.y
+        code = self.code
         builder, taps = code.builder, entry.taps.value
         rows = Value(code, builder.sext(builder.trunc(taps, I16), I32))
         columns = Value(code, builder.ashr(taps, I32(16)))
-        inside = code.within(row.y + rows, self.sizes.height) & code.within(row.x + columns, self.sizes.width)
-        return inside, index
+        return code.within(row.y + rows, self.sizes.height) & code.within(row.x + columns, self.sizes.width)

@@ -1,14 +1,15 @@
 """Plans the launches of a graph, and the offset of each tensor in the device's arena.
 
-Every tensor is dense and row-major, so a View is another name for the same memory, and so is the result of an Update
-whose data nothing needs later. The program's inputs and outputs have memory of their own, which may be a caller's;
-their offsets begin where the arena ends.
+Every tensor is row-major, and dense unless it is part of a larger one, so a View is another name for the same memory,
+and so is the result of an Update whose data nothing needs later. The program's inputs and outputs have memory of their
+own, which may be a caller's; their offsets begin where the arena ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.forms import (
@@ -18,6 +19,7 @@ from jitdelegate.ir.forms import (
     Fourier,
     Map,
     MatMul,
+    Normalize,
     Pool,
     Recurrent,
     Reduce,
@@ -27,18 +29,30 @@ from jitdelegate.ir.forms import (
 )
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, Scatter, Suppress, TopK, Update
+from jitdelegate.passes.merge_products import merge_products
 from jitdelegate.passes.split_epilogues import split_epilogues
 from jitdelegate.targets.buffer_plan import Buffers, check_steps, lives_of, place
+from jitdelegate.targets.cuda.branches import Branches, Order, Touch, extended, in_a_row
+from jitdelegate.targets.cuda.chains import find_chains
+from jitdelegate.targets.cuda.choices import Choices
 from jitdelegate.targets.cuda.element import OWN
+from jitdelegate.targets.cuda.fold_selections import fold_selections
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.map import copy
 from jitdelegate.targets.cuda.narrow_weights import narrow_weights
-from jitdelegate.targets.cuda.template import Launch, TensorPointer
+from jitdelegate.targets.cuda.part_rules import find_cuda_parts
+from jitdelegate.targets.cuda.shared_grid import share_grids
+from jitdelegate.targets.cuda.tables import shipped
+from jitdelegate.targets.cuda.template import Launch, Template, TensorPointer
 from jitdelegate.targets.cuda.writer import ALIGN, Writer, check_memory
 from jitdelegate.targets.epilogue import reach
-from jitdelegate.targets.form_writer import Writers, check_sums, form_writer
+from jitdelegate.targets.form_writer import Writers, check_sums, form_writer, load
 from jitdelegate.targets.in_place import updates_in_place
+from jitdelegate.targets.plan_memory import Life
 
+T = TypeVar("T")
+MOST_GROWTH, GROWTH_BYTES = 1.25, 1 << 20
+"""How much larger the arena may become for branches: so many times, and so many bytes more."""
 PACKAGE = "jitdelegate.targets.cuda"
 WRITERS: Writers = {
     ArgReduce: "arg_reduce.write_arg_reduce",
@@ -49,6 +63,7 @@ WRITERS: Writers = {
     Gather: "gather.write_gather",
     Map: "map.write_map",
     MatMul: "matmul.write_matmul",
+    Normalize: "normalize.write_normalize",
     Pool: "pool.write_pool",
     Recurrent: "recurrent.write_recurrent",
     Reduce: "reduce.write_reduce",
@@ -61,6 +76,8 @@ WRITERS: Writers = {
     Update: "update.write_update",
 }
 """The function that writes the launches of each form, called with the Writer and the node; Views have none."""
+FINDERS: tuple[str, ...] = ("inverted.find", "separable.find", "attention.find_attention")
+"""The functions that find nodes which are written together, in order of preference."""
 SUM_INTEGERS = frozenset({Contract, Depthwise, Pool})
 """Forms whose kernels sum integers."""
 MOST_ELEMENTS = 1 << 30
@@ -74,6 +91,8 @@ class Plan:
     Attributes:
         blocks: by tensor or intermediate, the (offset, size) of its memory, in bytes.
         buffers: by tensor, the tensor whose memory it uses.
+        firsts: by tensor that is part of a larger one, where it begins in its buffer, in bytes.
+        orders: by launch, what it follows.
         ports: those of `buffers` that are memory of the program's inputs and outputs; they lie outside the arena.
         weights: content of constant memory.
         large_constants: as in `Program`.
@@ -81,50 +100,96 @@ class Plan:
 
     graph: Graph
     launches: tuple[Launch, ...]
+    orders: tuple[Order, ...]
     blocks: Mapping[int, tuple[int, int]]
     buffers: Buffers
+    firsts: Mapping[int, int]
     ports: frozenset[int]
     arena_bytes: int
     weights: bytearray
     large_constants: tuple[int, ...]
 
+    @property
+    def templates(self) -> list[Template]:
+        """The distinct templates, in the order of their first launches."""
+        return list(dict.fromkeys(launch.template for launch in self.launches))
+
     def offset(self, index: int) -> int:
         """Offset of a tensor or intermediate, in bytes."""
-        return self.blocks[self.buffers[index]][0]
+        return self.blocks[self.buffers[index]][0] + self.firsts.get(index, 0)
 
     def is_port(self, index: int) -> bool:
         """Whether a tensor lies in the memory of an input or output of the program."""
         return self.buffers[index] in self.ports
 
 
-def plan(graph: Graph, gpu: Gpu, precision: str) -> Plan:
+def plan(graph: Graph, gpu: Gpu, precision: str, choices: Choices | None = None) -> Plan:
     """Plans launches and memory of a lowered graph.
 
+    Args:
+        choices: receives what was asked; None for those of the package's own table.
     Raises:
         CompileError: a tensor is too large or has an unsupported type, there is no kernel for a form or its
             accumulator, there are too many nodes or launches, a window spans too much, or the GPU does not support the
             precision.
     """
-    _check_size(graph)
-    graph = narrow_weights(split_epilogues(graph, reach))
-    writer = Writer(graph, gpu, precision)
-    buffers = _write(writer)
+    writer, buffers = written(graph, gpu, precision, Choices(shipped(gpu)) if choices is None else choices)
+    graph, writer.launches = writer.graph, share_grids(writer, buffers)
     lives = dict(sorted(lives_of(_touched(writer, buffers), lambda index: _bytes(writer, index)).items()))
     shared = dict.fromkeys(buffers[index] for index in (*graph.given, *graph.returned))
     ports = {index: lives.pop(index) for index in shared}
-    arena_bytes, offsets = place(lives, ALIGN)
+    touches = _touches(writer, buffers)
+    branches = Branches(writer.launches, touches, gpu)
+    arena_bytes, offsets = _placed(lives, branches)
     blocks = {index: (offset, lives[index].size) for index, offset in offsets.items()}
     start = arena_bytes
     for index, life in ports.items():
         blocks[index] = start, life.size
         start += -(-max(life.size, 1) // ALIGN) * ALIGN
+    ranges = [[(_range(blocks[one.buffer]), one.writes) for one in own] for own in touches]
+    return _planned(writer, branches.orders(ranges), buffers, blocks, frozenset(ports), arena_bytes)
+
+
+def written(graph: Graph, gpu: Gpu, precision: str, choices: Choices) -> tuple[Writer, Buffers]:
+    """All launches of a lowered graph, and which tensors are other names for the same memory; raises as `plan`."""
+    _check_size(graph)
+    graph = merge_products(
+        split_epilogues(fold_selections(graph, gpu), reach), lambda merged: _read_in_place(merged, gpu, precision)
+    )
+    writer = Writer(narrow_weights(graph), gpu, precision, choices=choices)
+    return writer, _write(writer)
+
+
+def plan_apart(writer: Writer, buffers: Buffers) -> Plan:
+    """The plan of what a writer has written of a graph; every buffer has memory of its own in the arena.
+
+    Args:
+        buffers: those of the whole graph.
+    """
+    blocks, end = {}, 0
+    for index in dict.fromkeys(buffers[index] for launch in writer.launches for index in launch.tensors()):
+        blocks[index] = end, _bytes(writer, index)
+        end += -(-max(_bytes(writer, index), 1) // ALIGN) * ALIGN
+    return _planned(writer, in_a_row(len(writer.launches), writer.gpu), buffers, blocks, frozenset(), end)
+
+
+def _planned(
+    writer: Writer,
+    orders: Sequence[Order],
+    buffers: Buffers,
+    blocks: Mapping[int, tuple[int, int]],
+    ports: frozenset[int],
+    arena_bytes: int,
+) -> Plan:
     weights = writer.weights
     return Plan(
-        graph,
+        writer.graph,
         tuple(writer.launches),
+        tuple(orders),
         blocks,
         buffers,
-        frozenset(ports),
+        {index: part.first * writer.element(index).nbytes for index, part in writer.parts.items()},
+        ports,
         arena_bytes,
         weights.content,
         tuple(weights.large),
@@ -144,18 +209,51 @@ def _check_size(graph: Graph) -> None:
 
 def _write(writer: Writer) -> Buffers:
     """Writes every node's launches; returns which tensors are other names for the same memory."""
-    buffers, in_place = Buffers(), updates_in_place(writer.graph)
+    chains = find_chains(writer, [load(PACKAGE, name) for name in FINDERS])
+    runs_at = {position: last for last, chain in chains.items() for position in chain.positions[:-1]}
+    buffers, in_place = Buffers(), updates_in_place(writer.graph, runs_at)
+    parts = find_cuda_parts(writer, in_place, chains.values())
+    writer.parts = parts.places
+    writer.copied = {writer.graph.nodes[at].outputs[0]: numbers for at, numbers in parts.copied.items()}
+    buffers.update({index: part.whole for index, part in parts.places.items()})
     for position, node in enumerate(writer.graph.nodes):
         check_steps("launches", len(writer.launches))
         check_sums(node, SUM_INTEGERS)
+        if position in runs_at or parts.copied.get(position) == () or _is_part(writer, node):
+            continue
+        if position in chains:
+            nodes = [writer.graph.nodes[each] for each in chains[position].positions]
+            _write_step(writer, nodes, chains[position].write, nodes)
+            continue
         writer.begin(node)
         if isinstance(node.form, View) or position in in_place:
             _rename(writer, buffers, node)
         elif isinstance(node.form, Update):
             copy(writer, node.inputs[0], node.outputs[0])
         if not isinstance(node.form, View):
-            form_writer(PACKAGE, WRITERS, node)(writer, node)
+            _write_step(writer, [node], form_writer(PACKAGE, WRITERS, node), node)
     return buffers
+
+
+def _read_in_place(graph: Graph, gpu: Gpu, precision: str) -> set[int]:
+    """The results of slices that kernels read where the whole lies, and of the nodes within chains."""
+    writer = Writer(graph, gpu, precision, choices=Choices(shipped(gpu)))
+    chains = find_chains(writer, [load(PACKAGE, name) for name in FINDERS])
+    runs_at = {position: last for last, chain in chains.items() for position in chain.positions[:-1]}
+    parts = find_cuda_parts(writer, updates_in_place(graph, runs_at), chains.values())
+    found = (*runs_at, *(at for at, numbers in parts.copied.items() if not numbers))
+    return {graph.nodes[at].outputs[0] for at in found}
+
+
+def _is_part(writer: Writer, node: Node) -> bool:
+    """Whether a node is a View of a part, which lies where that part does."""
+    return isinstance(node.form, View) and node.outputs[0] in writer.parts
+
+
+def _write_step(writer: Writer, nodes: Sequence[Node], write: Callable[[Writer, T], None], what: T) -> None:
+    """Writes nodes by a function that can do it once more, on another Writer."""
+    writer.begin(*nodes, step=lambda other: write(other, what))
+    write(writer, what)
 
 
 def _rename(writer: Writer, buffers: Buffers, node: Node) -> None:
@@ -172,6 +270,30 @@ def _touched(writer: Writer, buffers: Buffers) -> list[list[int]]:
     steps = [*([*launch.tensors()] for launch in writer.launches), [*writer.graph.outputs]]
     steps[0] += writer.graph.inputs
     return [[buffers[index] for index in step] for step in steps]
+
+
+def _touches(writer: Writer, buffers: Buffers) -> list[list[Touch]]:
+    """The memory of each launch; it writes to the first tensor that it has."""
+    return [
+        [Touch(buffers[index], writer.parts.get(index), place == 0) for place, index in enumerate(launch.tensors())]
+        for launch in writer.launches
+    ]
+
+
+def _placed(lives: Mapping[int, Life], branches: Branches) -> tuple[int, dict[int, int]]:
+    """(arena size, offset of each buffer), with memory of its own for each branch if that takes little more."""
+    arena_bytes, offsets = place(lives, ALIGN)
+    regions = branches.side_by_side()
+    if not regions:
+        return arena_bytes, offsets
+    apart_bytes, apart = place(extended(lives, regions), ALIGN)
+    return (apart_bytes, apart) if apart_bytes <= arena_bytes * MOST_GROWTH + GROWTH_BYTES else (arena_bytes, offsets)
+
+
+def _range(block: tuple[int, int]) -> tuple[int, int]:
+    """The first byte of a block and the one after its last."""
+    offset, size = block
+    return offset, offset + size
 
 
 def _bytes(writer: Writer, index: int) -> int:

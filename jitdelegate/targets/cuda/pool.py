@@ -58,7 +58,7 @@ class PoolTemplate(Template):
     @property
     def parameters(self) -> tuple[Kind, ...]:
         extra = self.epilogue.parameters
-        return "pointer", "pointer", extra, FourAxes, WindowAxis, WindowAxis, ImageSizes
+        return "pointer", "pointer", extra, FourAxes, WindowAxis, WindowAxis, "int32", ImageSizes
 
 
 class PoolKernel(WindowKernel):
@@ -74,11 +74,15 @@ class PoolKernel(WindowKernel):
         parts: FourAxes,
         rows: WindowAxis,
         columns: WindowAxis,
+        pitch: Value,
         target: ImageSizes,
     ) -> None:
+        """Args:
+        pitch: elements between neighbouring pixels of the data.
+        """
         super().__init__(code, parts, (rows, columns))
-        self.template, self.data, self.target = template, data, target
-        self.output = Output(code, template.epilogue, template.target, out, extra, target.channels)
+        self.template, self.data, self.pitch, self.target = template, data, pitch, target
+        self.output = Output(code, template.epilogue, template.target, out, extra, target.pitch)
 
     def nothing(self) -> list[Value]:
         template, code = self.template, self.code
@@ -97,7 +101,7 @@ class PoolKernel(WindowKernel):
         """The values after one more pixel of the data; unchanged where the pixel is not inside the image."""
         code, template = self.code, self.template
         pixel = (me.image * self.axes[0].size + y) * self.axes[1].size + x
-        index = pixel * self.target.channels + me.vector * template.width
+        index = pixel * self.pitch + me.vector * template.width
         found = self._widened(load_where(code, template.source, inside, self.data, index, template.width))
         pairs = zip(values, found, strict=True)
         if template.kind == "mean":
@@ -153,6 +157,7 @@ class PoolUnrolled(WindowTile, PoolTemplate):
     def write(self, code: Code, *arguments: Any) -> None:
         kernel = PoolKernel(self, code, *arguments)
         me = kernel.part(self.thread(code))
+        code.await_launches()
         with code.when(me.exists):
             spans, values = kernel.spans(me), kernel.nothing()
             rows, columns = (_taps(axis, count) for axis, count in zip(spans, self.kernel, strict=True))
@@ -189,7 +194,8 @@ def write_pool(writer: Writer, node: Node) -> None:
     epilogue, extra = writer.epilogue(node)
     data, output = writer.shape(source), writer.shape(target)
     elements = writer.element(source), writer.element(target)
-    width = common_width((output[3],), min(element.widest for element in elements))
+    grain = *writer.grain(source), *writer.output_grain(node)
+    width = common_width((output[3], *grain), min(element.widest for element in elements))
     common = form.kind, width, *elements, form.input_zero, form.halo_value, epilogue
     template: PoolUnrolled | PoolWalk
     if prod(form.kernel) <= USUAL_TAPS:
@@ -198,5 +204,6 @@ def write_pool(writer: Writer, node: Node) -> None:
         template = PoolWalk(*common, slices_of(writer.gpu, prod(output) // width, prod(form.kernel)))
     parts = FourAxes.of((*output[:3], output[3] // width))
     axes = [WindowAxis.of(form, axis, data[1 + axis]) for axis in range(2)]
-    arguments = [writer.pointer(target), writer.pointer(source), extra, parts, *axes, ImageSizes(*output[1:])]
+    sizes = ImageSizes(output[1], output[2], writer.pitch(target))
+    arguments = [writer.pointer(target), writer.pointer(source), extra, parts, *axes, writer.pitch(source), sizes]
     writer.launch(template, (-(-parts.number // template.parts), 1, 1), arguments)

@@ -10,8 +10,9 @@ from typing import ClassVar, NamedTuple
 from jitdelegate.ir.forms import Reduce
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cuda.axes import offset_along
 from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
-from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divided, divisor, divisors
+from jitdelegate.targets.cuda.division import DIVISOR_SIZES, divided, divisor, divisors
 from jitdelegate.targets.cuda.element import OWN, Element, common_width, store
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.index_map import dense_strides
@@ -169,12 +170,12 @@ class ReduceTemplate(Template):
     ) -> list[Value]:
         """One value per output: the thread's own share of the inputs, combined."""
         (lane, _), output = self._place(code), self._output(code)
-        base = _offset(code, output, *kept)
+        base = offset_along(code, output, *kept)
         first = code.special("ctaid.y") * sizes.share
         last = code.select(output < sizes.outputs, code.minimum(first + sizes.share, sizes.inputs), 0)
 
         def load(index: Value) -> list[Value]:
-            found = load_run(code, self.source, data, base + _offset(code, index, *reduced), self.width)
+            found = load_run(code, self.source, data, base + offset_along(code, index, *reduced), self.width)
             return [cast(code, value, self.source.dtype, self.dtype) for value in found]
 
         found = self._chains(code, load, first + lane, last)
@@ -210,15 +211,8 @@ class ReduceTemplate(Template):
             pixel, channel = divided(code, index, sizes.channels)
             results = [value / count for value in values] if self.kind == "mean" else values
             results = [cast(code, value, self.dtype, self.epilogue.dtype) for value in results]
-            results = self.epilogue.apply(code, results, pixel, channel, sizes.channels.size, extra)
+            results = self.epilogue.apply(code, results, pixel, channel, extra)
             store(code, self.target, results, out, index)
-
-
-def _offset(code: Code, index: Value, sizes: Sequence[Value], strides: Sequence[Value]) -> Value:
-    """The offset, in elements, of a row-major index over axes with these sizes (as divisors) and strides."""
-    places = coordinates(code, index, sizes)
-    distances = [place * stride for place, stride in zip(places, strides, strict=True)]
-    return reduce_tree(distances, lambda a, b: a + b)
 
 
 @dataclass(frozen=True, slots=True)

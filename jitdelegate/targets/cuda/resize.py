@@ -1,10 +1,11 @@
-"""Resize: each thread interpolates or copies a few neighbouring channels of one output pixel, with positions from
-tables."""
+"""Resize: each thread interpolates or copies a few neighbouring channels of one output pixel, or of several below each
+other, with positions from tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
@@ -17,7 +18,7 @@ from jitdelegate.targets.cuda.axes import FourAxes
 from jitdelegate.targets.cuda.device_code import I32, Code, Value
 from jitdelegate.targets.cuda.element import Element, common_width, load
 from jitdelegate.targets.cuda.epilogue import Epilogue
-from jitdelegate.targets.cuda.image_parts import ImageSizes, Part, part
+from jitdelegate.targets.cuda.image_parts import ImageSizes, fills, part
 from jitdelegate.targets.cuda.output import Output
 from jitdelegate.targets.cuda.sizes import Kind
 from jitdelegate.targets.cuda.template import Template
@@ -25,6 +26,10 @@ from jitdelegate.targets.cuda.window import LEAST_THREADS
 from jitdelegate.targets.cuda.writer import Writer
 from jitdelegate.targets.scalar.cast import cast
 
+Entry = tuple[Value, Value, Value]
+"""Offsets of the lower and the upper neighbour, and the upper one's weight."""
+MOST_HEIGHT, MOST_VALUES = 4, 16
+"""Most pixels of a thread, and most of their values."""
 WHOLE_BITS = {"fixed10": 10, "fixed11": 11}
 """Weights of whole parts -> bits of a part's fraction."""
 ENTRY_WORDS = 4
@@ -39,17 +44,25 @@ class ResizeTemplate(Template):
         kind: "bilinear" or "nearest".
         weights: as in `Resize`.
         width: neighbouring channels of a thread.
+        height: output pixels of a thread, below each other.
         source, target: element types of data and output.
     """
 
     family: ClassVar[str] = "resize"
     threads: ClassVar[int] = LEAST_THREADS
+    shares_grid: ClassVar[bool] = True
     kind: str
     weights: str
     width: int
     source: Element
     target: Element
     epilogue: Epilogue
+    height: int = 1
+
+    @property
+    def instructions(self) -> int:
+        """Instructions of a thread, counted in machine code, without the epilogue."""
+        return 45 + self.height * (28 + 11 * self.width if self.kind == "bilinear" else 10 + 2 * self.width)
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
@@ -68,23 +81,32 @@ class ResizeTemplate(Template):
         target: ImageSizes,
     ) -> None:
         """Args:
-        image: number of elements in an image of the data.
+        image: elements between neighbouring images of the data.
         """
         me = part(code, self.thread(code), parts)
         with code.when(me.exists):
             channel = me.vector * self.width
-            results = self._sample(code, data, me.image * image + channel, me, tables)
-            output = Output(code, self.epilogue, self.target, out, extra, target.channels)
-            output.store(results, target.pixel(me), channel)
+            column = self._column(code, data, me.image * image + channel, self._entry(code, tables[1], me.x))
+            rows = [me.y * self.height + at for at in range(self.height)]
+            places = rows if self.height == 1 else [code.minimum(row, target.rows - 1) for row in rows]
+            samples = [self._sample(code, self._entry(code, tables[0], y), column) for y in places]
+            output = Output(code, self.epilogue, self.target, out, extra, target.pitch)
+            for row, results in zip(rows, samples, strict=True):
+                with code.when(row < target.rows) if self.height > 1 else nullcontext():
+                    output.store(results, target.pixel(replace(me, y=row)), channel)
 
-    def _sample(self, code: Code, data: Value, start: Value, me: Part, tables: Sequence[Value]) -> list[Value]:
-        """One output pixel; `start` is the image's first element at the part's channels."""
-        (top, bottom, dy), (left, right, dx) = (
-            self._entry(code, table, place) for table, place in zip(tables, (me.y, me.x), strict=True)
-        )
+    def _column(self, code: Code, data: Value, start: Value, entry: Entry) -> Entry:
+        """A column's entry with pointers to the neighbours in the first row; `start` is the image's first element at
+        the part's channels."""
+        left, right = (code.advanced(data, start + x, self.source.nbytes) for x in entry[:2])
+        return left, right, entry[2]
+
+    def _sample(self, code: Code, row: Entry, column: Entry) -> list[Value]:
+        """One output pixel, from a row's entry and what `_column` made of a column's."""
+        (top, bottom, dy), (left, right, dx) = row, column
 
         def pixel(y: Value, x: Value) -> list[Value]:
-            return load(code, self.source, data, start + y + x, self.width)
+            return load(code, self.source, code.advanced(x, y, self.source.nbytes), code.integer(0), self.width)
 
         if self.kind == "nearest":
             return pixel(top, left)
@@ -119,7 +141,7 @@ class ResizeTemplate(Template):
         size = code.select(total < 0, -total, total) + half >> 2 * bits
         return cast(code, code.select(total < 0, -size, size), calculated, self.source.dtype)
 
-    def _entry(self, code: Code, table: Value, place: Value) -> tuple[Value, Value, Value]:
+    def _entry(self, code: Code, table: Value, place: Value) -> Entry:
         """The entry of `_table` for a row or column."""
         lower, upper, weight, _ = code.load(table, place * (4 * ENTRY_WORDS), I32, ENTRY_WORDS)
         return lower, upper, weight if self.weights in WHOLE_BITS else code.from_bits(weight)
@@ -149,9 +171,22 @@ def write_resize(writer: Writer, node: Node) -> None:
     epilogue, extra = writer.epilogue(node)
     data, output = writer.shape(source), writer.shape(target)
     elements = writer.element(source), writer.element(target)
-    width = common_width((output[3],), min(element.widest for element in elements))
-    template = ResizeTemplate(form.kind, form.weights, width, *elements, epilogue)
-    tables = [writer.constant(_table(form, data[axis], output[axis], prod(data[axis + 1 :]))) for axis in (1, 2)]
-    parts = FourAxes.of((*output[:3], output[3] // width))
+    grain = *writer.grain(source), *writer.output_grain(node)
+    width = common_width((output[3], *grain), min(element.widest for element in elements))
+    height, threads = min(MOST_HEIGHT, MOST_VALUES // width), prod(output) // width
+    height = height if fills(writer.gpu, threads // height) and output[1] >= height else 1
+    template = ResizeTemplate(form.kind, form.weights, width, *elements, epilogue, max(height, 1))
+    pitch = writer.pitch(source)
+    distances = data[2] * pitch, pitch
+    tables = [
+        writer.constant(_table(form, data[axis], output[axis], distance)) for axis, distance in enumerate(distances, 1)
+    ]
+    parts = FourAxes.of((output[0], -(-output[1] // template.height), output[2], output[3] // width))
+    sizes = ImageSizes(output[1], output[2], writer.pitch(target))
     pointers = writer.pointer(target), writer.pointer(source), tables, extra
-    writer.launch(template, template.grid(parts.number), [*pointers, parts, prod(data[1:]), ImageSizes(*output[1:])])
+    writer.launch(
+        template,
+        template.grid(parts.number),
+        [*pointers, parts, prod(data[1:3]) * pitch, sizes],
+        products=template.instructions * parts.number,  # an instruction takes as long as a multiply-add
+    )

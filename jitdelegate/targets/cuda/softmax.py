@@ -99,16 +99,18 @@ class SoftmaxRow:
             for vector, found in zip(vectors, inside, strict=True)
         ]
         total = self._combined("sum", [value for vector in powers for value in vector])
+        share = 1.0 / total
         for column, found, vector in zip(columns, inside, powers, strict=True):
             with code.when(found):
-                self._store(column, vector, total)
+                self._store(column, vector, share)
 
     def write_long(self) -> None:
         """Reads the row three times: for its maximum, for the sum and for the result."""
         top = self._combined("max", self._chains("max", lambda value: value))
         total = self._combined("sum", self._chains("sum", lambda value: self._power(value, top)))
+        share = 1.0 / total
         with self.code.loop(self.end, self.first, self.step) as column:
-            self._store(column, [self._power(value, top) for value in self._load(column)], total)
+            self._store(column, [self._power(value, top) for value in self._load(column)], share)
 
     def _chains(self, kind: str, function: Callable[[Value], Value]) -> list[Value]:
         """`function` of the thread's elements, combined separately for each element of a vector."""
@@ -134,9 +136,10 @@ class SoftmaxRow:
         index = index if inside is None else self.code.select(inside, index, 0)
         return load_run(self.code, self.template.source, self.data, index, self.template.width)
 
-    def _store(self, column: Value, powers: Sequence[Value], total: Value) -> None:
-        results = [power / total for power in powers]
-        results = self.template.epilogue.apply(self.code, results, self.row, column, self.length, self.extra)
+    def _store(self, column: Value, powers: Sequence[Value], share: Value) -> None:
+        """Stores the vector at `column`; `share` is 1 over the sum of the row."""
+        results = [power * share for power in powers]
+        results = self.template.epilogue.apply(self.code, results, self.row, column, self.extra)
         store(self.code, self.template.target, results, self.out, self.row * self.length + column)
 
 

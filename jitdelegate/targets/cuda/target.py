@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jitdelegate.cache.key import Key, KeyParts
+    from jitdelegate.cache.key import Key, KeyParts, Parts
     from jitdelegate.ir.graph import Graph
     from jitdelegate.options import DelegateOptions
     from jitdelegate.passes.cost import Rates
@@ -17,11 +17,17 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.cuda.device import Device
     from jitdelegate.runtime.cuda.memory import GpuMemory
     from jitdelegate.runtime.io_binding import IOBinding
+    from jitdelegate.targets.cuda.tuning import Tuning
     from jitdelegate.targets.target import Generated, Trace
 
 PRECISION, MULTIPROCESSORS = "precision", "multiprocessors"
 """Names of parts of the key."""
+BOUND, INPUTS = "precision bound", "precision inputs"
+"""Of keys whose precision is ANY, besides."""
+ANY, EXACT = "auto", "float32"
 ALL = "all"
+OFF = "none"
+"""The value of the option `tuning` by which nothing is measured."""
 
 
 class CudaDevice:
@@ -54,13 +60,36 @@ class CudaDevice:
         return self.device
 
     def key_parts(self, options: DelegateOptions) -> KeyParts:
-        from jitdelegate.cache.key import ANY_MACHINE, KeyParts
+        from jitdelegate.cache.key import ANY_MACHINE, TUNED, TUNING, KeyParts
         from jitdelegate.runtime.cuda.architectures import parsed
         from jitdelegate.runtime.cuda.toolchain import installed_toolchain
 
         features, multiprocessors = parsed(self.kind)
-        own = ((PRECISION, options.precision), (MULTIPROCESSORS, str(multiprocessors)))
-        return KeyParts("cuda", features, "cubin", ANY_MACHINE, toolchain=installed_toolchain(), options=own)
+        own = (*self._precision_parts(options), (MULTIPROCESSORS, str(multiprocessors)))
+        is_measured = options.tuning != OFF and self.device is not None
+        tuning = ((TUNING, options.tuning), (TUNED, "")) if is_measured else ()
+        return KeyParts(
+            "cuda", features, "cubin", ANY_MACHINE, toolchain=installed_toolchain(), options=(*own, *tuning)
+        )
+
+    def _precision_parts(self, options: DelegateOptions) -> Parts:
+        if options.precision != ANY:
+            return ((PRECISION, options.precision),)
+        if self.device is None:  # nothing can be run
+            return ((PRECISION, EXACT),)
+        from jitdelegate.cache.key import CHOSEN
+
+        bound, inputs = f"{options.precision_bound:g}", options.precision_inputs or ""
+        return ((PRECISION, ANY), (BOUND, bound), (INPUTS, inputs), (CHOSEN, ""))
+
+    def precisions(self, key: Key) -> Sequence[tuple[str, Key]]:
+        from jitdelegate.cache.key import CHOSEN, TUNED, TUNING
+        from jitdelegate.options.checks import PRECISIONS
+
+        if key.part(PRECISION) != ANY or key.part(CHOSEN):
+            return ()
+        plain = key.without(BOUND, INPUTS, CHOSEN, TUNING, TUNED)
+        return [(each, plain.changed(PRECISION, each)) for each in PRECISIONS]
 
     def usable_key(self, key: Key, options: DelegateOptions) -> tuple[Key, str]:
         from jitdelegate.cache.key import TOOLCHAIN
@@ -69,7 +98,7 @@ class CudaDevice:
         if self.device is None:
             return key, ""
         toolkit = cuda_major(key.part(TOOLCHAIN))
-        trouble = self.device.toolkit_trouble(toolkit)
+        trouble = self.device.toolkit_trouble(key.part("features"), toolkit)
         if trouble:
             return key.changed(TOOLCHAIN, ""), f"the installed compilers are those of CUDA {toolkit}, {trouble}"
         if key.part(TOOLCHAIN) or options.target == TARGET.name:
@@ -78,12 +107,28 @@ class CudaDevice:
         return key, f"{missing}: pip install jitdelegate[{self.device.extra}]"
 
     def alternatives(self, key: Key) -> Sequence[Key]:
-        from jitdelegate.runtime.cuda.architectures import other_sizes
+        from jitdelegate.cache.key import CHOSEN, TUNED, TUNING
+        from jitdelegate.runtime.cuda.architectures import other_kinds
 
-        return [key.changed(MULTIPROCESSORS, str(size)) for size in other_sizes(self.kind)]
+        others = other_kinds(self.kind)
+        kinds = [key, *(key.changed("features", one).changed(MULTIPROCESSORS, str(size)) for one, size in others)]
+        found = [*kinds, *(kind.without(TUNING, TUNED) for kind in kinds)] if key.part(TUNING) else kinds
+        if key.part(PRECISION) == ANY:
+            found += [one.without(BOUND, INPUTS, CHOSEN).changed(PRECISION, EXACT) for one in found]
+        return found[1:]
 
     def difference(self, key: Key) -> str:
+        from jitdelegate.runtime.cuda.architectures import parsed
+
         device = self._here
+        features = key.part("features")
+        if parsed(self.kind)[0] != features:
+            return (
+                f"the program is for {features}: pip install jitdelegate[{device.extra}] compiles one that fits better"
+            )
+        if parsed(self.kind)[1] == int(key.part(MULTIPROCESSORS)):
+            how = f"computes in {key.part(PRECISION)}, and is not tuned or measured"
+            return f"the program {how}: pip install jitdelegate[{device.extra}] compiles one as asked for"
         return (
             f"the program is for a GPU of {key.part(MULTIPROCESSORS)} multiprocessors, {device.name} has"
             f" {device.multiprocessors}: pip install jitdelegate[{device.extra}] compiles one that fits"
@@ -109,9 +154,11 @@ class CudaTarget:
 
     def find_device(self, options: DelegateOptions) -> CudaDevice:
         library = open_library()
+        from jitdelegate.runtime.cuda.context import refuse_failed
         from jitdelegate.runtime.cuda.device import find_device  # imported late: most machines have no GPU
 
         device = find_device(library, options.device)
+        refuse_failed(device)
         return CudaDevice(device.kind, device)
 
     def devices(self, text: str) -> tuple[CudaDevice, ...]:
@@ -133,7 +180,8 @@ class CudaTarget:
         try:
             from jitdelegate.targets.cuda.generate import generate
 
-            made = generate(graph, kind, key.part(PRECISION), open_store(options.serialization_dir).place, trace)
+            place, precision = open_store(options.serialization_dir).place, _precision(key)
+            made = generate(graph, kind, precision, place, trace, _tuning(key, options))
         except ImportError as error:
             raise DeviceError(
                 f"{error}; CUDA kernels are compiled by the extra 'cuda': pip install jitdelegate[cuda]"
@@ -150,6 +198,7 @@ class CudaTarget:
             launches=made.launches,
             input_offsets=made.input_offsets,
             output_offsets=made.output_offsets,
+            tuned=made.tuned,
         )
 
     def refusal(self, key: Key) -> str:
@@ -168,6 +217,32 @@ class CudaTarget:
 
     def channel_unit(self, features: str) -> int:
         return 32  # the narrowest tile
+
+
+def _precision(key: Key) -> str:
+    """The precision that a key asks for, or that was chosen by measuring."""
+    from jitdelegate.cache.key import CHOSEN
+
+    precision = key.part(PRECISION)
+    return key.part(CHOSEN).partition(":")[0] if precision == ANY else precision
+
+
+def _tuning(key: Key, options: DelegateOptions) -> Tuning | None:
+    """How to tune for this machine's GPU, which the key is for; None for keys without tuning.
+
+    Raises:
+        DeviceError: the GPU is gone.
+    """
+    from jitdelegate.cache.key import TUNING
+
+    effort = key.part(TUNING)
+    if not effort:
+        return None
+    from jitdelegate.runtime.cuda.device import find_device
+    from jitdelegate.targets.cuda.stopwatch import DeviceStopwatch
+    from jitdelegate.targets.cuda.tuning import Tuning
+
+    return Tuning(effort, DeviceStopwatch(find_device(open_library(), options.device)))
 
 
 TARGET = CudaTarget()

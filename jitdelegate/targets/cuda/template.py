@@ -26,6 +26,15 @@ class Template(ABC):
     family: ClassVar[str]
     """The template's name in reports: one or two words, joined by an underscore."""
 
+    awaits_launches: ClassVar[bool] = False
+    """Whether `write` calls `Code.await_launches` itself; otherwise the kernel begins with it."""
+    constants: ClassVar[frozenset[int]] = frozenset()
+    """Numbers of the parameters that are pointers to constants, which may be read before `Code.await_launches`."""
+
+    shares_grid: ClassVar[bool] = False
+    """Whether several launches may be rows of one grid: blocks only know their number along x, which may be too large,
+    and wait neither for others nor for other launches."""
+
     @property
     @abstractmethod
     def threads(self) -> int:
@@ -39,6 +48,11 @@ class Template(ABC):
     @property
     def min_blocks(self) -> int:
         """Number of blocks that must fit on a multiprocessor together; limits the registers of a thread."""
+        return 1
+
+    @property
+    def cluster(self) -> int:
+        """Number of neighbouring blocks along z that run together and read each other's shared memory."""
         return 1
 
     @property
@@ -110,6 +124,7 @@ class Launch:
         form: the kernel form that it computes, for reports.
         origin: the .tflite operators that it computes.
         cycles: estimated multiprocessor cycles from the start of the first block to the end of the last one.
+        moved: what `cost.moving_cycles` estimates them by; () where the kernel's family has an estimate of its own.
     """
 
     template: Template
@@ -119,6 +134,7 @@ class Launch:
     form: str = ""
     origin: tuple[int, ...] = ()
     cycles: float = 0.0
+    moved: tuple[int, ...] = ()
 
     def tensors(self) -> Sequence[int]:
         """The tensors that the launch accesses; the first one is the tensor that it writes."""

@@ -99,23 +99,22 @@ class Swizzle:
 def copy_async(
     code: Code,
     to: Value,
-    base: Value,
-    offset: Value,
+    source: Value,
     nbytes: int,
+    offset: int = 0,
     inside: Value | None = None,
     halo: Value | None = None,
 ) -> None:
-    """Begins to copy 4, 8 or 16 bytes of global memory to the shared address `to`; where not `inside`, those at `halo`,
-    or zeros."""
+    """Begins to copy 4, 8 or 16 bytes of global memory, `offset` bytes after the pointer `source`, to the shared
+    address `to`; where not `inside`, those at `halo`, or zeros."""
     level = "cg" if nbytes == CHUNK else "ca"
-    places = [to, Value(code, code.address(base, offset))]
+    arguments, size = [to, Value(code, code.address(source, 0))], ""
     if inside is not None and halo is not None:
-        places[1] = code.select(inside, places[1], Value(code, code.address(halo, 0)))
-    if inside is None or halo is not None:
-        code.ptx(f"cp.async.{level}.shared.global [$0], [$1], {nbytes};", "", places, effects=True)
-    else:
-        read = code.select(inside, code.integer(nbytes), 0)
-        code.ptx(f"cp.async.{level}.shared.global [$0], [$1], {nbytes}, $2;", "", [*places, read], effects=True)
+        arguments[1] = code.select(inside, arguments[1], Value(code, code.address(halo, 0)))
+    elif inside is not None:
+        arguments, size = [*arguments, code.select(inside, code.integer(nbytes), 0)], ", $2"
+    text = f"cp.async.{level}.shared.global [$0], [$1+{offset}], {nbytes}{size};"
+    code.ptx(text, "", arguments, effects=True)
 
 
 def commit_copies(code: Code) -> None:
@@ -128,10 +127,11 @@ def await_copies(code: Code, unfinished: int) -> None:
     code.ptx(f"cp.async.wait_group {unfinished};", "", [], effects=True, convergent=True)
 
 
-def load_matrices(code: Code, address: Value) -> list[Value]:
+def load_matrices(code: Code, address: Value, *, transposed: bool = False) -> list[Value]:
     """Loads four 8x8 matrices of 16-bit elements from shared memory; lane l gives the address of row l % 8 of matrix
-    l // 8."""
-    text = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0, $1, $2, $3}, [$4];"
+    l // 8. With `transposed`, each matrix is transposed on the way."""
+    kind = ".trans" if transposed else ""
+    text = f"ldmatrix.sync.aligned.m8n8.x4{kind}.shared.b16 {{$0, $1, $2, $3}}, [$4];"
     return code.ptx(text, "rrrr", [address], effects=True, convergent=True)
 
 

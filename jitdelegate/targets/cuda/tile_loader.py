@@ -62,16 +62,17 @@ class DataLoader(ABC):
 
     def entries(self, tile: Value) -> list[TableEntry]:
         """The table's entries for this thread's units of a tile of K."""
-        start = tile * self.units + self.unit
-        return [self.gather.entry(start + at) for at in range(self.own)]
+        return self.gather.entries(tile * self.units + self.unit, self.own)
 
     def copy(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry], slot: Value) -> None:
         """Begins to copy this thread's part of a tile to the shared address `slot`."""
-        for at, row in enumerate(rows):
-            for number, entry in enumerate(entries):
-                inside, index = self.gather.chunk(row, entry)
+        for number, entry in enumerate(entries):
+            tap = self.code.advanced(self.data, entry.offset, self.source.nbytes)
+            for at, row in enumerate(rows):
                 to = slot + self.place(at, number * self.unit_bytes)
-                copy_async(self.code, to, self.data, index * self.source.nbytes, self.unit_bytes, inside, self.halo)
+                begin = self.code.advanced(tap, row.element, self.source.nbytes)
+                inside = self.gather.is_inside(row, entry)
+                copy_async(self.code, to, begin, self.unit_bytes, inside=inside, halo=self.halo)
 
     @abstractmethod
     def place(self, at: int, nbytes: int) -> Value:
@@ -100,26 +101,27 @@ class WeightLoader:
     def __init__(
         self, code: Code, weights: Value, first_tile: Value, thread: Value, threads: int, nbytes: int, after: int = 0
     ) -> None:
-        self.code, self.weights, self.nbytes = code, weights, nbytes
+        self.code, self.weights, self.thread, self.nbytes = code, weights, thread, nbytes
         self.places = range(0, nbytes, threads * CHUNK)
         assert nbytes % (threads * CHUNK) == 0
         start = thread * CHUNK
-        self.first = first_tile * nbytes + start
+        self.first_tile, self.own = first_tile, code.advanced(weights, start, 1)
         self.start = start + after if after else start
 
     def copy(self, tile: Value, slot: Value) -> None:
         """Begins to copy this thread's part of a tile of K to the shared address `slot`."""
+        source = self._source(tile)
         for at in self.places:
-            copy_async(self.code, slot + self.start + at, self.weights, self._source(tile) + at, CHUNK)
+            copy_async(self.code, slot + self.start + at, source, CHUNK, at)
 
     def fetch(self, tile: Value) -> Chunks:
         """This thread's part of a tile."""
-        sources = [self._source(tile) + at for at in self.places]
-        return [self.code.load(self.weights, source, I32, CHUNK // 4) for source in sources]
+        source = self._source(tile)
+        return [self.code.load(source, at, I32, CHUNK // 4) for at in self.places]
 
     def _source(self, tile: Value) -> Value:
-        """Offset of this thread's part of a tile in the weights, in bytes."""
-        return self.first + tile * self.nbytes
+        """Pointer to this thread's part of a tile."""
+        return self.code.advanced(self.own, self.first_tile + tile, self.nbytes)
 
     def put(self, chunks: Chunks, slot: Value) -> None:
         """Stores fetched chunks to the tile at the shared address `slot`."""

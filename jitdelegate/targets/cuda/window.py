@@ -169,11 +169,12 @@ class WindowKernel(ABC):
         axes: the window along rows and along columns.
     """
 
-    def __init__(self, code: Code, parts: FourAxes, axes: tuple[WindowAxis, WindowAxis]) -> None:
+    def __init__(self, code: Code, parts: FourAxes | None, axes: tuple[WindowAxis, WindowAxis]) -> None:
         self.code, self.parts, self.axes = code, parts, axes
 
     def part(self, index: Value) -> Part:
         """Part number `index` of the output."""
+        assert self.parts is not None
         return part(self.code, index, self.parts)
 
     def spans(self, me: Part) -> tuple[Span, Span]:
@@ -207,6 +208,7 @@ class WindowTile(Template):
     """A template whose threads each compute one part of the output."""
 
     threads: ClassVar[int] = LEAST_THREADS
+    awaits_launches: ClassVar[bool] = True
 
     @property
     def parts(self) -> int:
@@ -217,6 +219,7 @@ class WindowTile(Template):
 class WindowWalk(Template):
     """A template whose window size is a launch argument; `slices` threads share each window."""
 
+    awaits_launches: ClassVar[bool] = True
     slices: int
 
     @property
@@ -234,6 +237,7 @@ class WindowWalk(Template):
         me = kernel.part(code.special("ctaid.x") * lanes + thread % lanes)
         kernel.begin(me)
         spans = kernel.spans(me)
+        code.await_launches()
 
         def visit(exists: Value, row: Value, column: Value, values: Sequence[Value]) -> list[Value]:
             return kernel.add(me, spans, exists, row, column, values)

@@ -1,0 +1,114 @@
+"""Rows of weights for GEMV, as wide as they were in the file: floats, bytes, or two int4 in each byte.
+
+Eight neighbouring int4 are a word: byte k has number k in its low half and number 4 + k in its high one. A mask makes
+four of them bytes, times 16, for sums of integers. Where parts of a row have scales of their own, a lane multiplies by
+the scale what it added up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from jitdelegate.ir.dequantize import is_half, requantized
+from jitdelegate.targets.cuda.conv_problem import ConvProblem
+from jitdelegate.targets.cuda.device_code import Code, Value
+from jitdelegate.targets.cuda.element import OWN, Element
+from jitdelegate.targets.cuda.tensor_core import Operand
+from jitdelegate.targets.cuda.writer import STORED, Writer
+
+WORD, HIGH_HALVES = 4, 0xF0F0F0F0 - (1 << 32)
+SCALES = {Element.FLOAT16: np.float16, Element.FLOAT32: np.float32}
+MAGIC = 0x4B000000
+"""Bits of 2**23 as float32: below 2**23, an integer in the low bits is added to it."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A problem's weights.
+
+    Attributes:
+        numbers: [output channels, K], float32 or integers; int8 if `is_packed`.
+        element: how numbers are stored; of `is_packed`, two are in a byte.
+        scales: f32[output channels, parts]; None where a row has no scale, or an epilogue multiplies by it.
+    """
+
+    numbers: np.ndarray
+    element: Element
+    is_packed: bool = False
+    scales: np.ndarray | None = None
+
+    def stored(self, numbers: np.ndarray) -> np.ndarray:
+        """Some rows, padded to multiples of eight, in the form that lanes read."""
+        if self.element.is_narrow_float:
+            return Operand(self.element.value).rounded(numbers)
+        return packed(numbers) if self.is_packed else numbers
+
+    @property
+    def scale(self) -> Element | None:
+        """How scales are stored."""
+        return None if self.scales is None else Element.FLOAT16 if is_half(self.scales) else Element.FLOAT32
+
+    @property
+    def part_bits(self) -> int:
+        """Binary logarithm of the length of a part."""
+        return 0 if self.scales is None else (self.numbers.shape[1] // self.scales.shape[1]).bit_length() - 1
+
+
+def rows_of(writer: Writer, problem: ConvProblem) -> Rows:
+    """The weights of a problem of one phase."""
+    (phase,) = problem.phases
+    numbers = phase.weights.reshape(problem.outputs, phase.steps)
+    if numbers.dtype != np.float32:
+        return Rows(numbers, OWN[str(numbers.dtype)], _are_int4(numbers))
+    found = _parts(writer, problem, numbers)
+    if found is not None:
+        return found
+    element = STORED[writer.precision]
+    return Rows(numbers, Element.FLOAT16 if element is Element.FLOAT32 and is_half(numbers) else element)
+
+
+def _parts(writer: Writer, problem: ConvProblem, numbers: np.ndarray) -> Rows | None:
+    """Weights whose rows consist of parts with scales of their own; None for others, or for parts of odd lengths."""
+    grid = writer.graph.tensors[problem.node.inputs[1]].grid
+    found = None if grid is None else requantized(numbers, grid)
+    if found is None or found[1].shape[1] == 1:
+        return None
+    whole, scales = found
+    length = whole.shape[1] // scales.shape[1]
+    is_packed = _are_int4(whole)
+    return Rows(whole, Element.INT8, is_packed, scales) if length & (length - 1) == 0 and length >= 16 else None
+
+
+def _are_int4(numbers: np.ndarray) -> bool:
+    return numbers.dtype == np.int8 and numbers.size > 0 and bool(numbers.min() >= -8 and numbers.max() < 8)
+
+
+def packed(numbers: np.ndarray) -> np.ndarray:
+    """uint8[rows, K / 2]: int8[rows, K] of 4 bits, K a multiple of eight, as `low_bytes` and `nibbles` read it."""
+    words = numbers.reshape(len(numbers), -1, 2, WORD).view(np.uint8)
+    found: np.ndarray = words[:, :, 0] & 15 | words[:, :, 1] << 4
+    return found.reshape(len(numbers), -1)
+
+
+def sixteenfold(word: Value) -> list[Value]:
+    """A word of int4 as two words of bytes, each number times 16."""
+    return [word << 4 & HIGH_HALVES, word & HIGH_HALVES]
+
+
+def floats_of_bytes(code: Code, word: Value) -> list[Value]:
+    """The int8 of a word as floats; a conversion of integers would take as long as four other instructions."""
+    return _floats(code, word ^ 0x80808080 - (1 << 32), 0x80)
+
+
+def floats_of_nibbles(code: Code, word: Value) -> list[Value]:
+    """The int4 of a word as floats."""
+    offset = word ^ 0x88888888 - (1 << 32)
+    return [one for half in (offset, offset >> 4) for one in _floats(code, half & 0x0F0F0F0F, 8)]
+
+
+def _floats(code: Code, word: Value, zero: int) -> list[Value]:
+    """The bytes of a word, less `zero`, as floats."""
+    bits = [code.ptx(f"prmt.b32 $0, $1, {MAGIC}, {0x7650 + byte};", "r", [word])[0] for byte in range(WORD)]
+    return [code.from_bits(one) - float((1 << 23) + zero) for one in bits]

@@ -1,0 +1,231 @@
+"""Launches side by side: which order memory demands, when branches are worth it, and that they run in any order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+
+from jitdelegate.ir.expr import Arg
+from jitdelegate.ir.forms import IndexMap, Map, Softmax
+from jitdelegate.ir.graph import Graph, Node, Tensor
+from jitdelegate.program.program import Port, Program
+from jitdelegate.program.read import read
+from jitdelegate.program.write import write
+from jitdelegate.runtime.cuda.device import Device
+from jitdelegate.runtime.cuda.driver import Driver
+from jitdelegate.runtime.cuda.session import CudaSession
+from jitdelegate.targets.cuda.branches import Branches, Order, Touch, extended, in_a_row, nanoseconds
+from jitdelegate.targets.cuda.gpu import GPUS, Gpu, gpu_of
+from jitdelegate.targets.cuda.plan import plan
+from jitdelegate.targets.cuda.template import Launch
+from jitdelegate.targets.parts import Part
+from jitdelegate.targets.plan_memory import Life
+from jitdelegate.targets.reference.evaluate import run_graph
+from tests.cuda_stub.library import Library
+from tests.cuda_stub.simulator import SimulatedMemory, simulate
+from tests.ptx_simulator import Memory, Module
+
+OLD, NEW = GPUS["sm_80"], GPUS["sm_90"]
+WIDTH = 64
+
+
+def arms(*lengths: int) -> Graph:
+    """Softmaxes of one input in arms of so many, and the sum of their ends."""
+    tensors = [Tensor("x", (2, WIDTH), "float32")]
+    nodes, ends = [], []
+    for length in lengths:
+        last = 0
+        for _ in range(length):
+            tensors.append(Tensor(f"t{len(tensors)}", (2, WIDTH), "float32"))
+            nodes.append(Node("SOFTMAX", (last,), (len(tensors) - 1,), form=Softmax(beta=len(tensors))))
+            last = len(tensors) - 1
+        ends.append(last)
+    tensors.append(Tensor("y", (2, WIDTH), "float32"))
+    total = sum((Arg(k) for k in range(1, len(ends))), Arg(0))
+    nodes.append(
+        Node(
+            "ADD",
+            tuple(ends),
+            (len(tensors) - 1,),
+            form=Map(total, (IndexMap.broadcast((2, WIDTH), (2, WIDTH)),) * len(ends)),
+        )
+    )
+    return Graph(tuple(tensors), tuple(nodes), (0,), (len(tensors) - 1,))
+
+
+def before(orders: Sequence[Order]) -> list[set[int]]:
+    """For each launch, those that have ended when it begins."""
+    found: list[set[int]] = []
+    lasts: dict[int, int] = {}
+    for number, order in enumerate(orders):
+        followed = [*order.waits, *([lasts[order.stream]] if order.stream in lasts else [])]
+        found.append({*followed}.union(*(found[one] for one in followed)))
+        lasts[order.stream] = number
+    return found
+
+
+def launch(cycles: float = 3000.0, blocks: int = 4) -> Launch:
+    return Launch(None, (blocks, 1, 1), (), cycles=cycles)  # type: ignore[arg-type]
+
+
+def touches(reads: Sequence[int], writes: int, part: Part | None = None) -> list[Touch]:
+    return [Touch(writes, part, True), *(Touch(one, None, False) for one in reads)]
+
+
+def ordered(
+    touched: Sequence[Sequence[Touch]], gpu: Gpu = OLD, ranges: dict[int, tuple[int, int]] | None = None
+) -> tuple[Order, ...]:
+    """The orders of launches whose buffers lie apart, or in these ranges."""
+    places = ranges or {one.buffer: (10 * one.buffer, 10 * one.buffer + 10) for own in touched for one in own}
+    own = [[(places[one.buffer], one.writes) for one in each] for each in touched]
+    return Branches([launch() for _ in touched], touched, gpu).orders(own)
+
+
+DIAMOND = [touches([0], 1), touches([1], 2), touches([2], 3), touches([1], 4), touches([4], 5), touches([3, 5], 6)]
+"""Launch 0, then two arms of two, then a launch that joins them."""
+
+
+def test_two_arms_run_side_by_side_where_edges_cost_the_same() -> None:
+    assert ordered(DIAMOND) == (Order(), Order(), Order(), Order(1, (0,)), Order(1), Order(0, (4,)))
+
+
+def test_a_gpu_whose_launches_begin_early_needs_longer_arms() -> None:
+    assert list(ordered(DIAMOND[:2] + DIAMOND[3:4] + [touches([2, 4], 6)], NEW)) == in_a_row(4, NEW)
+    orders = ordered(DIAMOND, NEW)
+    assert orders[3] == Order(1, (0,)) and orders[5] == Order(0, (4,))
+    assert [order.is_dependent for order in orders] == [False, True, True, False, True, False]
+
+
+def test_long_launches_that_fill_the_gpu_run_one_after_another() -> None:
+    full = [launch(100_000.0, OLD.multiprocessors)] * 6
+    places = [[((10 * one.buffer, 10 * one.buffer + 10), one.writes) for one in own] for own in DIAMOND]
+    assert list(Branches(full, DIAMOND, OLD).orders(places)) == in_a_row(6, OLD)
+
+
+def test_memory_that_both_arms_use_keeps_their_order() -> None:
+    shared = {0: (0, 10), 1: (10, 20), 2: (20, 30), 3: (30, 40), 4: (20, 30), 5: (50, 60), 6: (60, 70)}
+    orders = ordered(DIAMOND, ranges=shared)
+    assert {1, 2} <= before(orders)[3]
+
+
+def test_more_arms_than_streams_follow_one_another() -> None:
+    inner = [touches([1], 2 + arm) for arm in range(6)]
+    orders = ordered([touches([0], 1), *inner, touches(range(2, 8), 9)])
+    assert {order.stream for order in orders} == {0, 1, 2, 3}
+    assert before(orders)[-1] == set(range(7))
+
+
+@pytest.mark.parametrize("first, second, is_apart", [
+    (Part(1, 0, 4, 12), Part(1, 4, 8, 12), True),
+    (Part(1, 0, 5, 12), Part(1, 4, 8, 12), False),
+    (Part(1, 8, 8, 12), Part(1, 0, 4, 12), False),
+    (Part(1, 0, 4, 12), Part(1, 4, 4, 8), False),
+    (Part(1, 0, 16, 16), Part(1, 16, 16, 16), True),
+    (Part(1, 0, 17, 17), Part(1, 16, 16, 16), False),
+], ids=str)  # fmt: skip
+def test_parts_of_a_tensor_are_written_side_by_side_where_they_share_nothing(
+    first: Part, second: Part, is_apart: bool
+) -> None:
+    assert Touch(1, first, True).conflicts(Touch(1, second, True)) != is_apart
+    assert not Touch(1, first, False).conflicts(Touch(1, first, False))
+    assert Touch(1, first, False).conflicts(Touch(1, None, True))
+
+
+def test_no_random_launches_lose_an_order_that_their_memory_demands() -> None:
+    draw, used = random.Random(0), 0
+    for _ in range(150):
+        count = draw.randrange(3, 14)
+        touched = [touches(draw.sample(range(9), draw.randrange(1, 3)), draw.randrange(9)) for _ in range(count)]
+        starts = [draw.randrange(40) for _ in range(9)]
+        ranges = {buffer: (start, start + 3) for buffer, start in enumerate(starts)}
+        for gpu in (OLD, NEW):
+            orders = ordered(touched, gpu, ranges)
+            used += any(order.stream for order in orders)
+            ended = before(orders)
+            for later in range(count):
+                for earlier in range(later):
+                    conflict = any(
+                        (a.writes or b.writes)
+                        and ranges[a.buffer][0] < ranges[b.buffer][1]
+                        and ranges[b.buffer][0] < ranges[a.buffer][1]
+                        for a in touched[earlier]
+                        for b in touched[later]
+                    )
+                    assert not conflict or earlier in ended[later], (touched, ranges, orders)
+    assert used > 20
+
+
+def test_what_is_alive_in_a_region_stays_alive_all_through() -> None:
+    lives = {1: Life(4, 0, 2), 2: Life(4, 3, 4), 3: Life(4, 5, 9), 4: Life(4, 7, 9)}
+    assert extended(lives, [(2, 6)]) == {
+        1: Life(4, 0, 5), 2: Life(4, 2, 5), 3: Life(4, 2, 9), 4: Life(4, 7, 9)
+    }  # fmt: skip
+
+
+def test_the_predicted_time_adds_edges_and_lets_small_launches_overlap() -> None:
+    one = [launch(1755.0)] * 3
+    edge = nanoseconds(one[:2], [Order()] * 2, OLD) - 2000
+    assert nanoseconds(one, [Order()] * 3, OLD) == pytest.approx(3000 + 2 * edge)
+    assert nanoseconds(one, [Order(), Order(), Order(1, (0,))], OLD) == pytest.approx(2000 + edge)
+    large = [launch(1755.0, OLD.multiprocessors)] * 3
+    assert nanoseconds(large, [Order(), Order(), Order(1, (0,))], OLD) == pytest.approx(3000 + edge)
+    assert nanoseconds(one, in_a_row(3, NEW), NEW) < 3000 + edge
+
+
+def test_arms_have_memory_of_their_own() -> None:
+    planned = plan(arms(4, 4), NEW, "float32")
+    assert {order.stream for order in planned.orders} == {0, 1}
+    assert list(plan(arms(8), NEW, "float32").orders) == in_a_row(9, NEW)
+
+
+def executed(
+    graph: Graph, kind: str, capability: tuple[int, int], x: np.ndarray, seeds: Sequence[int]
+) -> Iterator[np.ndarray]:
+    """What a session computes whose branches run in orders drawn from the seeds."""
+    generate = pytest.importorskip("jitdelegate.targets.cuda.generate")
+    made = generate.generate(graph, kind)
+    ports = [Port(name=graph.tensors[at].name, index=at, shape=x.shape, dtype="float32", nbytes=x.nbytes)
+             for at in (*graph.inputs, *graph.outputs)]  # fmt: skip
+    program = Program(
+        key=(("model", "0" * 32), ("target", "cuda")),
+        target="cuda",
+        features=kind,
+        loader="cubin",
+        inputs=(ports[0],),
+        outputs=(ports[1],),
+        kernels=made.kernels,
+        arena_bytes=made.arena_bytes,
+        entries=made.entries,
+        launches=made.launches,
+        input_offsets=made.input_offsets,
+        output_offsets=made.output_offsets,
+        code=made.code,
+        weights=made.weights,
+    )
+    modules = {one.template.symbol: Module(one.ptx.decode()) for one in made.compiled}
+    kinds = {made.kernels[each.kernel].name: each.kinds for each in made.launches}
+    gpu = gpu_of(kind)
+    memory = SimulatedMemory(Memory())
+    library = Library(simulate(modules), kinds, memory=memory, capability=capability)
+    running = CudaSession(read(write(program)), Device(Driver(library), 0))
+    for seed in seeds:
+        library.choose = random.Random(seed).choice
+        yield np.asarray(running.run([x])[0])
+    assert not running.graph_failure
+    assert (library.calls["cuLaunchKernelEx"] > 0) == gpu.has_dependent_launch
+    assert library.calls["cuStreamWaitEvent"] > 0
+    running.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability"), [("sm_80", (8, 0)), ("sm_90", (9, 0)), ("compute_90", (12, 1))], ids=str
+)
+def test_branches_compute_the_same_in_any_order(kind: str, capability: tuple[int, int]) -> None:
+    graph = arms(4, 4, 3)
+    x = np.random.default_rng(0).uniform(-2, 2, (2, WIDTH)).astype(np.float32)
+    (expected,) = run_graph(graph, [x])
+    for found in executed(graph, kind, capability, x, range(3)):
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
