@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jitdelegate.program.program import Port, Program
+    from jitdelegate.runtime.buffers import Borrowed
 
 HOST = -1
 """`Place.gpu` of memory that the CPU reads and writes."""
@@ -80,6 +81,11 @@ def host_place(nbytes: int) -> Place:
         raise DeviceError(f"no memory of {nbytes} bytes for a tensor") from error
     address = ctypes.addressof(memory)
     return Place(address + -address % ALIGNMENT, nbytes, memory)
+
+
+def borrowed_place(memory: Borrowed) -> Place:
+    """The memory of a caller's object, which the place holds."""
+    return Place(memory.address, memory.nbytes, memory)
 
 
 class Binding:

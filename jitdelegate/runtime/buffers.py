@@ -15,7 +15,7 @@ from jitdelegate.errors import DeviceError, TensorError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from jitdelegate.program.program import Port
@@ -215,10 +215,14 @@ def accepted_shape(value: Any, port: Port) -> tuple[int, ...]:
         return port.shape
     if str(getattr(value, "dtype", "")).rpartition(".")[2] != port.dtype:  # "float32", or "torch.float32"
         return port.shape
-    fits = len(found) == len(port.shape_signature) and all(
-        size in (-1, given) for given, size in zip(found, port.shape_signature, strict=True)
+    return tuple(found) if fits(found, port.shape_signature) else port.shape
+
+
+def fits(shape: Sequence[int], signature: Sequence[int]) -> bool:
+    """Whether a shape has the sizes of a signature, in which -1 is any size."""
+    return len(shape) == len(signature) and all(
+        size in (-1, given) for given, size in zip(shape, signature, strict=True)
     )
-    return tuple(found) if fits else port.shape
 
 
 def integers(value: Any, port: Port, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -381,12 +385,7 @@ class Tensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         import numpy
 
-        array = numpy.asarray(memoryview(self))
-        if dtype is None or array.dtype == dtype:
-            return array.copy() if copy else array
-        if copy is False:
-            raise ValueError(f"{self!r} cannot be shared as {dtype}")
-        return array.astype(dtype)
+        return as_asked(self, numpy.asarray(memoryview(self)), dtype, copy)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle by type, shape and elements."""
@@ -394,6 +393,19 @@ class Tensor:
 
     def __repr__(self) -> str:
         return f"Tensor({self.dtype}{list(self.shape)})"
+
+
+def as_asked(owner: Any, array: Any, dtype: Any, copy: bool | None) -> Any:
+    """What `__array__(dtype, copy)` of `owner` answers, whose memory is `array`.
+
+    Raises:
+        ValueError: no copy is wanted, but the type is another one.
+    """
+    if dtype is None or array.dtype == dtype:
+        return array.copy() if copy else array
+    if copy is False:
+        raise ValueError(f"{owner!r} cannot be shared as {dtype}")
+    return array.astype(dtype)
 
 
 def _nested(values: Any, rank: int) -> Any:

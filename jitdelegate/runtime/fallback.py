@@ -10,7 +10,7 @@ import ctypes
 
 from jitdelegate.errors import DeviceError, ModelError, TensorError
 from jitdelegate.program.program import Port
-from jitdelegate.runtime.buffers import ELEMENTS, accepted_shape, checked, no_memory, tensor_class
+from jitdelegate.runtime.buffers import ELEMENTS, accepted_shape, checked, fits, no_memory, tensor_class
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -276,8 +276,7 @@ def _port(detail: dict[str, Any]) -> Port:
 
 def _check_shape(shape: tuple[int, ...], detail: dict[str, Any]) -> None:
     expected, signature = tuple(map(int, detail["shape"])), tuple(map(int, detail["shape_signature"]))
-    open_sizes = len(signature) == len(shape) and all(b in (-1, a) for a, b in zip(shape, signature, strict=True))
-    if shape != expected and not open_sizes:
+    if shape != expected and not fits(shape, signature):
         raise TensorError(f"input {detail['name']!r} has shape {list(shape)}, expected {list(signature or expected)}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jitdelegate.errors import TensorError
-from jitdelegate.runtime.binding import Place, check_place, overlapping, overlaps
+from jitdelegate.runtime.binding import Place, borrowed_place, check_place, overlapping, overlaps
 from jitdelegate.runtime.buffers import Borrowed, checked, is_port_array
 
 TYPE_CHECKING = False
@@ -25,8 +25,7 @@ def output_place(value: Any, port: Port) -> Place:
         TensorError: it is no such object, or its type, shape or length is not the port's.
     """
     if is_port_array(value, port) and value.flags.writeable:
-        memory = Borrowed(value)
-        return Place(memory.address, memory.nbytes, memory)
+        return borrowed_place(Borrowed(value))
     found = getattr(value, "place", None)
     if isinstance(found, Place):
         if (value.dtype, tuple(value.shape)) != (port.dtype, port.shape):
@@ -47,8 +46,7 @@ def output_place(value: Any, port: Port) -> Place:
     if view.readonly or not view.c_contiguous:
         found_memory = "read-only" if view.readonly else "not contiguous"
         raise TensorError(f"output {port.name!r}: the memory is {found_memory}, expected contiguous writable memory")
-    memory = Borrowed(value)
-    place = Place(memory.address, memory.nbytes, memory)
+    place = borrowed_place(Borrowed(value))
     check_place(place, port)
     return place
 

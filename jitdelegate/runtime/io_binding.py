@@ -143,10 +143,9 @@ class IOBinding:
 
     def input_place(self, value: Any, port: Port) -> Place:
         """The memory of an input, checked against its port; raises the errors of `borrow`."""
-        from jitdelegate.runtime.binding import Place  # not before, as above
+        from jitdelegate.runtime.binding import borrowed_place  # not before, as above
 
-        memory = borrow(value, port)
-        return Place(memory.address, memory.nbytes, memory)
+        return borrowed_place(borrow(value, port))
 
     def bind(self, places: Sequence[Place]) -> Binding:
         """The caller's memory for all inputs, then all outputs, checked for any number of runs of this session.

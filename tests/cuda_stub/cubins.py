@@ -19,7 +19,9 @@ def cubin(*names: str) -> bytes:
 
 
 def image_at(address: int) -> bytes:
-    """The bytes of the image, from the ends of its tables, which come last; b"" for what is no ELF file."""
+    """The bytes of the image, from the ends of its tables, which come last, or PTX; b"" for what is neither."""
+    if ctypes.string_at(address, 2) == b"//":
+        return ctypes.string_at(address)
     header = ctypes.string_at(address, HEADER.size)
     if not header.startswith(_ELF64):
         return b""
@@ -31,4 +33,4 @@ def image_at(address: int) -> bytes:
 
 def has_kernel(image: bytes, name: str) -> bool:
     """Whether the name stands among the image's texts."""
-    return b"\0" + name.encode() + b"\0" in image
+    return b"\0" + name.encode() + b"\0" in image or f".entry {name}(".encode() in image

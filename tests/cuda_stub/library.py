@@ -9,23 +9,57 @@ import os
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import wraps
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial, wraps
 from typing import Any
 
+from tests.cuda_stub.capture import (
+    CAPTURE_GLOBAL,
+    CAPTURE_RELAXED,
+    CAPTURE_THREAD_LOCAL,
+    Capture,
+    Node,
+    Stream,
+    Watch,
+    Work,
+    is_row,
+    ordered,
+)
 from tests.cuda_stub.cubins import has_kernel, image_at
 from tests.cuda_stub.memory import DeviceMemory, HostMemory
 
 Value = int | float
-Execute = Callable[[bytes, str, tuple[int, int, int], tuple[int, int, int], int, list[Value], DeviceMemory], None]
-"""execute(image, kernel name, grid, block, dynamic shared bytes, argument values, device memory)"""
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A launch as the device sees it.
+
+    Attributes:
+        kinds: those of its arguments, as in `program.Launch`.
+        is_dependent: whether it may begin while the launch before it still runs.
+    """
+
+    image: bytes
+    name: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    values: list[Value]
+    kinds: str
+    is_dependent: bool = False
+
+
+Execute = Callable[[Launched, DeviceMemory], None]
 
 INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, NO_DEVICE, INVALID_DEVICE = 1, 2, 3, 100, 101
 INVALID_IMAGE, INVALID_CONTEXT, INVALID_HANDLE, NOT_FOUND, ILLEGAL_ADDRESS = 200, 201, 400, 500, 700
 NOT_READY = 600
 CONTEXT_IS_DESTROYED = 709
-CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED, CAPTURE_IMPLICIT, CAPTURE_WRONG_THREAD = 900, 901, 906, 908
+CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED, CAPTURE_UNJOINED, CAPTURE_ISOLATION = 900, 901, 904, 905
+CAPTURE_IMPLICIT, CAPTURE_WRONG_THREAD = 906, 908
 ERRORS = {
     INVALID_VALUE: ("CUDA_ERROR_INVALID_VALUE", "invalid argument"),
     OUT_OF_MEMORY: ("CUDA_ERROR_OUT_OF_MEMORY", "out of memory"),
@@ -41,6 +75,8 @@ ERRORS = {
     CONTEXT_IS_DESTROYED: ("CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"),
     CAPTURE_UNSUPPORTED: ("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"),
     CAPTURE_INVALIDATED: ("CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error"),
+    CAPTURE_UNJOINED: ("CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "a forked stream was not joined to the first one"),
+    CAPTURE_ISOLATION: ("CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "dependency created on uncaptured work"),
     CAPTURE_IMPLICIT: ("CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", "operation would make the legacy stream depend on it"),
     CAPTURE_WRONG_THREAD: ("CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", "attempt to terminate a thread-local capture"),
 }
@@ -56,42 +92,8 @@ UNSAFE = {
     *("cuStreamSynchronize", "cuEventSynchronize", "cuEventQuery"),
 }
 """What breaks captures, as the mode of the capture and of the calling thread say: allocating, freeing, waiting."""
-CAPTURE_GLOBAL, CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED = range(3)
 SHARED_WITHOUT_LEAVE = 48 * 1024
 _FORMATS = {"a": "<Q", "p": "<Q", "w": "<Q", "i": "<i", "f": "<f"}
-
-Node = Callable[[], None]
-
-
-@dataclass
-class Stream:
-    """Work that nobody has waited for yet.
-
-    Attributes:
-        capture: the graph to be, while there is one.
-    """
-
-    pending: list[Node] = field(default_factory=list)
-    capture: Capture | None = None
-
-
-@dataclass
-class Capture:
-    """A graph to be: its nodes, who began it and how, and whether something broke it."""
-
-    mode: int
-    thread: int
-    nodes: list[Node] = field(default_factory=list)
-    is_broken: bool = False
-
-    def forbids(self, mode: int, thread: int) -> bool:
-        """Whether it keeps a thread of this mode from what is unsafe. Source: the driver's documentation of
-        cuThreadExchangeStreamCaptureMode."""
-        if mode == CAPTURE_RELAXED:
-            return False
-        if thread == self.thread:
-            return self.mode != CAPTURE_RELAXED
-        return mode == self.mode == CAPTURE_GLOBAL
 
 
 @dataclass
@@ -119,7 +121,7 @@ def entry(function: Callable[..., None]) -> Callable[..., int]:
                 function(library, *arguments)
             except CudaError as error:
                 if name == "cuStreamEndCapture":  # which ends a capture also where it fails
-                    library.live[arguments[0]].capture = None
+                    library.live[arguments[0]].capture.end()
                 return int(error.args[0])
         return 0
 
@@ -135,7 +137,11 @@ class Library:
         contexts: how often the primary context is retained.
         is_active: whether the primary context is there.
         memory: the device's.
+        is_failed: whether a kernel used an address that is not there, after which nothing works.
         is_halted: whether the device does nothing that nobody waits for.
+        milliseconds: what launches of a kernel take, by its name, besides the one that everything takes.
+        launches: how often each kernel ran.
+        choose: takes one of the nodes of a graph that could run next; usually the first one captured.
     """
 
     def __init__(
@@ -150,11 +156,13 @@ class Library:
         devices: int = 1,
         total_bytes: int = 1 << 30,
         name: str = "Stub 9000",
+        maps_pinned: bool = False,
     ) -> None:
         """
         Args:
             execute: runs a kernel.
             kinds: kernel name to its arguments' kinds, as in `program.Launch`.
+            maps_pinned: whether kernels reach pinned memory of the host.
         """
         self.execute = execute
         self.kinds = kinds
@@ -164,12 +172,16 @@ class Library:
         self.devices = devices
         self.free_bytes = self.total_bytes = total_bytes
         self.name = name
+        self.maps_pinned = maps_pinned
         self.calls: Counter[str] = Counter()
         self.live: dict[int, Any] = {}
         self.contexts = 0
         self.is_active = False
         self.lock = threading.RLock()
-        self.is_halted = False
+        self.is_failed = self.is_halted = False
+        self.milliseconds: dict[str, float] = {}
+        self.launches: Counter[str] = Counter()
+        self.choose: Callable[[Sequence[Node]], Node] = lambda ready: ready[0]
         self.streams = {1: Stream(), 2: Stream()}  # the default ones, which are always there
         self.gl_buffers: dict[int, GlBuffer] = {}
         self._functions: dict[int, Function] = {}  # they go with their module, nobody gives them back
@@ -203,6 +215,7 @@ class Library:
         if name not in WITHOUT_INITIALISATION | WITHOUT_CONTEXT:
             self._expect(self.contexts and getattr(self._current, "stack", []), INVALID_CONTEXT)
             self._expect(self.is_active, CONTEXT_IS_DESTROYED)
+            self._expect(not self.is_failed, ILLEGAL_ADDRESS)
         if name in UNSAFE:
             self._break_captures()
 
@@ -234,10 +247,17 @@ class Library:
         self._find(handle, kind)
         del self.live[handle]
 
-    def _enqueue(self, stream: int, node: Node) -> None:
+    def _enqueue(self, stream: int, run: Work, *, is_launch: bool = False, is_dependent: bool = False) -> None:
         target: Stream = self._find(stream, Stream)
         self._expect(not (target.capture and target.capture.is_broken), CAPTURE_INVALIDATED)
-        (target.capture.nodes if target.capture else target.pending).append(node)
+        if not target.capture:
+            self._expect(not is_dependent, INVALID_VALUE)
+            target.pending.append(run)
+            return
+        # a node that begins early waits for one kernel; anything else it would not wait for
+        follows_kernel = [node.is_launch for node in target.ends] == [True]
+        self._expect(follows_kernel or not is_dependent, INVALID_VALUE)
+        target.capture.add(target, run, is_launch=is_launch)
 
     @entry
     def cuInit(self, flags: int) -> None:
@@ -325,15 +345,43 @@ class Library:
     @entry
     def cuLaunchKernel(self, function: int, *rest: Any) -> None:
         *sizes, shared_bytes, stream, arguments, extra = rest
+        self._launch(function, sizes, shared_bytes, stream, arguments, extra)
+
+    @entry
+    def cuLaunchKernelEx(self, config: bytes, function: int, arguments: int, extra: Any) -> None:
+        """With one attribute: that the launch may begin before those before it in the stream have ended."""
+        *sizes, shared_bytes, stream, attributes, count = struct.unpack("=7I4xQQI4x", config)
+        self._expect(count == 1, INVALID_VALUE)
+        number, value = struct.unpack("=i4xi60x", ctypes.string_at(attributes, 72))
+        self._expect((number, value) == (6, 1), INVALID_VALUE)
+        self._launch(function, sizes, shared_bytes, stream, arguments, extra, is_dependent=True)
+
+    def _launch(
+        self,
+        function: int,
+        sizes: Sequence[int],
+        shared_bytes: int,
+        stream: int,
+        arguments: int,
+        extra: Any,
+        *,
+        is_dependent: bool = False,
+    ) -> None:
         known = self._functions[function]
         self._expect(all(sizes) and extra is None and shared_bytes <= known.most_shared_bytes, INVALID_VALUE)
-        values = self._values(arguments, self.kinds[known.name])
-        grid, block = tuple(sizes[:3]), tuple(sizes[3:])
+        kinds = self.kinds[known.name]
+        x, y, z, width, height, depth = sizes
+        grid, block = (x, y, z), (width, height, depth)
+        values = self._values(arguments, kinds)
+        launched = Launched(known.image, known.name, grid, block, shared_bytes, values, kinds, is_dependent)
 
         def run() -> None:
-            self.execute(known.image, known.name, grid, block, shared_bytes, list(values), self.memory)
+            with self._pinned_memory(values):
+                self.execute(launched, self.memory)
+            self._clock += self.milliseconds.get(known.name, 0.0)
+            self.launches[known.name] += 1
 
-        self._enqueue(stream, run)
+        self._enqueue(stream, run, is_launch=True, is_dependent=is_dependent)
 
     @staticmethod
     def _values(arguments: int, kinds: str) -> list[Value]:
@@ -372,6 +420,9 @@ class Library:
 
     @entry
     def cuMemFreeHost(self, address: int) -> None:
+        room: PinnedRange = self._find(address, PinnedRange)
+        if room.mapped:
+            self.memory.free(room.mapped)
         self._drop(address, PinnedRange)
 
     @entry
@@ -410,10 +461,11 @@ class Library:
         while target.pending:
             self._run(target.pending.pop(0))
 
-    def _run(self, node: Node) -> None:
+    def _run(self, work: Work) -> None:
         try:
-            node()
+            work()
         except IndexError as error:
+            self.is_failed = True
             raise CudaError(ILLEGAL_ADDRESS) from error
         self._clock += 1.0
 
@@ -432,15 +484,17 @@ class Library:
     def cuStreamBeginCapture_v2(self, stream: int, mode: int) -> None:
         target: Stream = self._find(stream, Stream)
         self._expect(target.capture is None, INVALID_VALUE)
-        target.capture = Capture(mode, threading.get_ident())
+        target.follow(Capture(mode, threading.get_ident()), ())
 
     @entry
     def cuStreamEndCapture(self, stream: int, out: Any) -> None:
         target: Stream = self._find(stream, Stream)
-        capture, target.capture = target.capture, None
+        capture = target.capture
         assert capture is not None
         self._expect(capture.mode == CAPTURE_RELAXED or capture.thread == threading.get_ident(), CAPTURE_WRONG_THREAD)
         self._expect(not capture.is_broken, CAPTURE_INVALIDATED)
+        self._expect(capture.is_joined(), CAPTURE_UNJOINED)
+        capture.end()
         self._keep(out, Graph(capture.nodes))
 
     @entry
@@ -461,8 +515,18 @@ class Library:
 
     @entry
     def cuGraphLaunch(self, executable: int, stream: int) -> None:
-        for node in self._find(executable, Executable).nodes:
-            self._enqueue(stream, node)
+        nodes = self._find(executable, Executable).nodes
+        watch = None if is_row(nodes) else Watch(nodes)
+        for node in ordered(nodes, self.choose):
+            self._enqueue(stream, node.run if watch is None else partial(self._run_watched, node, watch))
+
+    def _run_watched(self, node: Node, watch: Watch) -> None:
+        self.memory.touched = []
+        try:
+            node.run()
+            watch.note(node, self.memory.touched)
+        finally:
+            self.memory.touched = None
 
     @entry
     def cuEventCreate(self, out: Any, flags: int) -> None:
@@ -475,6 +539,12 @@ class Library:
     @entry
     def cuEventRecord(self, event: int, stream: int) -> None:
         known: Event = self._find(event, Event)
+        source: Stream = self._find(stream, Stream)
+        if source.capture:
+            self._expect(not source.capture.is_broken, CAPTURE_INVALIDATED)
+            known.captured = source.capture, source.ends
+            return
+        known.captured = None
 
         def run() -> None:
             known.time = self._clock
@@ -507,7 +577,15 @@ class Library:
 
     @entry
     def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> None:
-        source, mark = self._find(event, Event).recorded
+        target: Stream = self._find(stream, Stream)
+        known: Event = self._find(event, Event)
+        if known.captured:
+            capture, ends = known.captured
+            self._expect(target.capture in (None, capture) and capture.streams[0].capture is capture, CAPTURE_ISOLATION)
+            target.follow(capture, ends)
+            return
+        self._expect(not target.capture, CAPTURE_ISOLATION)
+        source, mark = known.recorded
 
         def run() -> None:
             while mark in source.pending:
@@ -520,9 +598,30 @@ class Library:
         rooms = ((start, room) for start, room in self.live.items() if isinstance(room, DeviceRange | PinnedRange))
         found = [room for start, room in rooms if start <= address < start + room.nbytes]
         self._expect(found, INVALID_VALUE)
+        if attribute == 3:
+            self._expect(self.maps_pinned or isinstance(found[0], DeviceRange), INVALID_VALUE)
+            out._obj.value = address if isinstance(found[0], DeviceRange) else self._mapped(found[0], address)
+            return
         kind = 1 if isinstance(found[0], PinnedRange) else 2
         facts = {1: found[0].context, 2: kind, 9: max(found[0].context - 0xC0, 0)}
         out._obj.value = facts[attribute]
+
+    def _mapped(self, room: PinnedRange, address: int) -> int:
+        """The device's address of pinned memory, which is not the host's here."""
+        if not room.mapped:
+            room.mapped = self.memory.allocate(room.nbytes)
+        return room.mapped + address - ctypes.addressof(room.buffer)
+
+    @contextmanager
+    def _pinned_memory(self, values: Sequence[Value]) -> Iterator[None]:
+        """Pinned memory to which arguments point has the same content for the host and the device, after this too."""
+        rooms = [one for one in self.live.values() if isinstance(one, PinnedRange) and one.mapped]
+        reached = [room for room in rooms if any(0 <= value - room.mapped < room.nbytes for value in values)]
+        for room in reached:
+            self.memory.write(room.mapped, room.buffer.raw)
+        yield
+        for room in reached:
+            room.buffer.raw = self.memory.read(room.mapped, room.nbytes)
 
     @entry
     def cuGraphicsGLRegisterBuffer(self, out: Any, name: int, flags: int) -> None:
@@ -578,10 +677,15 @@ class DeviceRange:
 
 @dataclass
 class PinnedRange:
-    """Allocated pinned memory of the host."""
+    """Allocated pinned memory of the host.
+
+    Attributes:
+        mapped: its address on the device, once somebody asked for it.
+    """
 
     buffer: Any
     context: int = 0
+    mapped: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -604,10 +708,15 @@ class Executable:
 
 @dataclass
 class Event:
-    """When a stream passed it, and where it was recorded last."""
+    """When a stream passed it, and where it was recorded last.
+
+    Attributes:
+        captured: the capture in which it was recorded last, and the nodes before it there.
+    """
 
     time: float = 0.0
     recorded: Any = (Stream(), None)
+    captured: tuple[Capture, tuple[Node, ...]] | None = None
 
 
 @dataclass

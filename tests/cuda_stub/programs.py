@@ -12,7 +12,7 @@ from jitdelegate.program.program import CUBIN_ALIGNMENT, Kernel, Launch, Port, P
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
 from tests.cuda_stub.cubins import cubin
-from tests.cuda_stub.library import Library, Value
+from tests.cuda_stub.library import Launched, Library, Value
 from tests.cuda_stub.memory import DeviceMemory
 
 Kernels = dict[str, Callable[[list[Value], DeviceMemory], None]]
@@ -46,8 +46,8 @@ KINDS = {"scale": "apwi", "shift": "pafi"}
 def library(kernels: Kernels = KERNELS, **arguments: Any) -> Library:
     """A stub whose kernels are Python functions."""
 
-    def execute(image: bytes, name: str, grid: Any, block: Any, shared: int, values: list[Value], memory: Any) -> None:
-        kernels[name](values, memory)
+    def execute(launched: Launched, memory: DeviceMemory) -> None:
+        kernels[launched.name](launched.values, memory)
 
     return Library(execute, KINDS, **arguments)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from tests.cuda_stub.library import Execute, Value
+from tests.cuda_stub.capture import Touch
+from tests.cuda_stub.library import Execute, Launched, Value
 from tests.cuda_stub.memory import DeviceMemory
 
 Sizes = tuple[int, int, int]
@@ -14,16 +15,27 @@ Sizes = tuple[int, int, int]
 class Memory(Protocol):
     """What is used of `ptx_simulator.Memory`."""
 
+    touched: list[Touch] | None
+
     def allocate(self, nbytes: int) -> int: ...
     def write(self, address: int, contents: bytes) -> None: ...
     def read(self, address: int, nbytes: int) -> bytes: ...
+    def keep(self, address: int) -> int: ...
 
 
 class Module(Protocol):
     """What is used of `ptx_simulator.Module`."""
 
     def launch(
-        self, name: str, *, grid: Sizes, block: Sizes, arguments: Sequence[Value], shared_bytes: int, memory: Memory
+        self,
+        name: str,
+        *,
+        grid: Sizes,
+        block: Sizes,
+        arguments: Sequence[Value],
+        shared_bytes: int,
+        memory: Memory,
+        is_dependent: bool,
     ) -> object: ...
 
 
@@ -33,8 +45,27 @@ class SimulatedMemory:
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.allocate = memory.allocate
-        self.write = memory.write
-        self.read = memory.read
+
+    @property
+    def touched(self) -> list[Touch] | None:
+        """See `DeviceMemory`."""
+        return self.memory.touched
+
+    @touched.setter
+    def touched(self, touched: list[Touch] | None) -> None:
+        self.memory.touched = touched
+
+    def write(self, address: int, content: bytes) -> None:
+        """Writes bytes, for a copy."""
+        if self.touched is not None:
+            self.touched.append((address, address + len(content), True))
+        self.memory.write(address, content)
+
+    def read(self, address: int, nbytes: int) -> bytes:
+        """Reads bytes, for a copy."""
+        if self.touched is not None:
+            self.touched.append((address, address + nbytes, False))
+        return self.memory.read(address, nbytes)
 
     def free(self, address: int) -> None:
         """Nothing."""
@@ -47,18 +78,24 @@ def simulate(modules: Mapping[str, Module]) -> Execute:
         modules: kernel name to its PTX, read.
     """
 
-    def execute(
-        image: bytes,
-        name: str,
-        grid: Sizes,
-        block: Sizes,
-        shared_bytes: int,
-        values: list[Value],
-        memory: DeviceMemory,
-    ) -> None:
+    def execute(launched: Launched, memory: DeviceMemory) -> None:
         assert isinstance(memory, SimulatedMemory)
-        modules[name].launch(
-            name, grid=grid, block=block, arguments=values, shared_bytes=shared_bytes, memory=memory.memory
-        )
+        run_simulated(modules[launched.name], launched, memory)
 
     return execute
+
+
+def run_simulated(module: Module, launched: Launched, memory: SimulatedMemory) -> None:
+    """One launch, which may touch weights only until it waits if it may begin early."""
+    for kind, value in zip(launched.kinds, launched.values, strict=True):
+        if kind == "w":
+            memory.memory.keep(int(value))
+    module.launch(
+        launched.name,
+        grid=launched.grid,
+        block=launched.block,
+        arguments=launched.values,
+        shared_bytes=launched.shared_bytes,
+        memory=memory.memory,
+        is_dependent=launched.is_dependent,
+    )

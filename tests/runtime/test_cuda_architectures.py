@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jitdelegate.runtime.cuda.architectures import SIZES, kind_of, name_of, other_sizes, parsed, size_of
+from jitdelegate.runtime.cuda.architectures import SIZES, kind_of, name_of, other_kinds, other_sizes, parsed, size_of
 
 ARCHITECTURES = tuple(map(name_of, SIZES))
 
@@ -28,6 +28,14 @@ def test_every_number_counts_as_the_nearest_size_that_is_not_larger(architecture
 def test_the_nearest_other_sizes_come_first() -> None:
     assert other_sizes("sm_90:114") == [132, 78, 60, 32, 26, 16]
     assert other_sizes("sm_90:26") == [32, 16, 60, 78, 114, 132]
+
+
+def test_ptx_of_lower_architectures_runs_too() -> None:
+    assert parsed("compute_86:46") == ("compute_86", 46) and kind_of("compute_86", 50) == "compute_86:46"
+    found = other_kinds("compute_86:46")
+    assert found[:2] == [("compute_86", 68), ("compute_86", 72)]
+    assert [name for name, _ in found[6:]] == ["compute_80"] * 6 + ["compute_75"] * 6
+    assert {name for name, _ in other_kinds("sm_86")} == {"sm_86"}
 
 
 @pytest.mark.parametrize(

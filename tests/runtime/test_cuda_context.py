@@ -186,11 +186,11 @@ def test_a_context_that_cannot_be_made_current_leaves_the_threads_own(call: str)
 def test_what_failed_in_a_context_is_told_though_leaving_it_fails_too(call: str, after: int) -> None:
     driver = library()
     running = session(driver)
-    driver.fail("cuStreamSynchronize", stub.ILLEGAL_ADDRESS)
-    driver.fail(call, stub.ILLEGAL_ADDRESS, after=after)
+    driver.fail("cuStreamSynchronize", stub.INVALID_HANDLE)
+    driver.fail(call, stub.INVALID_HANDLE, after=after)
     with pytest.raises(DeviceError, match="cuStreamSynchronize failed"):
         running.run([X])
-    driver.fail(call, stub.ILLEGAL_ADDRESS, after=after)
+    driver.fail(call, stub.INVALID_HANDLE, after=after)
     with pytest.raises(DeviceError, match=f"{call} failed"):
         running.run([X])
     assert driver._current.stack == [] or call.startswith("cuCtxPop")

@@ -154,13 +154,19 @@ def test_a_device_takes_the_best_code_that_runs_on_it(capability: tuple[int, int
     assert runs(architecture, capability)
 
 
-@pytest.mark.parametrize("capability", [(7, 0), (8, 7), (10, 1), (11, 0), (13, 0)])
-def test_a_device_that_no_code_runs_on_is_told_with_those_that_it_runs_on(capability: tuple[int, int]) -> None:
-    found = "sm_{}{}".format(*capability)
-    with pytest.raises(
-        DeviceError, match=f"Stub 9000 is {found}, but code is compiled for sm_75, sm_80, .* sm_120 only"
-    ):
-        Device(Driver(library(capability=capability)), 0)
+@pytest.mark.parametrize(
+    ("capability", "architecture"),
+    [((8, 7), "compute_86"), ((10, 1), "compute_100"), ((11, 0), "compute_100"), ((13, 0), "compute_120")],
+)
+def test_a_device_that_no_binary_runs_on_takes_ptx(capability: tuple[int, int], architecture: str) -> None:
+    device = Device(Driver(library(capability=capability, version=12040)), 0)
+    assert device.architecture == architecture and device.kind.startswith(f"{architecture}:")
+    device.check(architecture, 13)  # PTX, whatever the compilers' CUDA is
+
+
+def test_a_device_that_no_code_runs_on_is_told() -> None:
+    with pytest.raises(DeviceError, match="Stub 9000 is sm_70, but code is compiled for sm_75 and later only"):
+        Device(Driver(library(capability=(7, 0))), 0)
 
 
 @pytest.mark.parametrize(
@@ -179,6 +185,10 @@ def test_a_device_that_no_code_runs_on_is_told_with_those_that_it_runs_on(capabi
         ("90", (9, 0), False),
         ("sm_9x", (9, 0), False),
         ("sm_9000", (9, 0), False),
+        ("compute_90", (9, 0), True),
+        ("compute_90", (12, 1), True),
+        ("compute_90", (8, 9), False),
+        ("compute_9", (9, 0), False),
     ],
 )
 def test_binaries_run_on_the_same_major_number_and_higher_minor_ones(

@@ -140,25 +140,28 @@ async def until_done(event: Event) -> None:
     await event
 
 
-def test_an_error_of_the_device_surfaces_at_the_event_and_the_model_goes_on() -> None:
+def test_an_error_of_the_device_surfaces_at_the_event_and_later_requests_say_so() -> None:
     def shift(values: list[Value], memory: DeviceMemory) -> None:
         if faults:
             raise IndexError(faults.pop())
         KERNELS["shift"](values, memory)
 
-    faults = ["an address outside"]
+    faults: list[str] = []
     driver = library(KERNELS | {"shift": shift})
     running = session(driver)
-    request = Request(running, 1)
-    with pytest.raises(DeviceError, match="failed with CUDA_ERROR_ILLEGAL_ADDRESS"):
-        request.event.wait()
-    assert "ILLEGAL_ADDRESS" in failure(request.event)
     driver.fail("cuGraphLaunch", stub.OUT_OF_MEMORY)
     with pytest.raises(DeviceError, match="cuGraphLaunch"):
         Request(running, 2)
     after = Request(running, 3)
     after.event.wait()
     assert after.y[0] == np.float32(3 * SCALE + SHIFT)
+    faults.append("an address outside")
+    request = Request(running, 1)
+    with pytest.raises(DeviceError, match="failed with CUDA_ERROR_ILLEGAL_ADDRESS"):
+        request.event.wait()
+    assert "ILLEGAL_ADDRESS" in failure(request.event)
+    with pytest.raises(DeviceError, match="refuses all further work of a process"):
+        Request(running, 4)
 
 
 def test_close_waits_and_events_of_closed_sessions_have_happened() -> None:

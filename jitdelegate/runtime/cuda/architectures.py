@@ -2,6 +2,9 @@
 
 A kind is written "sm_90:132". Tiles are chosen so that their blocks fill the multiprocessors. So a program for one GPU
 also runs on others of its architecture, with the same results, but may leave them half idle.
+
+"compute_90:132" is code for the same architecture as PTX text, which the driver compiles when it opens the program. It
+runs on all GPUs from this architecture on, those that are not known here too. Both names are NVIDIA's.
 """
 
 from __future__ import annotations
@@ -25,14 +28,25 @@ def name_of(capability: tuple[int, int]) -> str:
     return f"sm_{capability[0]}{capability[1]}"
 
 
-_BY_NAME = {name_of(capability): sizes for capability, sizes in SIZES.items()}
+def portable_name_of(capability: tuple[int, int]) -> str:
+    """compute_90 for (9, 0)."""
+    return f"{_PORTABLE}{capability[0]}{capability[1]}"
+
+
+def is_portable(architecture: str) -> bool:
+    """Whether code for it is PTX."""
+    return architecture.startswith(_PORTABLE)
+
+
+_PORTABLE = "compute_"
+_BY_NAME = {name(one): sizes for name in (name_of, portable_name_of) for one, sizes in SIZES.items()}
 
 
 def size_of(architecture: str, multiprocessors: int = 0) -> int:
     """The number of multiprocessors to compile for, given a GPU with `multiprocessors`.
 
     Args:
-        architecture: one of SIZES, as "sm_90".
+        architecture: one of SIZES, as "sm_90" or "compute_90".
         multiprocessors: 0 for the most common number.
     """
     sizes = _BY_NAME[architecture]
@@ -52,6 +66,18 @@ def other_sizes(kind: str) -> list[int]:
     return sorted(set(_BY_NAME[architecture]) - {own}, key=lambda size: max(size / own, own / size))
 
 
+def other_kinds(kind: str) -> list[tuple[str, int]]:
+    """(architecture, multiprocessors) of other kinds whose programs run too: those of the architecture first, then, of
+    PTX, those of lower ones; the nearest come first."""
+    architecture, _ = parsed(kind)
+    found = [(architecture, size) for size in other_sizes(kind)]
+    if is_portable(architecture):
+        names = [portable_name_of(capability) for capability in SIZES]
+        lower = reversed(names[: names.index(architecture)])
+        found += [(name, size) for name in lower for size in _BY_NAME[name]]
+    return found
+
+
 def parsed(kind: str) -> tuple[str, int]:
     """(architecture, multiprocessors) of "sm_90:132"; "sm_90" has the most common number.
 
@@ -60,7 +86,8 @@ def parsed(kind: str) -> tuple[str, int]:
     """
     architecture, colon, text = kind.partition(":")
     if architecture not in _BY_NAME:
-        raise ValueError(f"no GPU architecture {architecture!r}, expected one of {', '.join(_BY_NAME)}")
+        known = ", ".join(map(name_of, SIZES))
+        raise ValueError(f"no GPU architecture {architecture!r}, expected one of {known}, or {_PORTABLE}75 and so on")
     if colon and not (text.isascii() and text.isdecimal() and int(text) > 0):
         usual = kind_of(architecture, 0)
         raise ValueError(f"{kind!r} has no number of multiprocessors behind the colon, expected one as in {usual!r}")

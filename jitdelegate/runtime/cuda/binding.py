@@ -93,7 +93,7 @@ class CudaBinding(Binding):
                 place.release(stream)
             raise
         if device != self._found:
-            self._route = Route(self._program, self._pinned, device, self._own)
+            self._route = Route(self._program, self._pinned, device, self._own, self._memory.driver.mapped)
             self._found = device
         return self._route
 

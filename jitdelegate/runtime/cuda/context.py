@@ -6,7 +6,7 @@ import _thread
 import os
 
 from jitdelegate.errors import DeviceError
-from jitdelegate.runtime.cuda.driver import CAPTURE_RELAXED
+from jitdelegate.runtime.cuda.driver import CAPTURE_RELAXED, StickyError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,15 +26,26 @@ class Context:
         weights: weights that sessions share in it, by hash, length, and the hash of the
             weights in which a part of them lies.
         is_lost: whether another library has reset the device and so destroyed everything in the context.
+        failure: why the device refuses all further work of this process; "" if it does not.
     """
 
-    __slots__ = ("driver", "handle", "is_lost", "weights")
+    __slots__ = ("driver", "failure", "handle", "is_lost", "weights")
 
     def __init__(self, driver: Driver, handle: int) -> None:
         self.driver = driver
         self.handle = handle
         self.weights: dict[tuple[str, int, str], Any] = {}
         self.is_lost = False
+        self.failure = ""
+
+    def fail(self, error: StickyError) -> None:
+        """Note an error after which nothing works any more."""
+        if not self.failure:
+            self.failure = (
+                f"the GPU has failed in this process ({error}), and after such an error CUDA refuses all further work"
+                " of a process: end it and start anew; compute-sanitizer names the kernel that was at fault"
+            )
+            self.weights.clear()
 
     def current(self) -> Current:
         """For `with`: makes this context the calling thread's context."""
@@ -61,6 +72,8 @@ class Current:
         """
         if self._context.is_lost:  # its addresses and handles may belong to others now
             raise DeviceError("another library reset the GPU, and what the model had there is gone: load it again")
+        if self._context.failure:
+            raise DeviceError(self._context.failure)
         driver = self._context.driver
         driver.push_context(self._context.handle)
         try:
@@ -73,6 +86,8 @@ class Current:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         driver = self._context.driver
+        if isinstance(error, StickyError):
+            self._context.fail(error)
         try:
             try:
                 driver.exchange_capture_mode(self._mode)
@@ -88,6 +103,16 @@ lock = _thread.RLock()
 _held: dict[tuple[int, int], Context] = {}
 
 
+def refuse_failed(device: Device) -> None:
+    """
+    Raises:
+        DeviceError: the device refuses all further work of this process.
+    """
+    held = _held.get((os.getpid(), device.ordinal))
+    if held is not None and held.failure:
+        raise DeviceError(held.failure)
+
+
 def hold_context(device: Device) -> Context:
     """The device's primary context, retained once and kept until the process ends.
 
@@ -96,8 +121,9 @@ def hold_context(device: Device) -> Context:
     the device, the result is a new context.
 
     Raises:
-        DeviceError: the driver cannot create the context.
+        DeviceError: the driver cannot create the context, or the device refuses all work of this process.
     """
+    refuse_failed(device)
     driver, place = device.driver, (os.getpid(), device.ordinal)
     with lock:
         held = _held.get(place)

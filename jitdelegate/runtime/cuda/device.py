@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jitdelegate.errors import DeviceError
-from jitdelegate.runtime.cuda.architectures import SIZES, kind_of, name_of
+from jitdelegate.runtime.cuda.architectures import SIZES, is_portable, kind_of, name_of, portable_name_of
 from jitdelegate.runtime.cuda.driver import POINTER_DEVICE, Driver, declare, dotted
 
 TYPE_CHECKING = False
@@ -26,7 +26,8 @@ class Device:
         handle: the driver's handle.
         name: the manufacturer's name, such as "NVIDIA H200".
         capability: major and minor number of its architecture.
-        architecture: the supported architecture whose code suits it best, as "sm_90".
+        architecture: the supported architecture whose code suits it best, as "sm_90"; "compute_90" if no binary runs on
+            it.
         multiprocessors: number of multiprocessors, of the partition if the device is a MIG partition.
         kind: the kind of programs that suit it, as "sm_90:132".
     """
@@ -53,10 +54,15 @@ class Device:
 
     def _find_architecture(self) -> str:
         usable = [one for one in SIZES if _runs(one, self.capability)]
-        if not usable:
-            known = ", ".join(map(name_of, SIZES))
-            raise DeviceError(f"{self.name} is {name_of(self.capability)}, but code is compiled for {known} only")
-        return name_of(usable[-1])
+        if usable:
+            return name_of(usable[-1])
+        portable = [one for one in SIZES if one <= self.capability]
+        if portable:
+            return portable_name_of(portable[-1])
+        oldest = name_of(next(iter(SIZES)))
+        raise DeviceError(
+            f"{self.name} is {name_of(self.capability)}, but code is compiled for {oldest} and later only"
+        )
 
     def check(self, features: str, toolkit: int) -> None:
         """
@@ -68,7 +74,7 @@ class Device:
         if not runs(features, self.capability):
             found = name_of(self.capability)
             raise DeviceError(f"the program was compiled for {features}, but {self.name} is {found}; compile it anew")
-        trouble = self.toolkit_trouble(toolkit)
+        trouble = self.toolkit_trouble(features, toolkit)
         if trouble:
             raise DeviceError(f"the program was compiled by CUDA {toolkit}, {trouble}")
 
@@ -77,13 +83,13 @@ class Device:
         """The extra of this package that installs compilers for the driver."""
         return "cuda" if self.driver.version >= CURRENT_VERSION else "cuda12"
 
-    def toolkit_trouble(self, toolkit: int) -> str:
+    def toolkit_trouble(self, architecture: str, toolkit: int) -> str:
         """Why the driver refuses code of a CUDA toolkit with this major number; "" if it does not.
 
         A driver loads binaries of its own and of lower major numbers, with any minor number. Source: CUDA
-        Compatibility, "Minor Version Compatibility".
+        Compatibility, "Minor Version Compatibility". PTX is written so that every driver of such a GPU reads it.
         """
-        if toolkit <= self.driver.version // 1000:
+        if is_portable(architecture) or toolkit <= self.driver.version // 1000:
             return ""
         return (
             f"which needs a driver for CUDA {toolkit}.0 or later, but this one speaks CUDA"
@@ -123,7 +129,9 @@ def _named(driver: Driver, part: str) -> int:
 
 
 def runs(features: str, capability: tuple[int, int]) -> bool:
-    """Whether a binary for `features` ("sm_86", "sm_90a", "sm_100f") runs on a device of this capability."""
+    """Whether code for `features` ("sm_86", "sm_90a", "sm_100f", "compute_90") runs on a device of this capability."""
+    if is_portable(features):
+        return any(portable_name_of(one) == features and one <= capability for one in SIZES)
     text = features.removeprefix("sm_")
     digits = text.rstrip(_EXACT + _FAMILY)
     if features == text or not (digits.isascii() and digits.isdecimal()) or not 2 <= len(digits) <= 3:

@@ -7,6 +7,7 @@ method that releases it. Nothing in this module keeps resources: `context.py` an
 from __future__ import annotations
 
 import ctypes
+from struct import Struct
 
 from jitdelegate.errors import DeviceError
 
@@ -40,6 +41,7 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuModuleGetFunction": (_pointer, _pointer, _text),
     "cuFuncSetAttribute": (_pointer, _int, _int),
     "cuLaunchKernel": (_pointer, *(7 * (_unsigned,)), _pointer, _pointer, _pointer),
+    "cuLaunchKernelEx": (_pointer, _pointer, _pointer, _pointer),
     "cuMemGetInfo_v2": (_pointer, _pointer),
     "cuMemAlloc_v2": (_pointer, _size),
     "cuMemFree_v2": (_device_pointer,),
@@ -86,12 +88,26 @@ CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED = 1, 2
 CAPTURE_IMPLICIT = 906
 NOT_READY = 600
 INVALID_VALUE = 1
+STICKY = frozenset({214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719})
+"""Errors after which a GPU refuses all work of a process: of kernels (addresses, instructions, time limits, assertions)
+and of hardware. Source: cuda.h, those after which "the process must be terminated"."""
 LEGACY_STREAM = 1
 """The default stream, which other libraries use unless told otherwise."""
 UNTIMED = 2
-POINTER_CONTEXT, POINTER_MEMORY, POINTER_DEVICE = 1, 2, 9
+POINTER_CONTEXT, POINTER_MEMORY, POINTER_ON_DEVICE, POINTER_DEVICE = 1, 2, 3, 9
 """Facts about an address, by cuda.h's CUpointer_attribute."""
 HOST_MEMORY, DEVICE_MEMORY = 1, 2
+DEPENDENT_GRAPHS_VERSION = 12030
+"""Lowest version of a driver whose graphs let launches begin before those that they follow have ended."""
+LAUNCH_CONFIG = Struct("=7I4xQQI4x")
+"""cuda.h's CUlaunchConfig: grid, block, shared bytes, stream, address and number of attributes."""
+_PROGRAMMATIC_STREAM_SERIALIZATION = 6
+# cuda.h's CUlaunchAttribute: a number, and a union of 64 bytes
+_BEGINS_EARLY = ctypes.create_string_buffer(Struct("=i4xi60x").pack(_PROGRAMMATIC_STREAM_SERIALIZATION, 1), 72)
+
+
+class StickyError(DeviceError):
+    """After it, every call for this GPU fails, as long as the process lives."""
 
 
 def declare(library: Any) -> None:
@@ -147,7 +163,8 @@ class Driver:
 
     def _failure(self, name: str, code: int) -> DeviceError:
         kind, sentence = (self._text(function, code) for function in ("cuGetErrorName", "cuGetErrorString"))
-        return DeviceError(f"{name} failed with {kind or 'an unknown error'} ({code}): {sentence or 'no text for it'}")
+        error = StickyError if code in STICKY else DeviceError
+        return error(f"{name} failed with {kind or 'an unknown error'} ({code}): {sentence or 'no text for it'}")
 
     def _text(self, function: str, code: int) -> str:
         text = _text()
@@ -223,6 +240,19 @@ class Driver:
     ) -> None:
         """Enqueue a kernel; `arguments` is the address of one pointer per argument, each to its value."""
         self._call("cuLaunchKernel", function, *grid, *block, shared_bytes, stream, arguments, None)
+
+    def launch_dependent(
+        self,
+        function: int,
+        grid: Sequence[int],
+        block: Sequence[int],
+        shared_bytes: int,
+        arguments: int,
+        stream: int,
+    ) -> None:
+        """Like `launch`; it may begin before the one before it in the stream has ended, for which its kernel waits."""
+        config = LAUNCH_CONFIG.pack(*grid, *block, shared_bytes, stream, ctypes.addressof(_BEGINS_EARLY), 1)
+        self._call("cuLaunchKernelEx", config, function, arguments, None)
 
     def allocate(self, nbytes: int) -> int:
         """The address of device memory, at a multiple of 256 and not zeroed; for `free`.
@@ -367,6 +397,10 @@ class Driver:
         if code:
             raise self._failure("cuPointerGetAttribute", code)
         return value.value
+
+    def mapped(self, address: int) -> int:
+        """The address by which kernels reach pinned memory of the host; 0 if they do not."""
+        return self.pointer_attribute(POINTER_ON_DEVICE, address)
 
     def register_gl_buffer(self, name: int) -> int:
         """An OpenGL buffer of the thread's OpenGL context for CUDA; for `unregister`.

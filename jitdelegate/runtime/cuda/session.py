@@ -11,6 +11,7 @@ from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.runtime.buffers import borrow
 from jitdelegate.runtime.cuda.context import hold_context
 from jitdelegate.runtime.cuda.driver import try_release
+from jitdelegate.runtime.cuda.fork import make_fork, rearranged
 from jitdelegate.runtime.cuda.functions import load_functions
 from jitdelegate.runtime.cuda.graph import capture
 from jitdelegate.runtime.cuda.route import Route
@@ -102,6 +103,7 @@ class CudaSession(IOBinding):
         self._functions = load_functions(program, driver, self._own)
         self._own_regions: dict[int, int] = {}
         self._pinned: list[int] = []
+        self._fork = None if profile else make_fork(program.launches, driver, self._own)
         self._clock: LaunchClock | None = None
         if profile:
             self._open_clock()
@@ -150,7 +152,7 @@ class CudaSession(IOBinding):
                 self._pinned.append(self._own(room, driver.free_pinned))
             offsets = enumerate(self._offsets())
             device = [self._region(offset) if position in on_gpu else 0 for position, offset in offsets]
-            work = self._prepared(Route(self.program, self._pinned, device, self._region))
+            work = self._prepared(Route(self.program, self._pinned, device, self._region, driver.mapped))
             self._staged_works[on_gpu] = work
         return work
 
@@ -159,10 +161,19 @@ class CudaSession(IOBinding):
         work = Work(self.program, self._driver, self._functions, self._arena, self._weights, self._states, route)
         if not (self._clock or self.graph_failure):
             try:
-                work.graph = capture(self._driver, self._preparing, work.enqueue)
+                work.graph = self._captured(work.enqueue)
             except DeviceError as error:
                 self.graph_failure = str(error)
         return work
+
+    def _captured(self, enqueue: Callable[..., None]) -> int:
+        """What `enqueue` enqueues, with branches and launches that begin early if the driver has them, as a graph."""
+        if self._fork:
+            try:
+                return capture(self._driver, self._preparing, lambda stream: enqueue(stream, fork=self._fork))
+            except DeviceError:
+                self._fork = None  # from now on a row of launches
+        return capture(self._driver, self._preparing, enqueue)
 
     def _enqueue(self, work: Work) -> None:
         """Enqueues one inference."""
@@ -375,7 +386,35 @@ class CudaSession(IOBinding):
             self._states.prepare(self._stream)
             if copies:
                 return self._measured(runs, lambda: self._enqueue(work))
-            return self._measured_graph(work.enqueue_kernels, runs)
+            return self._measured_graph(lambda stream: work.enqueue_kernels(stream, fork=self._fork), runs)
+
+    def order_seconds(self, runs: int, *, early: bool, branches: bool) -> float:
+        """Seconds by the device's clock for the kernels of `runs` inferences, in another order than the program's.
+
+        Args:
+            early: whether launches may begin before those that they follow have ended.
+            branches: whether launches run side by side.
+        Raises:
+            DeviceError: as for `run_seconds`.
+        """
+        made: list[tuple[Callable[[Any], None], Any]] = []
+
+        def own(handle: Any, release: Callable[[Any], None]) -> Any:
+            made.append((release, handle))
+            return handle
+
+        self._refuse_fork()
+        with self._lock, self._current():
+            self._refuse_capture()
+            work = self._staged_work()
+            self._states.prepare(self._stream)
+            try:
+                launches = rearranged(self.program.launches, early=early, branches=branches)
+                fork = None if self.graph_failure else make_fork(launches, self._driver, own)
+                return self._measured_graph(lambda stream: work.enqueue_kernels(stream, fork=fork), runs)[0]
+            finally:
+                for release, handle in reversed(made):
+                    try_release(release, handle)
 
     def launch_seconds(self, number: int, times: int, *, afresh: bool = True) -> float:
         """Seconds by the device's clock for launch `number`, run `times` times in a row in a graph.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from jitdelegate.runtime.cuda.driver import try_release
+from jitdelegate.runtime.cuda.route import region_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
     from jitdelegate.program.program import Launch, Program
     from jitdelegate.runtime.cuda.driver import Driver
+    from jitdelegate.runtime.cuda.fork import Fork
     from jitdelegate.runtime.cuda.profile import LaunchClock
     from jitdelegate.runtime.cuda.route import Route
     from jitdelegate.runtime.cuda.states import CudaStates
@@ -52,10 +54,10 @@ class Work:
             for launch, address in zip(program.launches, self._arguments.addresses, strict=True)
         ]
 
-    def enqueue(self, stream: int, clock: LaunchClock | None = None) -> None:
-        """Enqueue one run, call by call."""
+    def enqueue(self, stream: int, clock: LaunchClock | None = None, fork: Fork | None = None) -> None:
+        """Enqueue one run, call by call; in a capture also with branches."""
         self.enqueue_inputs(stream)
-        self.enqueue_kernels(stream, clock)
+        self.enqueue_kernels(stream, clock, fork)
         for copy in self._route.after:
             self._driver.copy(*copy, stream)
         for copy in self._route.downloads:
@@ -68,9 +70,11 @@ class Work:
         for copy in self._route.before:
             self._driver.copy(*copy, stream)
 
-    def enqueue_kernels(self, stream: int, clock: LaunchClock | None = None) -> None:
+    def enqueue_kernels(self, stream: int, clock: LaunchClock | None = None, fork: Fork | None = None) -> None:
         """Enqueue the launches, between the copies of states."""
-        self.enqueue_until(len(self._steps), stream, clock)
+        self.enqueue_until(0 if fork else len(self._steps), stream, clock)
+        if fork:
+            fork.enqueue(self._steps, stream)
         if clock:
             clock.record(len(self._steps), stream)
         for copy in self._after:
@@ -107,7 +111,12 @@ class _Arguments:
     def __init__(
         self, launches: Sequence[Launch], arena: int, weights: Callable[[int], int], ports: dict[int, int]
     ) -> None:
-        places: dict[str, Callable[[int], int]] = {"a": arena.__add__, "w": weights, "p": ports.__getitem__}
+
+        def port(value: int) -> int:
+            offset = region_of(ports, value)
+            return ports[offset] + (value - offset)
+
+        places: dict[str, Callable[[int], int]] = {"a": arena.__add__, "w": weights, "p": port}
         words = [
             places[kind](value) if kind in places else value
             for launch in launches
