@@ -6,6 +6,8 @@ import argparse
 import re
 from collections.abc import Callable
 
+from jitdelegate.tables import short_number
+
 SIZES = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "": 86400}
 
@@ -29,10 +31,7 @@ def _amount(text: str, units: dict[str, int], suffix: str, unit_of: Callable[[st
 
 def short_size(nbytes: int) -> str:
     """1.2 MB of 1,234,567 bytes."""
-    value, unit = float(nbytes), 0
-    while value >= 999.5 and unit < 4:
-        value, unit = value / 1000, unit + 1
-    return f"{value:.{0 if unit == 0 or value >= 99.95 else 1}f} {('bytes', 'kB', 'MB', 'GB', 'TB')[unit]}"
+    return short_number(nbytes, (" bytes", " kB", " MB", " GB", " TB"))
 
 
 def short_age(seconds: float) -> str:

@@ -15,10 +15,12 @@ from cache_tools.amounts import age, short_size, size
 from cache_tools.entries import Entry, open_directory, open_entries
 from cache_tools.pages import HEADINGS, RIGHT, page, row, statistics, statistics_lines
 from cache_tools.removal import leftovers, matching, surplus, with_borrowers
+from cache_tools.tables import Table, open_tables
 from jitdelegate.cache.place import open_place
 from jitdelegate.errors import JitDelegateError
 
 GOOD, BAD, WRONG_ARGUMENTS = 0, 1, 2
+Kept = Entry | Table
 Command = Callable[[argparse.Namespace], int]
 NAMED = "an entry as ls or a path names it, a fingerprint, a token, or a model's file name"
 USED = "The last use is as exact as the file system's access times, which many update once a day."
@@ -82,8 +84,16 @@ def _parser() -> argparse.ArgumentParser:
 
 def _list(arguments: argparse.Namespace) -> int:
     entries = open_entries(arguments.path0)
-    _print(arguments, [entry.summary() for entry in entries], lambda: [_table(entries)] if entries else [])
-    return _status(entries)
+    tables = _tables(arguments.path0)
+    kept: list[Kept] = [*entries, *tables]
+    shown = [each.summary() for each in kept]
+    _print(arguments, shown, lambda: [*([_table(entries)] if entries else []), *(table.line() for table in tables)])
+    return _status(kept)
+
+
+def _tables(path: str | None) -> list[Table]:
+    """The tables of a directory; none where the path is that of an entry."""
+    return open_tables(path) if path is None or os.path.isdir(path) else []
 
 
 def _table(entries: Sequence[Entry]) -> str:
@@ -93,13 +103,17 @@ def _table(entries: Sequence[Entry]) -> str:
 
 
 def _show(arguments: argparse.Namespace) -> int:
+    folder, name = os.path.split(arguments.path0)
+    for table in open_tables(folder or ("." if os.path.lexists(name) else None), [name]):
+        _print(arguments, table.details(), table.page)
+        return _status([table])
     (entry,) = _one(arguments.path0)
     _print(arguments, entry.details(), lambda: page(entry))
     return _status([entry])
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    entries = open_entries(arguments.path0, verify=True)
+    entries: list[Kept] = [*open_entries(arguments.path0, verify=True), *_tables(arguments.path0)]
     found = [{"name": entry.name, "good": not entry.trouble, "trouble": entry.trouble} for entry in entries]
     _print(arguments, found, lambda: (f"{entry.name}  {entry.trouble or 'good'}" for entry in entries))
     return _status(entries)
@@ -132,11 +146,13 @@ def _remove(arguments: argparse.Namespace) -> int:
         print("expected names of entries or models, or --all", file=sys.stderr)
         return WRONG_ARGUMENTS
     entries = open_entries(arguments.dir)
-    chosen, unknown = matching(entries, arguments.names)
+    tables = open_tables(arguments.dir, None if arguments.all else [os.path.basename(each) for each in arguments.names])
+    known = {table.name for table in tables}
+    chosen, unknown = matching(entries, [each for each in arguments.names if os.path.basename(each) not in known])
     for name in unknown:
         print(f"there is no entry of {name!r}", file=sys.stderr)
     chosen = entries if arguments.all else with_borrowers(chosen, entries)
-    _take_away(arguments, chosen, arguments.dir)
+    _take_away(arguments, [*chosen, *tables], arguments.dir)
     return BAD if unknown else GOOD
 
 
@@ -146,23 +162,24 @@ def _prune(arguments: argparse.Namespace) -> int:
         return WRONG_ARGUMENTS
     oldest = None if arguments.max_age is None else time.time() - arguments.max_age
     chosen = surplus(open_entries(arguments.path0), most_bytes=arguments.max_size, oldest=oldest)
-    _take_away(arguments, chosen, arguments.path0)
+    tables = [each for each in _tables(arguments.path0) if oldest is not None and each.written < oldest]
+    _take_away(arguments, [*chosen, *tables], arguments.path0)
     return GOOD
 
 
 def _repair(arguments: argparse.Namespace) -> int:
     arguments.dry_run = False
-    entries = open_entries(arguments.path0, verify=True)
+    kept: list[Kept] = [*open_entries(arguments.path0, verify=True), *_tables(arguments.path0)]
     place = open_directory(arguments.path0)
     if place is not None:
         for name in leftovers(place):
             place.remove(name)
-    _take_away(arguments, [entry for entry in entries if entry.trouble], arguments.path0)
+    _take_away(arguments, [each for each in kept if each.trouble], arguments.path0)
     return GOOD
 
 
-def _take_away(arguments: argparse.Namespace, chosen: Sequence[Entry], path: str | None) -> None:
-    """Remove entries, and say so."""
+def _take_away(arguments: argparse.Namespace, chosen: Sequence[Kept], path: str | None) -> None:
+    """Remove entries and tables, and say so."""
     place = open_directory(path)
     if place is not None and not arguments.dry_run:
         for entry in chosen:
@@ -213,7 +230,7 @@ def _one(path: str) -> list[Entry]:
     return entries
 
 
-def _status(entries: Sequence[Entry]) -> int:
+def _status(entries: Sequence[Kept]) -> int:
     return BAD if any(entry.trouble for entry in entries) else GOOD
 
 

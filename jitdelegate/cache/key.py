@@ -12,12 +12,18 @@ from jitdelegate.program.layout import FORMAT_VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     Parts = tuple[tuple[str, str], ...]
     Shapes = tuple[tuple[int, ...], ...]
     Values = tuple[tuple[int, tuple[int, ...]], ...]
 
 MODEL, TOKEN, TOOLCHAIN = "model", "token", "toolchain"
 FEATURES = "features"
+TUNING, TUNED = "tuning", "tuned"
+CHOSEN = "chosen precision"
+_SETTLED = (TOOLCHAIN, TUNED, CHOSEN)
+"""Parts that name no entry: the compiler settles them. A key without a value for one accepts every value."""
 SUBGRAPH, SHAPES, VALUES, HOST, NODES = "subgraph", "shapes", "values", "host", "nodes"
 SUFFIX = ".jitd"
 _VARIANTS = (SHAPES, VALUES, NODES)
@@ -80,10 +86,11 @@ class Key:
     def digest(self) -> str:
         """xxh3-128 over the parts that name the entry, as 32 hex digits.
 
-        The toolchain is left out, so that a program of another compiler is found, detected and replaced. So is the
-        fingerprint where a token names the model: it is compared with the stored one.
+        The toolchain is left out, so that a program of another compiler is found, detected and replaced. So is what
+        was found by measuring, which is known after it, and the fingerprint where a token names the model: it is
+        compared with the stored one.
         """
-        left_out = (TOOLCHAIN,) if self.token is None else (TOOLCHAIN, MODEL)
+        left_out = _SETTLED if self.token is None else (*_SETTLED, MODEL)
         return xxh3_128_hexdigest(_encode(tuple(part for part in self.parts if part[0] not in left_out)))
 
     def entry_name(self) -> str:
@@ -96,25 +103,32 @@ class Key:
         """A copy with another value of one part."""
         return Key(tuple((each, value if each == name else found) for each, found in self.parts), self.token)
 
+    def without(self, *names: str) -> Key:
+        """A copy without these parts."""
+        return Key(tuple(part for part in self.parts if part[0] not in names), self.token)
+
+    def tuned(self, digests: Sequence[str]) -> Key:
+        """A copy that has the digests of the tuned kernels in its program, those of several partitions as one."""
+        if not self.part(TUNING):
+            return self
+        return self.changed(TUNED, digests[0] if len(digests) == 1 else xxh3_128_hexdigest(" ".join(digests).encode()))
+
     @property
     def lenders(self) -> tuple[Key, ...]:
         """The programs whose files this one may borrow weights from: the model's main program, and that of the same
         subgraph for the file's shapes. Both are compiled before it, so that its bytes do not depend on other ones."""
         further = [name for name in (SUBGRAPH, *_VARIANTS) if self.part(name)]
         left_out = [further, further[1:]] if self.part(SUBGRAPH) else [further]
-        return tuple(self._without(names) for names in left_out if names)
-
-    def _without(self, names: list[str]) -> Key:
-        return Key(tuple(part for part in self.parts if part[0] not in names), self.token)
+        return tuple(self.without(*names) for names in left_out if names)
 
     def difference(self, found: Parts) -> tuple[str, str, str] | None:
         """(name, found, expected) of the first part that differs from `found`; None where none does.
 
-        A missing toolchain ("") accepts every other.
+        A missing toolchain ("") accepts every other, and so does what was not measured yet.
         """
         values = dict(found)
         for name, expected in self.parts:
-            if name == TOOLCHAIN and not expected:
+            if name in _SETTLED and not expected:
                 continue
             if values.get(name, "") != expected:
                 return name, values.get(name, ""), expected

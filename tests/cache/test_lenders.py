@@ -67,6 +67,22 @@ def test_weights_are_whole_again(store: Store, folder: Path, weights: bytes, bor
     assert bytes(again.weights) == bytes(found.weights) == weights
 
 
+def test_a_lender_that_goes_while_nothing_can_be_written_is_done_without(
+    store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(store, 0, MAIN)
+
+    def put(*_: object) -> str:
+        (folder / key(0).entry_name()).unlink(missing_ok=True)
+        return "the disk is full"
+
+    monkeypatch.setattr(Store, "put", put)
+    weights = OWN + MAIN[: 20 * PAGE]
+    lookup = store.fetch(key(1), lambda: parts(program(1, weights), store.lenders(key(1))))
+    assert lookup.program is not None and lookup.write_failure
+    assert bytes(lookup.program.weights) == weights
+
+
 BAD = {
     "no such lender": ((0, 1, 0, 1),),
     "a negative lender": ((0, -1, 0, 1),),
