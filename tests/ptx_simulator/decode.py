@@ -205,6 +205,8 @@ def _special(name: str, kind: Type) -> Get:
         "ctaid": lambda group: group.placement.block_index[axis_number],
         "ntid": lambda group: np.array([group.placement.shape[axis_number]]),
         "nctaid": lambda group: np.array([group.placement.grid[axis_number]]),
+        "cluster_ctarank": lambda group: group.placement.rank,
+        "cluster_nctarank": lambda group: np.array([group.placement.cluster]),
         "laneid": lambda group: group.placement.thread % 32,
         "warpid": lambda group: group.placement.thread // 32,
         "nwarpid": lambda group: np.array([32]),

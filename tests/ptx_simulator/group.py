@@ -45,6 +45,9 @@ class Group:
     """Whole warps of one or more blocks, one lane a thread; lanes past the end of a block never become active.
 
     Registers are arrays that are replaced, never changed: one element a lane, or one for all lanes.
+
+    Attributes:
+        early: the lanes for which launches before this one may still run; None if there are none.
     """
 
     def __init__(
@@ -55,6 +58,8 @@ class Group:
         global_space: GlobalSpace,
         local_bytes: int,
         parameters: Array,
+        *,
+        is_dependent: bool = False,
     ) -> None:
         self.size = placement.thread.size
         self.registers = [np.zeros(1, REGISTER_DTYPES[kind]) for kind in register_types]
@@ -65,10 +70,23 @@ class Group:
         self.shared, self.global_space = shared, global_space
         self.local = LocalSpace(self.size, local_bytes)
         self.copies = CopyQueue(self.size)
+        self.arrived = np.zeros(self.size, bool)
         self.live = placement.exists.copy()
         self.active = Active(self.live, False)
         self.steps = 0
         self.parameters = parameters
+        self.early = placement.exists.copy() if is_dependent else None
+
+    def await_launches(self) -> None:
+        """The active lanes wait for the launches before this one."""
+        if self.early is not None:
+            self.early = self.early & ~self.active.mask
+            if not self.early.any():
+                self.early = None
+
+    def is_early(self, lanes: Array) -> bool:
+        """Whether some of these lanes have not waited."""
+        return self.early is not None and bool(self.early[lanes].any())
 
     def put(self, slot: int, raw: Array) -> None:
         """Sets a register of the active lanes."""
@@ -102,16 +120,20 @@ class Placement:
     """Which thread of which block each lane is.
 
     `thread`: number within its block; `block`: number within the batch; `block_number`: number within the grid;
+    `cluster`: blocks of a cluster; `rank`: number of the block within its cluster;
     `exists`: False for the lanes that fill up a block's last warp; `thread_index`, `block_index`: x, y, z as uint32.
     """
 
-    def __init__(self, thread: Array, block: Array, block_numbers: Array, grid: Position, shape: Position) -> None:
-        self.thread, self.block = thread, block
+    def __init__(
+        self, thread: Array, block: Array, block_numbers: Array, grid: Position, shape: Position, cluster: int
+    ) -> None:
+        self.thread, self.block, self.cluster = thread, block, cluster
         self.block_number = block_numbers[block]
         self.grid, self.shape = grid, shape
         self.exists = thread < shape[0] * shape[1] * shape[2]
         self.thread_index = _split_index(thread, shape)
         self.block_index = _split_index(self.block_number, grid)
+        self.rank = self.block_index[2] % cluster
 
     def of(self, lane: int) -> tuple[Position, Position]:
         """(block, thread) of a lane as x, y, z."""

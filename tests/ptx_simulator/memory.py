@@ -31,6 +31,9 @@ class Memory:
         self.top = GUARD
         self.allocations: list[tuple[int, int]] = []
         self.variables: dict[tuple[object, str], int] = {}  # (module, name) -> address
+        # what launches touch: start, end, whether it is written; None if nobody asks
+        self.touched: list[tuple[int, int, bool]] | None = None
+        self.constants: set[int] = set()  # addresses of the allocations that no launch writes
 
     def allocate(self, nbytes: int) -> int:
         """The address of `nbytes` never-written bytes, a multiple of 256."""
@@ -47,6 +50,19 @@ class Memory:
         address = self.allocate(contents.nbytes)
         self.write(address, contents)
         return address
+
+    def keep(self, address: int) -> int:
+        """Notes that no launch writes to the allocation with this address; the address."""
+        self.constants.add(max(BASE + start for start, _ in self.allocations if BASE + start <= address))
+        return address
+
+    def is_constant(self, addresses: Array, nbytes: int) -> Array:
+        """Whether no launch writes to these bytes, by address."""
+        found = np.zeros(addresses.shape, np.bool_)
+        for start, size in self.allocations:
+            if BASE + start in self.constants:
+                found |= (addresses >= BASE + start) & (addresses + nbytes <= BASE + start + size)
+        return found
 
     def write(self, address: int, contents: bytes | Array) -> None:
         """Copies bytes to the device; SimulationError "out of bounds" where they do not fit one allocation."""

@@ -13,7 +13,7 @@ from tests.ptx_simulator.decode import Decoder, immediate
 from tests.ptx_simulator.errors import SimulationError
 from tests.ptx_simulator.group import WARP, WARP_GROUP, Group, Placement
 from tests.ptx_simulator.inline import inline_calls
-from tests.ptx_simulator.memory import Memory
+from tests.ptx_simulator.memory import BASE, Memory
 from tests.ptx_simulator.parse import parse
 from tests.ptx_simulator.program import Block, build
 from tests.ptx_simulator.run import Strands, run_batch
@@ -75,6 +75,7 @@ class Module:
         schedule: Literal["lockstep", "random"] = "lockstep",
         seed: int = 0,
         check_races: bool = True,
+        is_dependent: bool = False,
         limit: int = 4_000_000,
     ) -> int:
         """Runs a kernel over a grid; the number of instructions executed, each counted once for lanes that share it.
@@ -86,11 +87,14 @@ class Module:
             schedule: "lockstep" runs all warps together; "random" runs them one after another, in an order drawn
                 from `seed` anew after every barrier.
             check_races: whether to look for races in shared memory and between the blocks in global memory.
+            is_dependent: whether launches before this one may still run until the kernel waits for them: until then it
+                may touch only memory that `Memory.keep` has noted, and all its threads wait.
             limit: how many instructions one group of lanes may execute.
         Raises:
             SimulationError: the kernel or the launch is wrong; see there for the kinds.
         """
         launch = _Launch(self, name, _size(grid), _size(block), arguments, shared_bytes, memory, check_races, limit)
+        launch.is_dependent = is_dependent
         if schedule not in ("lockstep", "random"):
             raise SimulationError("launch", f"schedule is {schedule!r}, expected 'lockstep' or 'random'")
         return launch.run(np.random.default_rng(seed) if schedule == "random" else None)
@@ -111,6 +115,8 @@ class Module:
 
 
 class _Launch:
+    is_dependent = False
+
     def __init__(
         self,
         module: Module,
@@ -131,6 +137,7 @@ class _Launch:
         self._check_size()
         self.layout = _layout(module, self.kernel, memory)
         self.program = module.program(name, self.layout.addresses)
+        self.cluster = self.kernel.cluster
         self.shared_bytes = self.layout.shared_bytes + shared_bytes
         self.granule = _granule(self.kernel, "shared")
         shadow = GlobalShadow(memory.data.size, _granule(self.kernel, "global")) if check_races else None
@@ -141,20 +148,30 @@ class _Launch:
         if not 1 <= self.threads <= min(most, 1024) or min(self.grid) < 1:
             what = f"{self.threads} threads a block (at most {min(most, 1024)}) in a grid of {self.grid}"
             raise SimulationError("launch", what, kernel=self.kernel.name)
+        if self.grid[2] % self.kernel.cluster:
+            what = f"a grid of {self.grid} is not made of clusters of {self.kernel.cluster} blocks along z"
+            raise SimulationError("launch", what, kernel=self.kernel.name)
 
     def run(self, rng: np.random.Generator | None) -> int:
         with np.errstate(all="ignore"):
-            return sum(self._run_batch(numbers, rng) for numbers in self._batches(rng))
+            steps = sum(self._run_batch(numbers, rng) for numbers in self._batches(rng))
+        if self.memory.touched is not None and self.global_space.shadow:
+            self.memory.touched += self.global_space.shadow.touched(BASE)
+        return steps
 
     def _batches(self, rng: np.random.Generator | None) -> Iterator[Array]:
-        count = self.grid[0] * self.grid[1] * self.grid[2]
-        numbers = np.arange(count) if rng is None else rng.permutation(count)
-        at_once = max(1, BATCH_LANES // (-(-self.threads // WARP) * WARP))
-        for start in range(0, count, at_once):
-            yield numbers[start : start + at_once]
+        """The blocks in batches of whole clusters; the blocks of a cluster stand together, by rank."""
+        layer, each = self.grid[0] * self.grid[1], self.cluster
+        blocks = np.arange(layer * self.grid[2]).reshape(-1, each, layer)
+        numbers = blocks.transpose(0, 2, 1).reshape(-1, each)
+        if rng is not None:
+            numbers = numbers[rng.permutation(len(numbers))]
+        at_once = max(1, BATCH_LANES // (-(-self.threads // WARP) * WARP) // each)
+        for start in range(0, len(numbers), at_once):
+            yield numbers[start : start + at_once].reshape(-1)
 
     def _run_batch(self, numbers: Array, rng: np.random.Generator | None) -> int:
-        shared = SharedSpace(numbers.size, self.shared_bytes, self.granule, self.check_races)
+        shared = SharedSpace(numbers.size, self.shared_bytes, self.granule, self.check_races, self.cluster)
         groups = [self._group(placement, shared) for placement in self._placements(numbers, rng)]
         strands = [Strands(group, self.program, self.kernel.name, self.limit) for group in groups]
         run_batch(strands, shared, numbers.size, rng)
@@ -165,18 +182,27 @@ class _Launch:
         blocks, warps = numbers.size, -(-self.threads // WARP)
         if rng is None:
             thread, block = np.tile(np.arange(warps * WARP), blocks), np.repeat(np.arange(blocks), warps * WARP)
-            yield Placement(thread, block, numbers, self.grid, self.block)
+            yield Placement(thread, block, numbers, self.grid, self.block, self.cluster)
             return
         together = WARP_GROUP if any(one.name == "wgmma" for one in self.kernel.instructions) else WARP
         count = -(-self.threads // together)
         orders = np.stack([rng.permutation(count) for _ in range(blocks)])
         for rank in range(count):
             thread = (orders[:, rank, None] * together + np.arange(together)).reshape(-1)
-            yield Placement(thread, np.repeat(np.arange(blocks), together), numbers, self.grid, self.block)
+            block = np.repeat(np.arange(blocks), together)
+            yield Placement(thread, block, numbers, self.grid, self.block, self.cluster)
 
     def _group(self, placement: Placement, shared: SharedSpace) -> Group:
         local_bytes = self.layout.local_bytes
-        return Group(self.kernel.registers, placement, shared, self.global_space, local_bytes, self.parameters)
+        return Group(
+            self.kernel.registers,
+            placement,
+            shared,
+            self.global_space,
+            local_bytes,
+            self.parameters,
+            is_dependent=self.is_dependent,
+        )
 
 
 def _size(numbers: Sequence[int]) -> Size:
@@ -248,7 +274,7 @@ def _place_variable(module: Module, variable: Variable, memory: Memory) -> int:
         contents = np.zeros(max(1, variable.count), kind.raw)
         for number, text in enumerate(variable.initial):
             contents[number] = immediate(text, kind)[0]
-        memory.variables[key] = memory.place(contents)
+        memory.variables[key] = memory.keep(memory.place(contents))
     return memory.variables[key]
 
 

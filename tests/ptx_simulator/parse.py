@@ -104,6 +104,10 @@ def _function(line: int, header: str, match: re.Match[str]) -> Function:
         limit = 1
         for count in threads.group(1).split(","):
             limit *= int(count)
+    cluster = re.search(r"\.reqnctapercluster\s+([\d\s,]+)", header)
+    x, y, z = (*map(int, cluster.group(1).split(",")), 1, 1)[:3] if cluster else (1, 1, 1)
+    if x * y > 1:
+        raise SimulationError("syntax", "only clusters along z are known", line=line)
     return Function(
         match.group("name"),
         line,
@@ -111,6 +115,7 @@ def _function(line: int, header: str, match: re.Match[str]) -> Function:
         _parameters(match.group("parameters"), line),
         _parameters(match.group("results"), line),
         max_threads=limit,
+        cluster=z,
     )
 
 

@@ -6,17 +6,32 @@ from dataclasses import dataclass
 
 from tests.ptx_simulator.decode import BUILDERS, Decoder, Get, Step
 from tests.ptx_simulator.errors import SimulationError
+from tests.ptx_simulator.instructions.cluster import cluster_arrival
 from tests.ptx_simulator.instructions.warp import warp_barrier
 from tests.ptx_simulator.syntax import Function, Immediate, Instruction, Register, Symbol
 from tests.ptx_simulator.types import TYPES
 
 LEAVING = {"bra", "ret", "exit", "bar", "barrier", "brx"}
-CONVERGING = {"shfl", "vote", "match", "redux", "elect", "bar", "mma", "ldmatrix", "stmatrix", "movmatrix", "wgmma"}
+CONVERGING = {
+    "shfl",
+    "vote",
+    "match",
+    "redux",
+    "elect",
+    "bar",
+    "barrier",
+    "mma",
+    "ldmatrix",
+    "stmatrix",
+    "movmatrix",
+    "wgmma",
+}
 
 
 @dataclass(frozen=True)
 class Leave:
-    """How a basic block ends: `kind` "fall", "branch", "exit", "barrier" or "table".
+    """How a basic block ends: `kind` "fall", "branch", "exit", "barrier", "cluster" (a barrier of all
+    blocks of a cluster) or "table".
 
     `condition` selects the lanes that do so, None all; the others go on with the next block. `targets` are block
     numbers; `index` picks one of several.
@@ -54,7 +69,7 @@ def _starts(function: Function) -> list[int]:
 
 
 def _leaves(one: Instruction) -> bool:
-    return one.name in LEAVING and "warp" not in one.parts
+    return one.name in LEAVING and "warp" not in one.parts and "arrive" not in one.parts
 
 
 def _block(function: Function, decoder: Decoder, start: int, end: int, number: dict[int, int]) -> Block:
@@ -71,6 +86,10 @@ def _leave(function: Function, decoder: Decoder, one: Instruction, number: dict[
     condition = None if one.predicate is None else decoder.condition(one.predicate)
     if one.name in ("ret", "exit"):
         return Leave("exit", condition)
+    if "cluster" in one.parts:
+        if one.predicate is not None or "wait" not in one.parts:
+            raise decoder.unknown(one, "only barrier.cluster.arrive and .wait of all threads are known")
+        return Leave("cluster")
     if one.name in ("bar", "barrier"):
         _require_plain_barrier(decoder, one)
         return Leave("barrier", condition)
@@ -105,4 +124,8 @@ def _find_label(function: Function, one: Instruction, name: str) -> int:
     raise SimulationError("syntax", f"no label {name}", kernel=function.name, line=one.line, instruction=one.text)
 
 
-BUILDERS["bar"] = BUILDERS["barrier"] = warp_barrier
+def _barrier(decoder: Decoder, one: Instruction) -> Step:
+    return cluster_arrival(decoder, one) if "cluster" in one.parts else warp_barrier(decoder, one)
+
+
+BUILDERS["bar"] = BUILDERS["barrier"] = _barrier

@@ -106,11 +106,23 @@ class Strands:
             self.send(leave.targets[0], lanes)
         elif leave.kind == "barrier":
             self.waiting_at[lanes.mask] = number + 1
+        elif leave.kind == "cluster":
+            if not self.group.arrived[lanes.mask].all():
+                source = self.program[number].sources[-1:]
+                raise self.error("barrier divergence", "waits for a cluster without arriving", source, lanes.lanes[0])
+            self.group.arrived = self.group.arrived & ~lanes.mask
+            self.waiting_at[lanes.mask] = number + 1
         elif leave.kind == "exit":
+            self._require_waited(number, lanes)
             self.waiting_at[lanes.mask] = DONE
             self.group.live = self.group.live & ~lanes.mask
         else:
             self._go_by_table(leave, lanes)
+
+    def _require_waited(self, number: int, lanes: Active) -> None:
+        if self.group.is_early(lanes.lanes):
+            message = "a thread ends that has not waited for the launches before this one"
+            raise self.error("early", message, self.program[number].sources[-1:], int(lanes.lanes[0]))
 
     def _go_by_table(self, leave: Leave, lanes: Active) -> None:
         assert leave.index is not None
@@ -134,12 +146,26 @@ def run_batch(strands: list[Strands], shared: SharedSpace, blocks: int, rng: np.
             strands[turn].run()
         first, last = _barrier_range(strands, blocks)
         if (last == DONE).all():
+            if shared.shadow.is_open():
+                raise SimulationError("race", "a block may end while another one uses its shared memory")
             return
         _require_same_barrier(strands, first, last)
-        released = last >= 0
+        of_cluster, together = _at_cluster_barriers(strands[0].program, last, shared.cluster.size)
+        released = (last >= 0) & (~of_cluster | together)
+        if not released.any():
+            raise SimulationError("barrier divergence", "blocks of a cluster wait for others that do not come")
         shared.shadow.on_barrier(released)
+        shared.shadow.on_cluster_barrier(of_cluster & together)
         for one in strands:
             one.release(released)
+
+
+def _at_cluster_barriers(program: list[Block], waiting: Array, size: int) -> tuple[Array, Array]:
+    """Whether each block waits at a barrier of its cluster, and whether all blocks of its cluster wait at that one."""
+    of_cluster = np.array([at >= 0 and program[at - 1].leave.kind == "cluster" for at in waiting])
+    by_cluster = waiting.reshape(-1, size)
+    same = (by_cluster == by_cluster[:, :1]).all(axis=1)
+    return of_cluster, np.repeat(same, size) & of_cluster
 
 
 def _barrier_range(strands: list[Strands], blocks: int) -> tuple[Array, Array]:

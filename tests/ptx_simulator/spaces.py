@@ -20,6 +20,10 @@ SHARED_WINDOW = 0x6E00_0000_0000
 LOCAL_WINDOW = 0x6D00_0000_0000
 
 
+RANK_STEP = 1 << 24
+"""Distance between addresses of the same place in neighbouring blocks of a cluster; see `mapa`."""
+
+
 class Space(Protocol):
     """Addresses are int64, one per active lane; values are raw columns, one element per active lane."""
 
@@ -41,6 +45,7 @@ class GlobalSpace:
 
     def load(self, group: Group, addresses: Array, width: int, count: int) -> list[Array]:
         """See Space."""
+        self._require_late(group, addresses, width * count, "reads")
         columns = self.memory.load(group, addresses, width, count)
         if self.shadow:
             self.shadow.on_read(group, addresses - GLOBAL_BASE, width * count)
@@ -48,27 +53,47 @@ class GlobalSpace:
 
     def store(self, group: Group, addresses: Array, width: int, columns: list[Array]) -> None:
         """See Space."""
+        self._require_late(group, addresses, width * len(columns), "writes")
         self.memory.store(group, addresses, width, columns)
         if self.shadow:
             self.shadow.on_write(group, addresses - GLOBAL_BASE, width * len(columns))
 
     def update(self, group: Group, addresses: Array, width: int) -> tuple[Array, Array]:
         """See Space."""
+        self._require_late(group, addresses, width, "updates")
         self.memory.load(group, addresses, width, 1)
         return self.memory.data.view(UNSIGNED[width]), (addresses - GLOBAL_BASE) // width
+
+    def _require_late(self, group: Group, addresses: Array, nbytes: int, verb: str) -> None:
+        """Fault "early" where a lane touches what a launch may be about to write or read, and has not waited for it."""
+        lanes = group.active.lanes
+        if not group.is_early(lanes):
+            return
+        assert group.early is not None
+        bad = group.early[lanes] & ~self.memory.is_constant(addresses, nbytes)
+        if bad.any():
+            place = int(np.flatnonzero(bad)[0])
+            where = self.memory.describe(int(addresses[place]))
+            raise Fault("early", f"{verb} {nbytes} bytes at {where}, before the wait for other launches", lanes[place])
 
 
 class SharedSpace:
     """The shared memory of a batch of blocks, `size` bytes each, from address SHARED_START on."""
 
-    def __init__(self, blocks: int, size: int, granule: int, check_races: bool) -> None:
+    def __init__(self, blocks: int, size: int, granule: int, check_races: bool, cluster: int = 1) -> None:
         self.size = size
+        self.cluster = ClusterSpace(self, cluster)
         self.stride = -(-size // 1024) * 1024 + 1024
         self.data = np.full(blocks * self.stride, 0xFF, np.uint8)
         self.shadow = SharedShadow(blocks, self.stride, granule, check_races)
 
-    def offsets(self, group: Group, lanes: Array, addresses: Array, total: int, verb: str) -> Array:
-        """Where in `data` the accesses of `total` bytes lie; Fault "out of bounds" or "misaligned"."""
+    def offsets(
+        self, group: Group, lanes: Array, addresses: Array, total: int, verb: str, blocks: Array | None = None
+    ) -> Array:
+        """Where in `data` the accesses of `total` bytes lie; Fault "out of bounds" or "misaligned".
+
+        `blocks`: whose memory each lane accesses, its own block's by default.
+        """
         relative = np.where(addresses >= SHARED_WINDOW, addresses - SHARED_WINDOW, addresses) - SHARED_START
         outside = (relative < 0) | (relative + total > self.size)
         if outside.any():
@@ -80,7 +105,8 @@ class SharedSpace:
             place = int(np.flatnonzero(crooked)[0])
             where = f"byte {int(relative[place])} of shared memory"
             raise Fault("misaligned", f"{verb} {total} bytes at {where}", lanes[place])
-        result: Array = relative + group.block_in_batch[lanes] * self.stride
+        blocks = group.block_in_batch[lanes] if blocks is None else blocks
+        result: Array = relative + blocks * self.stride
         return result
 
     def load(self, group: Group, addresses: Array, width: int, count: int) -> list[Array]:
@@ -111,6 +137,47 @@ class SharedSpace:
             place = int(np.flatnonzero(written.min(axis=1) == 0)[0])
             raise Fault("uninitialised", "updates shared memory that nobody wrote", lanes[place])
         return self.data.view(UNSIGNED[width]), offsets // width
+
+
+class ClusterSpace:
+    """The shared memory of all blocks of a cluster; the blocks of a batch are whole clusters of `size`."""
+
+    def __init__(self, shared: SharedSpace, size: int) -> None:
+        self.shared, self.size = shared, size
+
+    def _offsets(self, group: Group, addresses: Array, total: int, verb: str) -> tuple[Array, Array]:
+        """(where in the shared memory the accesses lie, whether that is another block's)."""
+        lanes, ranks = group.active.lanes, addresses // RANK_STEP - 1
+        own = group.block_in_batch[lanes]
+        wrong = ranks >= self.size
+        if wrong.any():
+            lane = lanes[int(np.flatnonzero(wrong)[0])]
+            raise Fault("out of bounds", f"{verb} memory of a block that is not in the cluster of {self.size}", lane)
+        blocks = np.where(ranks < 0, own, own // self.size * self.size + ranks)
+        return self.shared.offsets(group, lanes, addresses % RANK_STEP, total, verb, blocks), blocks != own
+
+    def load(self, group: Group, addresses: Array, width: int, count: int) -> list[Array]:
+        """See Space."""
+        offsets, is_remote = self._offsets(group, addresses, width * count, "reads")
+        lanes, shadow = group.active.lanes, self.shared.shadow
+        shadow.on_read(group, lanes[~is_remote], offsets[~is_remote], width * count)
+        shadow.on_remote(lanes[is_remote], offsets[is_remote], width * count, writes=False)
+        data, first = self.shared.data.view(UNSIGNED[width]), offsets // width
+        return [data[first + column] for column in range(count)]
+
+    def store(self, group: Group, addresses: Array, width: int, columns: list[Array]) -> None:
+        """See Space."""
+        offsets, is_remote = self._offsets(group, addresses, width * len(columns), "writes")
+        lanes, shadow = group.active.lanes, self.shared.shadow
+        shadow.on_write(group, lanes[~is_remote], offsets[~is_remote], width * len(columns))
+        shadow.on_remote(lanes[is_remote], offsets[is_remote], width * len(columns), writes=True)
+        data, first = self.shared.data.view(UNSIGNED[width]), offsets // width
+        for column, values in enumerate(columns):
+            data[first + column] = values
+
+    def update(self, group: Group, addresses: Array, width: int) -> tuple[Array, Array]:
+        """See Space."""
+        raise Fault("unknown", "no atomics on the memory of other blocks are known", group.active.lanes[0])
 
 
 class LocalSpace:

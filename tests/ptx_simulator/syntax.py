@@ -108,6 +108,7 @@ class Function:
     branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
     max_threads: int | None = None
+    cluster: int = 1  # blocks along z that share memory
 
 
 @dataclass

@@ -22,6 +22,8 @@ def space_of(instruction: Instruction) -> GetSpace:
         return lambda group, addresses: group.global_space
     if parts & {"shared", "shared__cta"}:
         return lambda group, addresses: group.shared
+    if "shared__cluster" in parts:
+        return lambda group, addresses: group.shared.cluster
     if "local" in parts:
         return lambda group, addresses: group.local
     return generic_space

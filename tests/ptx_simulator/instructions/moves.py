@@ -65,9 +65,7 @@ def _leave_window(addresses: Array, base: np.uint64) -> Array:
     return addresses - base
 
 
-@instruction(
-    "membar", "fence", "prefetch", "prefetchu", "nanosleep", "discard", "applypriority", "griddepcontrol", "setmaxnreg"
-)
+@instruction("membar", "fence", "prefetch", "prefetchu", "nanosleep", "discard", "applypriority", "setmaxnreg")
 def _no_effect(decoder: Decoder, instruction: Instruction) -> Step:
     return lambda group: None
 
