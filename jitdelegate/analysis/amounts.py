@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Sized
 
+from jitdelegate.tables import short_number
+
 UNITS = ("", " k", " M", " G", " T")
 
 
@@ -23,10 +25,7 @@ def percent(share: float) -> str:
 
 def short(number: int) -> str:
     """A number of three figures and a unit: 12.3 M of 12,345,678."""
-    scaled, unit = float(number), 0
-    while scaled >= 999.5 and unit < len(UNITS) - 1:
-        scaled, unit = scaled / 1000, unit + 1
-    return f"{scaled:.{0 if unit == 0 or scaled >= 99.95 else 1}f}{UNITS[unit]}"
+    return short_number(number, UNITS)
 
 
 def positions(numbers: Sequence[int], most: int | None = None) -> str:

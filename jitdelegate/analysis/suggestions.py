@@ -310,8 +310,9 @@ def _precision(subject: Subject) -> Iterator[Found]:
     if nodes and subject.share(nodes) >= WORTH:
         yield (
             nodes,
-            "Set the option precision to 'tf32' or 'float16', if the model's results allow for it.",
-            "float32 is multiplied without the GPU's tensor cores.",
+            "Set the option precision to 'tf32' or 'float16', if the model's results allow for it, or to 'auto'.",
+            "float32 is multiplied without the GPU's tensor cores. TensorRT, JAX and the convolutions of PyTorch take"
+            " TF32 by default.",
             f"{percent(subject.share(nodes))} of the model's multiply-adds could go to tensor cores.",
         )
 

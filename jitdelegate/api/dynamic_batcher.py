@@ -9,6 +9,7 @@ import numpy as np
 
 from jitdelegate.api.row_batches import RowBatches
 from jitdelegate.errors import DeviceError, TensorError
+from jitdelegate.runtime.buffers import fits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,10 +90,7 @@ class DynamicBatcher:
         arrays = {name: np.asarray(value) for name, value in row.items()}
         for name, array in arrays.items():
             shape, dtype = self._shapes[name]
-            fits = len(array.shape) == len(shape) and all(
-                size in (-1, found) for found, size in zip(array.shape, shape, strict=True)
-            )
-            if not fits or array.dtype != dtype:
+            if not fits(array.shape, shape) or array.dtype != dtype:
                 raise TensorError(
                     f"input {name!r} is {array.dtype.name}{list(array.shape)}, expected {dtype}{list(shape)},"
                     " without the axis of rows"

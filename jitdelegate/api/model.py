@@ -170,8 +170,7 @@ class Model:
         signature = self._signature(key)
         _check_names(inputs, [name for name, _ in signature.inputs])
         _check_outputs(out, [name for name, _ in signature.outputs])
-        if self._closed:
-            raise DeviceError("the model is closed")
+        self._check_open()
         base = self._specializations.subgraph(signature.graph)
         values = {index: inputs[name] for name, index in signature.inputs}
         if not base.answers(signature):
@@ -189,11 +188,9 @@ class Model:
             load_path.recompile(executable, session, str(error))
             return self._run_signature(key, inputs, out)
         found = {port.index: value for port, value in zip(ports, results, strict=True)}
-        if len(memory) < len(out):  # an output has several names
-            return _copied_by_name(
-                ports, signature, {name: found[index] for name, index in sorted(signature.outputs)}, out
-            )
-        return {name: found[index] for name, index in sorted(signature.outputs)}
+        named = {name: found[index] for name, index in sorted(signature.outputs)}
+        has_shared = len(memory) < len(out)  # an output has several names
+        return _copied_by_name(ports, signature, named, out) if has_shared else named
 
     def _signature(self, key: str) -> Signature:
         signatures = {each.key: each for each in self._program.signatures}
@@ -221,8 +218,7 @@ class Model:
         """
         executable = base if base is self._only else self._fitting(base, inputs)
         session = executable.session  # read once: another thread may close the model
-        if self._closed:
-            raise DeviceError("the model is closed")
+        self._check_open()
         if not executable.announced:
             executable.announce()
         if executable is not self._ran_last:
@@ -256,8 +252,7 @@ class Model:
         """
         from jitdelegate.api.model_session import ModelSession  # not before: most models have no such tensors
 
-        if self._closed:
-            raise DeviceError("the model is closed")
+        self._check_open()
         patterns = (state,) if isinstance(state, str) else tuple(state) if hasattr(state, "__iter__") else ()
         if not patterns or not all(isinstance(each, str) for each in patterns):
             raise TypeError(f"state is {state!r}, expected a pattern of names, or several")
@@ -269,8 +264,7 @@ class Model:
         Raises:
             DeviceError: the model is closed.
         """
-        if self._closed:
-            raise DeviceError("the model is closed")
+        self._check_open()
         self._opened.announce(as_stored=True)
         for signature in self._program.signatures:
             self._specializations.subgraph(signature.graph).announce(as_stored=True)
@@ -281,8 +275,7 @@ class Model:
         Raises:
             DeviceError: the model is closed, or LiteRT cannot prepare it again.
         """
-        if self._closed:
-            raise DeviceError("the model is closed")
+        self._check_open()
         self._opened.source.reset()
         self._specializations.reset()
 
@@ -298,6 +291,14 @@ class Model:
         if source.options.stream is not None:
             raise DeviceError("a model in a stream of its caller's cannot be copied or pickled; load it again")
         return _load_again, (source.origin, source.fingerprint(), source.options)
+
+    def _check_open(self) -> None:
+        """
+        Raises:
+            DeviceError: the model is closed.
+        """
+        if self._closed:
+            raise DeviceError("the model is closed")
 
     def close(self) -> None:
         """Stop worker threads and free memory. The model cannot run afterwards."""
@@ -383,6 +384,9 @@ def load(
     hardware_accelerators: int | None = None,
     stream: int | None = None,
     precision: str | None = None,
+    precision_bound: float | None = None,
+    precision_inputs: str | os.PathLike[str] | None = None,
+    tuning: str | None = None,
     is_precision_loss_allowed: bool | int | None = None,
     inference_preference: str | int | None = None,
     inference_priority1: str | int | None = None,
@@ -418,7 +422,9 @@ def load(
         model_token: names the cache entry instead of the model's fingerprint; the content is still checked.
         num_threads: threads that share one inference; None takes the CPUs that this process and its container may
             use, at most 4.
-        precision: of CUDA code: "float32", "tf32", "float16" or "bfloat16".
+        precision: of CUDA code: "float32", "tf32", "float16" or "bfloat16"; "auto" measures which is the fastest whose
+            outputs differ by at most `precision_bound`.
+        tuning: of CUDA code: "fast" or "full" measures kernels on the GPU while the model is compiled.
         requests_in_flight: how many inferences of `run_async` are computed at a time.
         require_full_delegation: refuse a model with an operator that is not compiled.
         quantized_execution, quantized_rounding: how quantized operators are computed, and the bits of their results.

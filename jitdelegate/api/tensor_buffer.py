@@ -8,7 +8,7 @@ from _weakref import ref
 from jitdelegate.api.array_types import LITERT_TYPES, array_type, numpy_module, numpy_type, type_name
 from jitdelegate.errors import TensorBufferError, TensorError
 from jitdelegate.runtime.binding import HOST, Place, host_place
-from jitdelegate.runtime.buffers import Tensor
+from jitdelegate.runtime.buffers import Tensor, as_asked
 from jitdelegate.runtime.element_types import is_packed, nbytes_of
 from jitdelegate.runtime.memory import ALIGNMENT
 
@@ -371,12 +371,7 @@ class TensorBuffer:
             self._readers = tuple(each for each in self._readers if not each.done)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        array = self.view()
-        if dtype is None or array.dtype == dtype:
-            return array.copy() if copy else array
-        if copy is False:
-            raise ValueError(f"{self!r} cannot be shared as {dtype}")
-        return array.astype(dtype)
+        return as_asked(self, self.view(), dtype, copy)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

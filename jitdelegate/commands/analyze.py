@@ -32,6 +32,7 @@ from jitdelegate.commands.arguments import (
     options_file,
     print_line,
     target,
+    write_file,
 )
 from jitdelegate.commands.terminal import progress
 from jitdelegate.errors import JitDelegateError, OptionError
@@ -127,22 +128,13 @@ def _write_all(found: Sequence[Analysis], arguments: argparse.Namespace) -> None
     data = [analysis.to_dict() for analysis in found]
     facts = json.dumps(data if len(data) > 1 else data[0], indent=2) if arguments.json else ""
     if arguments.json and arguments.json != STDOUT:
-        _write(arguments.json, facts + "\n")
+        write_file(arguments.json, facts + "\n")
     if arguments.html:
         from jitdelegate.analysis.html import page
 
-        _write(arguments.html, page(found))
+        write_file(arguments.html, page(found))
     if arguments.model_explorer:
         from jitdelegate.analysis.model_explorer import model_explorer
 
-        _write(arguments.model_explorer, model_explorer(found[0]) + "\n")
+        write_file(arguments.model_explorer, model_explorer(found[0]) + "\n")
     print_line(facts if arguments.json == STDOUT else "\n\n".join(map(text, found)))
-
-
-def _write(path: str, content: str) -> None:
-    try:
-        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(content)
-    except OSError as error:
-        error.filename = path  # `write` and `close` do not name it
-        raise

@@ -68,6 +68,21 @@ def _checked(check: Callable[[str], Value], text: str) -> Value:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def write_file(path: str, content: str | bytes) -> None:
+    """Write a file; text in UTF-8.
+
+    Raises:
+        OSError: it cannot be written; the error has the file's name.
+    """
+    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
+    try:
+        with open(path, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        error.filename = path  # `write` and `close` do not name it
+        raise
+
+
 def print_line(text: str) -> None:
     """Print to stdout, in the characters that it accepts; a closed pipe is no error."""
     encoding = sys.stdout.encoding or "utf-8"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jitdelegate.commands import benchmark_lines as lines
-from jitdelegate.commands.arguments import print_line
+from jitdelegate.commands.arguments import print_line, write_file
 from jitdelegate.commands.benchmark_inputs import inputs_of
 from jitdelegate.commands.run_arguments import threads_of
 from jitdelegate.commands.terminal import print_table, progress
@@ -178,7 +178,7 @@ class Benchmark:
     def _save_outputs(self, ours: Side) -> None:
         if self._arguments.output_filepath and not self._arguments.dry_run:
             content = b"".join(output.tobytes() for output in ours.outputs())
-            _write(self._arguments.output_filepath, content)
+            write_file(self._arguments.output_filepath, content)
 
     def _profile(self) -> None:
         """Time each kernel in runs of a program of its own, which takes time stamps."""
@@ -197,7 +197,7 @@ class Benchmark:
         if arguments.enable_op_profiling:
             text = tables(nodes, csv=arguments.op_profiling_output_mode == "csv")
             if arguments.op_profiling_output_file:
-                _write(arguments.op_profiling_output_file, f"{text}\n".encode())
+                write_file(arguments.op_profiling_output_file, f"{text}\n")
             else:
                 print_line(f"\nOperator-wise Profiling Info for Regular Benchmark Runs:\n{text}")
 
@@ -237,9 +237,9 @@ class Benchmark:
 
     def _write(self) -> None:
         if self._arguments.trace:
-            _write(self._arguments.trace, self._timeline.text().encode())
+            write_file(self._arguments.trace, self._timeline.text())
         if self._arguments.result_json:
-            _write(self._arguments.result_json, json.dumps(self._facts, indent=2).encode() + b"\n")
+            write_file(self._arguments.result_json, json.dumps(self._facts, indent=2) + "\n")
 
 
 def _start_row(start: Start, stages: Sequence[str]) -> tuple[str, ...]:
@@ -253,12 +253,3 @@ def _plain(node: Node) -> dict[str, Any]:
 
 def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{1 if value >= 100 else 2}f}"
-
-
-def _write(path: str, content: bytes) -> None:
-    try:
-        with open(path, "wb") as file:
-            file.write(content)
-    except OSError as error:
-        error.filename = path  # `write` and `close` do not name it
-        raise

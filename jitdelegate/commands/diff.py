@@ -17,13 +17,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from jitdelegate.analysis.amounts import shortened
-from jitdelegate.commands.arguments import new_parser, print_line
+from jitdelegate.commands.arguments import new_parser, print_line, write_file
 from jitdelegate.commands.flags import add_truth, parse
 from jitdelegate.commands.run_arguments import (
     add_model,
@@ -45,6 +44,7 @@ from jitdelegate.measurement.inputs import Values
 from jitdelegate.measurement.pictures import picture, picture_place
 from jitdelegate.measurement.sides import OwnSide, Side, open_side
 from jitdelegate.measurement.statistics import MICRO, Statistics
+from jitdelegate.measurement.timing import seconds
 from jitdelegate.options import DelegateOptions
 
 SAME, DEPARTS, FAILED = 0, 1, 2
@@ -162,11 +162,9 @@ def _compare(ours: Side, theirs: Side, runs: list[Values], tolerance: Tolerance)
         bar.begin("runs")
         for values in runs:
             outputs = []
-            for side, seconds in zip((ours, theirs), times, strict=True):
+            for side, taken in zip((ours, theirs), times, strict=True):
                 side.set_inputs(values)
-                start = time.perf_counter()
-                side.run()
-                seconds.append(time.perf_counter() - start)
+                taken.append(seconds(side.run))
                 outputs.append(side.outputs())
             for difference, found, expected in zip(differences, *outputs, strict=True):
                 difference.add(found, expected)
@@ -266,8 +264,7 @@ def _write_json(facts: dict[str, Any], path: str) -> None:
         print_line(text)
         return
     try:
-        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text + "\n")
+        write_file(path, text + "\n")
     except OSError as error:
         raise JitDelegateError(f"could not write {path!r}: {error.strerror}") from error
 

@@ -29,13 +29,15 @@ from jitdelegate.engine.load_path import open_hosted
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import CacheWarning, DelegateWarning, JitDelegateError
 from jitdelegate.options import DelegateOptions
-from jitdelegate.options.checks import PRECISIONS, QUANTIZED_EXECUTIONS, QUANTIZED_ROUNDINGS
+from jitdelegate.options.checks import ANY_PRECISION, PRECISIONS, QUANTIZED_EXECUTIONS, QUANTIZED_ROUNDINGS, TUNINGS
 from jitdelegate.options.user_warning import PlainWarnings
 from jitdelegate.targets import target_named
 from jitdelegate.targets.target import Device
 
-FURTHER = ("precision", "quantized_execution", "quantized_rounding", "quantize_inputs", "dequantize_outputs")
+FURTHER = ("precision", "tuning", "quantized_execution", "quantized_rounding", "quantize_inputs", "dequantize_outputs")
 """Options that arguments give, besides those of `load`'s first line."""
+_UNTUNED = "not tuned, since kernels are measured on this machine's GPU only, with --target cuda"
+_UNCHOSEN = "float32 in place of auto, since precisions are measured on this machine's GPU only, with --target cuda"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -85,7 +87,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="T",
         help=f"{TARGETS}, or cuda:sm_80,sm_90:114 and cuda:all for GPUs that are not here (default: auto)",
     )
-    parser.add_argument("--precision", choices=PRECISIONS, help="of CUDA code (default: float32)")
+    parser.add_argument("--precision", choices=(*PRECISIONS, ANY_PRECISION), help="of CUDA code (default: float32)")
+    parser.add_argument(
+        "--tuning", choices=TUNINGS, help="measure kernels on this machine's GPU, few or all (default: none)"
+    )
     parser.add_argument(
         "--quantized-execution",
         choices=QUANTIZED_EXECUTIONS,
@@ -185,10 +190,17 @@ def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[
         "delegated": sum(each.delegated for each in (program, *found.further)),
         "operators": sum(len(each.operators) for each in (program, *found.further)),
         "path": found.path,
+        "notes": _unmeasured(options),
     }
     if not found.path:
         result["error"] = f"nothing was stored: {found.trouble}"
     return result
+
+
+def _unmeasured(options: DelegateOptions) -> list[str]:
+    """What is not measured for a device that this machine may lack."""
+    untuned, unchosen = options.tuning != TUNINGS[0], options.precision == ANY_PRECISION
+    return [_UNTUNED] * untuned + [_UNCHOSEN] * unchosen
 
 
 def _where(target: str, features: str) -> str:
@@ -216,3 +228,6 @@ def _print_result(result: dict[str, Any]) -> None:
         f"{result['model']}: {result['state']}, {result['seconds']:.3f} s, {result['bytes']} bytes, "
         f"{result['delegated']} of {result['operators']} operators delegated, runs on {result['target']}"
     )
+    for note in (_UNTUNED, _UNCHOSEN):
+        if note in result["notes"]:
+            print(f"{result['model']}: {note}", file=sys.stderr)

@@ -27,7 +27,7 @@ def target_program(graph: Graph, options: DelegateOptions, key: Key, trace: Trac
     generated = target_named(target).generate(graph, options, key, trace.text)
     found = states(graph, generated.weights)
     program = Program(
-        key=tuple(key.parts),
+        key=key.tuned([generated.tuned]).parts,
         target=target,
         features=key.part(FEATURES),
         loader=generated.loader,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from xxhash import xxh3_128_hexdigest
 
 from jitdelegate import passes
-from jitdelegate.cache.key import FEATURES, Key
+from jitdelegate.cache.key import FEATURES, TUNED, Key
 from jitdelegate.compiler.codegen import Origins, target_program
 from jitdelegate.compiler.program_metadata import as_in_file, code, executions, ports
 from jitdelegate.compiler.trace import Trace
@@ -58,6 +58,7 @@ class Content:
     states: list[State] = field(default_factory=list)
     kernel_of: dict[int, int] = field(default_factory=dict)
     executions: dict[int, str] = field(default_factory=dict)
+    tuned: list[str] = field(default_factory=list)
 
     def add(self, place: str, nodes: Iterable[int], graph_ports: tuple[tuple[int, ...], ...], *parts: Bytes) -> None:
         """Append a partition, whose file has these parts and which computes the operators at these positions."""
@@ -211,6 +212,7 @@ class PartitionedModel:
             program, origins = target_program(lowered, self._options, self._key, trace)
         except CompileError as error:
             raise RefusedError(nodes, str(error)) from error
+        content.tuned.append(program.part(TUNED))
         program.key = ()
         program.outputs = as_in_file(program.outputs, part, part.returned)
         content.executions |= executions(part, lowered)
@@ -229,7 +231,7 @@ class PartitionedModel:
         between = {index for partition in content.partitions for index in (*partition.inputs, *partition.outputs)}
         between -= {*graph.given, *graph.returned}
         return Program(
-            key=tuple(self._key.parts),
+            key=self._key.tuned(content.tuned).parts,
             target=self._key.part("target"),
             features=self._key.part("features"),
             loader=loader,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 
 from jitdelegate.errors import CompiledModelError
+from jitdelegate.runtime.buffers import fits
 from jitdelegate.runtime.element_types import count
 
 TYPE_CHECKING = False
@@ -54,7 +55,7 @@ class CurrentSubgraph:
             raise CompiledModelError(
                 f"tensor {port.name!r} cannot have the shape {list(shape)}: Dimensions must be positive."
             )
-        if strict and not _may_become(port, shape):
+        if strict and not fits(shape, port.shape_signature):
             raise CompiledModelError(
                 f"New shape is not compatible with current shape: tensor {port.name!r} is resized to {list(shape)},"
                 f" expected {list(port.shape_signature)}, where -1 is any size"
@@ -127,7 +128,7 @@ def _fitted(value: Any, port: Port, now: Shape) -> Shape:
     if value.dtype != port.dtype:
         raise CompiledModelError(f"tensor {port.name!r} is given as {value.dtype}, expected {port.dtype}")
     if value.shape != now:
-        if _may_become(port, value.shape):
+        if fits(value.shape, port.shape_signature):
             return value.shape  # type: ignore[no-any-return]
         if count(value.shape) != count(now):
             raise CompiledModelError(
@@ -135,11 +136,3 @@ def _fitted(value: Any, port: Port, now: Shape) -> Shape:
                 f" its sizes in the model are {list(port.shape_signature)}"
             )
     return now
-
-
-def _may_become(port: Port, shape: Shape) -> bool:
-    """Whether an input may have this shape: only sizes that the model leaves open differ."""
-    signature = port.shape_signature
-    return len(shape) == len(signature) and all(
-        size in (-1, given) for given, size in zip(shape, signature, strict=True)
-    )

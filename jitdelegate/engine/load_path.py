@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 
-from jitdelegate.cache.key import TOOLCHAIN, model_key, variant_parts
+from jitdelegate.cache.key import CHOSEN, TOOLCHAIN, model_key, variant_parts
 from jitdelegate.cache.store import ABSENT, Lookup, open_store
 from jitdelegate.engine.executable import Executable
 from jitdelegate.engine.model_file import ChangedModelError
@@ -86,7 +86,7 @@ def specialize(main: Executable, variant: Parts) -> Executable:
         ModelError, DeviceError, DelegationError: as `load`.
     """
     try:
-        return _open(main.source, main.devices, variant, main.notes, {})
+        return _open(main.source, main.devices, variant, main.notes, {}, chosen=main.program.part(CHOSEN))
     except MemoryError as error:
         raise _no_memory(main.source) from error
 
@@ -167,7 +167,14 @@ def fetch(executable: Executable, store: Store) -> None:
             raise DeviceError(f"there is no program for it in the cache, and {no_compiler}")
         from jitdelegate.compiler.entry import compiled  # a warm cache needs none
 
-        return compiled(source.content(), source.options, executable.key, seconds, store.lenders(executable.key))
+        key = executable.key
+        if executable.device.precisions(key):
+            from jitdelegate.engine.choose_precision import decided  # few models leave it to a measurement
+
+            before = time.perf_counter()
+            key = decided(executable)
+            seconds["choose precision"] = time.perf_counter() - before
+        return compiled(source.content(), source.options, key, seconds, store.lenders(key))
 
     start, before = time.perf_counter(), sum(seconds.values())
     try:
@@ -179,6 +186,9 @@ def fetch(executable: Executable, store: Store) -> None:
             raise
         executable.failure = str(error)
         executable.lookup = _without_code(executable, store, error)
+    chosen = executable.program.part(CHOSEN)
+    if chosen:
+        executable.note(f"precision is 'auto': {chosen}")
     compiling = sum(seconds.values()) - before
     seconds["cache"] = time.perf_counter() - start - compiling
 
@@ -237,14 +247,23 @@ def recompile(executable: Executable, failed: IOBinding | None, reason: str) -> 
 
 
 def _open(
-    source: ModelFile, devices: Sequence[Device], variant: Parts, notes: list[str], seconds: dict[str, float]
+    source: ModelFile,
+    devices: Sequence[Device],
+    variant: Parts,
+    notes: list[str],
+    seconds: dict[str, float],
+    chosen: str = "",
 ) -> Executable:
-    """The program on the first device that can run it."""
+    """The program on the first device that can run it.
+
+    Args:
+        chosen: the precision that was chosen for the model's main program; "" where none was.
+    """
     start = time.perf_counter()
     fingerprint = source.fingerprint()
     seconds["fingerprint"] = time.perf_counter() - start
     for place, device in enumerate(devices):
-        key = find_key(device, source.options, fingerprint, variant)
+        key = find_key(device, source.options, fingerprint, variant).changed(CHOSEN, chosen)
         executable = Executable(source, devices[place:], key, hosted=key.hosted, notes=notes, seconds=seconds)
         try:
             fetch(executable, source.store)

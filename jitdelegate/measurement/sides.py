@@ -67,8 +67,9 @@ class _Interpreted(Side):
 
     _interpreter: Any
 
-    def _begin(self) -> None:
-        """After the tensors are allocated."""
+    def _begin(self, invoke: Callable[[], object]) -> None:
+        """After the tensors are allocated; `invoke` runs the subgraph."""
+        self._invoke_all = invoke
         self._runner: Any = None
         self._found: dict[str, np.ndarray] = {}
         self._values: dict[str, np.ndarray] = {}
@@ -79,7 +80,7 @@ class _Interpreted(Side):
 
     def _invoke(self) -> None:
         try:
-            self._interpreter.invoke()
+            self._invoke_all()
         except RuntimeError as error:
             raise self._failure(error) from error
 
@@ -132,7 +133,7 @@ class OwnSide(_Interpreted):
         for index, shape in self._resizes():
             self._interpreter.resize_tensor_input(index, shape)
         self._interpreter.allocate_tensors()
-        self._begin()
+        self._begin(self._interpreter.invoke)
 
     def _executable(self) -> Executable:
         """The program that runs."""
@@ -177,17 +178,11 @@ class LiteRTSide(_Interpreted):
             self._fallback.resize(index, shape)
         if entry.signature is None:
             self._fallback.allocate()
-        self._begin()
+        self._begin(self._fallback.invoke)
 
     @property
     def _interpreter(self) -> Any:
         return self._fallback.interpreter
-
-    def _invoke(self) -> None:
-        try:
-            self._fallback.invoke()
-        except RuntimeError as error:
-            raise self._failure(error) from error
 
     def _call(self) -> None:
         try:

@@ -48,9 +48,14 @@ class Length:
 
 def seconds(run: Run) -> float:
     """Wall-clock time of one call."""
+    return _timed(run)[1]
+
+
+def _timed(run: Run) -> tuple[float, float]:
+    """(start, seconds) of one call."""
     start = time.perf_counter()
     run()
-    return time.perf_counter() - start
+    return start, time.perf_counter() - start
 
 
 def settle(run: Run) -> None:
@@ -65,9 +70,7 @@ def timed(run: Run, length: Length, shown: Callable[[], object] = lambda: None) 
     """(start, seconds) of each run of one side; `shown` is called after each."""
     found = []
     for _ in length.turns():
-        start = time.perf_counter()
-        run()
-        found.append((start, time.perf_counter() - start))
+        found.append(_timed(run))
         shown()
     return found
 
@@ -82,9 +85,7 @@ def interleaved(
         order.shuffle(shuffled)
         for name, run in shuffled:
             settle(run)
-            start = time.perf_counter()
-            run()
-            found[name].append((start, time.perf_counter() - start))
+            found[name].append(_timed(run))
         shown()
     return found
 

@@ -83,10 +83,18 @@ class DelegateOptions:
         stream: handle of a CUDA stream of the process on that GPU, such as `torch.cuda.Stream().cuda_stream`: the model
             runs after earlier work in it, and a call returns when the run is done. None is the model's own stream.
         precision: of CUDA code; CPU code is always "float32". "tf32" multiplies in TF32 on tensor cores, "float16" and
-            "bfloat16" also store activations in 16 bits; all sum in float32. None leaves it to
-            `is_precision_loss_allowed`, and then to the priorities.
+            "bfloat16" also store activations in 16 bits; all sum in float32. "auto" runs the model in each of them on
+            the GPU, once, and takes the fastest whose outputs are near those of "float32"; without a GPU to run on it
+            means "float32". None leaves it to `is_precision_loss_allowed`, and then to the priorities.
+        precision_bound: how near, for the precision "auto": the largest NRMSE of an output, that is the root of the
+            mean square of its differences over that of its float32 values; of integers, the share that differs.
+        precision_inputs: path of a .npz file with an array per input, by its name, on which "auto" runs the model; None
+            makes up random values. The key has the path, not the content.
         is_precision_loss_allowed: TFLite's older option: False means "float32", True "float16", before the priorities.
             None, or TFLite's -1, means not given.
+        tuning: of CUDA code: "fast" and "full" measure kernels for the model's shapes on the GPU while it is compiled,
+            and keep the fastest beside the programs, for all models: "fast" few candidates for some seconds, "full"
+            all. "none" takes what the package's own tables and its cost model say.
         inference_preference: TFLite's hint about the model's use: "FAST_SINGLE_ANSWER", "SUSTAINED_SPEED" or
             "BALANCED", or its numbers 0, 1 and 2. It is checked and kept; no code depends on it.
         inference_priority1: the first priority: "MAX_PRECISION" means "float32", "MIN_LATENCY" and "MIN_MEMORY_USAGE"
@@ -153,6 +161,8 @@ class DelegateOptions:
         "only_ops",
         "partitioning",
         "precision",
+        "precision_bound",
+        "precision_inputs",
         "private_weights",
         "profile",
         "quantize_inputs",
@@ -164,6 +174,7 @@ class DelegateOptions:
         "serialization_dir",
         "stream",
         "target",
+        "tuning",
     )
 
     def __init__(
@@ -178,6 +189,9 @@ class DelegateOptions:
         hardware_accelerators: int = GPU | CPU,
         stream: int | None = None,
         precision: str | None = None,
+        precision_bound: float = 0.01,
+        precision_inputs: str | os.PathLike[str] | None = None,
+        tuning: str = "none",
         is_precision_loss_allowed: bool | int | None = None,
         inference_preference: str | int = "FAST_SINGLE_ANSWER",
         inference_priority1: str | int = "MAX_PRECISION",
@@ -216,7 +230,11 @@ class DelegateOptions:
         self.inference_priority3 = checks.numbered("inference_priority3", inference_priority3, checks.PRIORITIES)
         self.is_precision_loss_allowed = checks.precision_loss(is_precision_loss_allowed)
         meant = self._meant_precision()
-        self.precision = meant if precision is None else checks.choice("precision", precision, checks.PRECISIONS)
+        every = (*checks.PRECISIONS, checks.ANY_PRECISION)
+        self.precision = meant if precision is None else checks.choice("precision", precision, every)
+        self.precision_bound = checks.bound(precision_bound)
+        self.precision_inputs = checks.inputs_file(precision_inputs)
+        self.tuning = checks.choice("tuning", tuning, checks.TUNINGS)
         self.max_delegated_partitions = checks.partitions(max_delegated_partitions)
         self.min_nodes_per_partition = checks.whole("min_nodes_per_partition", min_nodes_per_partition)
         self.private_weights = checks.truth("private_weights", private_weights)

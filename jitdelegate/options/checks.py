@@ -18,6 +18,9 @@ CPU_FEATURES = (
     *("x86-64-v3-vnni", "x86-64-v3", "generic"),
 )
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
+ANY_PRECISION = "auto"
+"""Takes the fastest of PRECISIONS whose results are near enough."""
+TUNINGS = ("none", "fast", "full")
 PREFERENCES = ("FAST_SINGLE_ANSWER", "SUSTAINED_SPEED", "BALANCED")
 """In the order of TFLite's numbers, as `PRIORITIES`."""
 PRIORITIES = ("AUTO", "MAX_PRECISION", "MIN_LATENCY", "MIN_MEMORY_USAGE")
@@ -119,6 +122,18 @@ def precision_loss(value: bool | int | None) -> bool | None:
     if type(value) in (bool, int) and value in (0, 1):
         return bool(value)
     raise refused("is_precision_loss_allowed", value, "True, False, 1 or 0, or None or -1 where it is not given")
+
+
+def bound(value: float) -> float:
+    if type(value) in (int, float) and 0 <= value <= 1:
+        return float(value)
+    raise refused("precision_bound", value, "a number from 0 to 1")
+
+
+def inputs_file(value: str | os.PathLike[str] | None) -> str | None:
+    if value is None or (isinstance(value, str | os.PathLike) and os.fsdecode(value).endswith(".npz")):
+        return None if value is None else os.fsdecode(value)
+    raise refused("precision_inputs", value, "None or the path of a .npz file")
 
 
 def choice(name: str, value: str, choices: tuple[str, ...]) -> str:

@@ -19,7 +19,7 @@ _OPTIONAL = {
         "model_token",
         "num_threads",
     ),
-    *("only_ops", "precision", "quantized_models_allowed", "serialization_dir", "stream"),
+    *("only_ops", "precision", "precision_inputs", "quantized_models_allowed", "serialization_dir", "stream"),
 }
 """Options whose value may be None."""
 _NUMBERS = {
@@ -35,13 +35,15 @@ _TRUE_OR_FALSE = {
 }
 
 
-def parse(name: str, text: str) -> str | int | bool | tuple[str, ...] | None:
+def parse(name: str, text: str) -> str | float | bool | tuple[str, ...] | None:
     """The value of an option from its string; the string itself, to be refused, where it cannot be parsed."""
     name = ALIASES.get(name, name)
     if name in _OPTIONAL and text == "None":
         return None
     if name in _TRUE_OR_FALSE and text in _TRUTHS:
         return _TRUTHS[text]
+    if name == "precision_bound":
+        return _number(text)
     if name == "serialization_dir" and text in ("False", "false"):
         return False
     if name in ("experimental_flags", "only_ops") and text[:1] + text[-1:] in ("()", "[]"):
@@ -61,6 +63,14 @@ def parsed(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
 def _names(text: str) -> tuple[str, ...]:
     """The names in the string of a list or tuple."""
     return tuple(name.strip().strip("'\"") for name in text[1:-1].rstrip(", ").split(","))
+
+
+def _number(text: str) -> float | str:
+    """A number of a few letters; the text itself, to be refused, where it is none."""
+    try:
+        return float(text) if len(text) <= LONGEST_NUMBER else text
+    except ValueError:
+        return text
 
 
 def thread_count(text: str) -> int:

@@ -12,6 +12,8 @@ from jitdelegate.program.program import LITERT, ZEROS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jitdelegate.program.program import Launch, Partition, Port, Program, State
 
     Limits = tuple[dict[str, int], dict[str, int]]
@@ -21,6 +23,7 @@ LARGEST_BLOCK = (1024, 1024, 64)
 MOST_THREADS = 1024
 MOST_SHARED_BYTES = 227 * 1024
 MOST_ARGUMENTS = 512
+MOST_STREAMS = 4
 _KINDS = "awpif"
 _SMALLEST = {"a": 0, "w": 0, "p": 0, "i": -(1 << 31), "f": 0}
 # "a" and "w" go to the end itself, where a tensor of no elements may lie
@@ -104,11 +107,12 @@ def _check_state(program: Program, state: State) -> None:
 
 
 def _check_cuda(program: Program) -> None:
-    from jitdelegate.program.cubin import check_cubin  # not before: most programs are for the CPU
+    from jitdelegate.program.cubin import check_cubin, check_ptx  # not before: most programs are for the CPU
 
+    check_image = check_ptx if program.features.startswith("compute_") else check_cubin
     names = {offset: name for name, offset in program.entries}  # entries may share a binary
     for offset, name in names.items():
-        check_cubin(name, program.code, offset)
+        check_image(name, program.code, offset)
     ports = _check_offsets(program)
     limits = _SMALLEST, {**_LARGEST, "a": program.arena_bytes, "w": len(program.weights), "p": LARGEST_MEMORY}
     for index, launch in enumerate(program.launches):
@@ -116,6 +120,7 @@ def _check_cuda(program: Program) -> None:
         _check_sizes(index, launch)
         _check_arguments(index, launch, limits)
         _check_ports(index, launch, ports)
+    _check_order(program.launches)
 
 
 def _check_offsets(program: Program) -> dict[int, int]:
@@ -137,8 +142,8 @@ def _check_offsets(program: Program) -> dict[int, int]:
 
 def _check_ports(index: int, launch: Launch, ports: dict[int, int]) -> None:
     for kind, value in zip(launch.kinds, launch.values, strict=True):
-        if kind == "p" and value not in ports:
-            raise ProgramError(f"launch {index}: an argument of kind 'p' is {value}, expected one of {[*ports]}")
+        if kind == "p" and not any(0 <= value - offset < max(nbytes, 1) for offset, nbytes in ports.items()):
+            raise ProgramError(f"launch {index}: an argument of kind 'p' is {value}, expected one within {[*ports]}")
 
 
 def _check_sizes(index: int, launch: Launch) -> None:
@@ -148,6 +153,20 @@ def _check_sizes(index: int, launch: Launch) -> None:
     x, y, z = launch.block
     check_range(f"launch {index}: threads per block", x * y * z, MOST_THREADS)
     check_range(f"launch {index}: shared_bytes", launch.shared_bytes, MOST_SHARED_BYTES)
+
+
+def _check_order(launches: Sequence[Launch]) -> None:
+    used = set[int]()
+    for index, launch in enumerate(launches):
+        check_range(f"launch {index}: stream", launch.stream, MOST_STREAMS - 1)
+        check_range(f"launch {index}: launches waited for", len(launch.waits), MOST_STREAMS - 1)
+        for other in launch.waits:
+            check_range(f"launch {index}: launch waited for", other, index - 1)
+            if launches[other].stream == launch.stream:
+                raise ProgramError(f"launch {index} waits for launch {other} of its own stream, expected another's")
+        if launch.is_dependent and (launch.waits or launch.stream not in used):
+            raise ProgramError(f"launch {index} may begin early, but it does not follow one launch alone")
+        used.add(launch.stream)
 
 
 def _check_arguments(index: int, launch: Launch, limits: Limits) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Launch
 
 MAGIC = b"\x89JITDEL\n"
-FORMAT_VERSION = 9
+FORMAT_VERSION = 10
 TABLE_IDENTIFIER = b"JITD"
 ALIGNMENT = 4096
 

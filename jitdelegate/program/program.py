@@ -227,12 +227,16 @@ class Launch(Record):
         grid, block: (x, y, z), in blocks and in threads.
         shared_bytes: dynamic shared memory of one block.
         kinds: one letter per argument: "a" is the arena's address plus the value, "w" the weights' address plus the
-            value, "p" the address of the inputs and outputs whose offset is the value, "i" an int32, "f" a float32
-            given by its bits. The kernel writes to the first one's memory.
+            value, "p" the address in the memory of an input or output, which begins at its offset, "i" an int32, "f"
+            a float32 given by its bits. The kernel writes to the first one's memory.
         values: one per letter.
+        stream: launches of other streams may run at the same time. Without branches there is only stream 0.
+        waits: launches of other streams that have to end before.
+        is_dependent: whether it may begin while the launch before it in its stream still runs, for whose end its kernel
+            waits; it waits for no other.
     """
 
-    __slots__ = ("block", "grid", "kernel", "kinds", "shared_bytes", "values")
+    __slots__ = ("block", "grid", "is_dependent", "kernel", "kinds", "shared_bytes", "stream", "values", "waits")
 
     def __init__(
         self,
@@ -243,6 +247,9 @@ class Launch(Record):
         shared_bytes: int = 0,
         kinds: str = "",
         values: tuple[int, ...] = (),
+        stream: int = 0,
+        waits: tuple[int, ...] = (),
+        is_dependent: bool = False,
     ) -> None:
         self.kernel = kernel
         self.grid = grid
@@ -250,6 +257,9 @@ class Launch(Record):
         self.shared_bytes = shared_bytes
         self.kinds = kinds
         self.values = values
+        self.stream = stream
+        self.waits = waits
+        self.is_dependent = is_dependent
 
 
 class Partition(Record):

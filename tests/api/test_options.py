@@ -85,7 +85,9 @@ VALUES: dict[str, list[tuple[Any, Any]]] = {
         (("ADD",), ("ADD",)),
     ],
     "partitioning": [("all", "all"), ("cost_model", "cost_model")],
-    "precision": [("tf32", "tf32"), (None, "float32")],
+    "precision": [("tf32", "tf32"), ("auto", "auto"), (None, "float32")],
+    "precision_bound": [(0, 0.0), (1, 1.0), (0.002, 0.002)],
+    "precision_inputs": [("samples.npz", "samples.npz"), (None, None)],
     "private_weights": [(True, True), (1, True), (False, False), (0, False)],
     "profile": [(True, True), (1, True), (False, False), (0, False)],
     "quantize_inputs": [(True, True), (1, True), (False, False), (0, False)],
@@ -97,6 +99,7 @@ VALUES: dict[str, list[tuple[Any, Any]]] = {
     "serialization_dir": [("folder", "folder"), (None, None), (False, False)],
     "stream": [(7, 7), (None, None)],
     "target": [("cuda", "cuda"), ("litert", "litert")],
+    "tuning": [("none", "none"), ("fast", "fast"), ("full", "full")],
 }
 """Of every option: values that are taken, and what they become."""
 REFUSED: dict[str, list[Any]] = {
@@ -119,6 +122,8 @@ REFUSED: dict[str, list[Any]] = {
     "only_ops": [0, True, "", "ADD,,MUL", [], (), ["ADD", 1], ["ADD MUL"], ["ADD,MUL"], "A\nB", {"ADD": 1}],
     "partitioning": ["largest", None, 1, []],
     "precision": ["float8", True, 2, []],
+    "precision_bound": [-0.1, 1.5, float("nan"), True, None, "small", []],
+    "precision_inputs": ["samples.npy", "", 3, True, ["a.npz"]],
     "private_weights": [2, -1, 1.0, None, "yes", []],
     "profile": [2, -1, 1.0, None, "yes", []],
     "quantize_inputs": [2, -1, 1.0, None, "yes", []],
@@ -130,6 +135,7 @@ REFUSED: dict[str, list[Any]] = {
     "serialization_dir": [True, 3, "", ["folder"]],
     "stream": [-1, 1 << 64, 1.0, True, "mine", []],
     "target": ["tpu", "", None, 1, []],
+    "tuning": ["auto", None, True, 1, []],
 }
 """Of every option: values that are refused."""
 
@@ -423,7 +429,7 @@ def test_an_unknown_option_comes_with_the_nearest_name(name: str, near: str) -> 
 
 
 def test_an_unknown_option_that_is_near_to_none_comes_with_all() -> None:
-    with pytest.raises(OptionError, match=r"unknown option zzz, 7; options are backend, cpu_features, .*, target$"):
+    with pytest.raises(OptionError, match=r"unknown option zzz, 7; options are backend, cpu_features, .*, tuning$"):
         DelegateOptions.from_mapping({"zzz": 1, 7: 1})  # type: ignore[dict-item]
 
 

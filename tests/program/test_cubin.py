@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from jitdelegate.errors import ProgramError
-from jitdelegate.program.cubin import CUDA_MACHINE, MAGIC, check_cubin
+from jitdelegate.program.cubin import CUDA_MACHINE, MAGIC, PTX, check_cubin, check_ptx
 
 HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 SEGMENT, SECTION = struct.Struct("<IIQQQQQQ"), struct.Struct("<IIQQQQIIQQ")
@@ -70,3 +70,12 @@ def test_every_truncated_binary_is_refused() -> None:
 )
 def test_what_would_make_the_driver_read_elsewhere_is_refused(content: bytes, message: str) -> None:
     refused(content, message)
+
+
+@pytest.mark.parametrize(
+    "code, offset", [(PTX, 0), (PTX + b"\0", 1), (b"/" + PTX[2:] + b"\0", 0), (b"\0", 0), (b"", 0)]
+)
+def test_text_that_does_not_end_in_the_code_is_refused(code: bytes, offset: int) -> None:
+    with pytest.raises(ProgramError, match="entry map_0"):
+        check_ptx("map_0", bytes(offset) + code, offset)
+    check_ptx("map_0", bytes(64) + PTX + b"\0more", 64)

@@ -1,0 +1,148 @@
+"""The precision "auto": runs a model in every precision of its device, and takes the fastest that is exact enough.
+
+The error of a precision is the largest NRMSE of an output: rms(found - expected) / rms(expected), where expected is the
+output in the exact precision. Of an output that is no float it is the share of elements that differ. The decision is a
+part of the program's key, "float16: error of tf32 0.0003, float16 0.0011, bfloat16 0.0093", so that a program that is
+found in the cache was measured before.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from jitdelegate.cache.key import CHOSEN, Key
+from jitdelegate.compiler.entry import compiled
+from jitdelegate.engine.executable import Executable
+from jitdelegate.errors import CompilerFailedError, DeviceError, OptionError, ProgramError
+from jitdelegate.program.program import IN_PARTITIONS, LITERT, Port, Program
+from jitdelegate.program.read import read
+from jitdelegate.runtime.io_binding import IOBinding
+
+ROUNDS = 15
+"""Times that each precision runs, in turns."""
+GAIN = 0.03
+"""Share of its time by which a less exact precision has to be faster."""
+
+now: Callable[[], float] = time.perf_counter
+
+
+def decided(executable: Executable) -> Key:
+    """The executable's key with the precision that was chosen by running its model.
+
+    Raises:
+        OptionError: the file of inputs cannot be read, or does not fit the model.
+        ModelError, DeviceError, CompilerFailedError: the model is not compiled in the exact precision.
+    """
+    sessions: dict[str, IOBinding] = {}
+    options, device, key = executable.source.options, executable.device, executable.key
+    (exact, _), *_ = precisions = device.precisions(key)
+    try:
+        for name, own in precisions:
+            try:
+                program = read(b"".join(compiled(executable.source.content(), options, own, {})))
+                if program.target == LITERT or program.loader in IN_PARTITIONS or key.hosted:
+                    return _chosen(key, exact, "not measured, since not all of the model is compiled")
+                sessions[name] = device.session(program, options, executable.source.threads)
+            except (CompilerFailedError, DeviceError):
+                if name == exact:
+                    raise
+        inputs = _inputs(sessions[exact].program, options.precision_inputs)
+        return _measured(key, exact, sessions, inputs, options.precision_bound)
+    finally:
+        for session in sessions.values():
+            session.close()
+
+
+def _measured(key: Key, exact: str, sessions: dict[str, IOBinding], inputs: Sequence[np.ndarray], bound: float) -> Key:
+    try:
+        outputs = {name: session.run(inputs) for name, session in sessions.items()}
+        errors = {name: largest_error(found, outputs[exact]) for name, found in outputs.items()}
+        seconds = _seconds({name: each for name, each in sessions.items() if errors[name] <= bound}, inputs)
+    except (DeviceError, ProgramError) as error:
+        return _chosen(key, exact, f"not measured: {error}")
+    told = ", ".join(f"{name} {error:.2g}" for name, error in errors.items() if name != exact)
+    return _chosen(key, fastest(seconds, errors), f"error of {told}")
+
+
+def _chosen(key: Key, precision: str, why: str) -> Key:
+    return key.changed(CHOSEN, f"{precision}: {why}")
+
+
+def fastest(seconds: dict[str, float], errors: dict[str, float]) -> str:
+    """The most exact of the precisions that take hardly longer than the fastest one."""
+    most = min(seconds.values()) / (1 - GAIN)
+    return min((name for name, taken in seconds.items() if taken <= most), key=lambda name: errors[name])
+
+
+def _seconds(sessions: dict[str, IOBinding], inputs: Sequence[np.ndarray]) -> dict[str, float]:
+    taken: dict[str, list[float]] = {name: [] for name in sessions}
+    for _ in range(ROUNDS):
+        for name, session in sessions.items():
+            start = now()
+            session.run(inputs)
+            taken[name].append(now() - start)
+    return {name: median(each) for name, each in taken.items()}
+
+
+def largest_error(found: Sequence[Any], expected: Sequence[Any]) -> float:
+    """The largest error of an output; infinite where NaN or infinities are in other places."""
+    pairs = zip(map(np.asarray, found), map(np.asarray, expected), strict=True)
+    return max((_error(*pair) for pair in pairs), default=0.0)
+
+
+def _error(found: np.ndarray, expected: np.ndarray) -> float:
+    if expected.dtype.kind not in "fc":
+        return float(np.mean(found != expected)) if expected.size else 0.0
+    counted = np.isfinite(expected)
+    if not np.array_equal(found[~counted], expected[~counted], equal_nan=True):
+        return math.inf
+    one, other = (each[counted].astype(np.complex128) for each in (found, expected))
+    difference, scale = (float(np.sqrt(np.sum(np.abs(each) ** 2))) for each in (one - other, other))
+    if math.isnan(difference):
+        return math.inf
+    return difference / scale if scale else math.inf if difference else 0.0
+
+
+def _inputs(program: Program, path: str | None) -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    if path is None:
+        return [_made_up(port, random) for port in program.inputs]
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+    except (OSError, ValueError, BadZipFile) as error:
+        raise OptionError(f"precision_inputs is {path!r}, which cannot be read: {error}") from error
+    return [_fitting(port, arrays) for port in program.inputs]
+
+
+def _made_up(port: Port, random: np.random.Generator) -> np.ndarray:
+    """-1 to 1 for floats, any for narrow integers, 0 and 1 for wide ones, which often are indices."""
+    kind = np.dtype(port.dtype)
+    if kind.kind in "fc":
+        return np.asarray(random.uniform(-1, 1, port.shape)).astype(kind)
+    if kind.kind in "iu" and kind.itemsize <= 2:
+        limits = np.iinfo(kind)
+        return np.asarray(random.integers(limits.min, limits.max, port.shape, dtype=kind, endpoint=True))
+    return np.asarray(random.integers(0, 2, port.shape)).astype(kind)
+
+
+def _fitting(port: Port, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """
+    Raises:
+        OptionError: there is no array for the input, or one of another type or shape.
+    """
+    if port.name not in arrays:
+        there = ", ".join(arrays) or "nothing"
+        raise OptionError(f"precision_inputs has {there}, but an input of the model is {port.name!r}")
+    found = np.ascontiguousarray(arrays[port.name])
+    if (str(found.dtype), found.shape) != (port.dtype, tuple(port.shape)):
+        is_found, expected = f"{found.dtype}{list(found.shape)}", f"{port.dtype}{list(port.shape)}"
+        raise OptionError(f"precision_inputs has {is_found} for {port.name!r}, expected {expected}")
+    return found
