@@ -3,7 +3,8 @@
     python -m scripts.check_cuda FOLDER_OR_FILE ... [--architectures sm_80 sm_90] [--precision float32 float16]
 
 No GPU is needed. Models that do not run wholly on the CPU target are left out. Exit status 1 if a kernel spills, uses
-local memory, lacks the tensor core instructions that it was meant to have, or does not compile.
+local memory, lacks the tensor core instructions that it was meant to have, accesses memory before it waits for other
+launches where its PTX does not, or does not compile.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from jitdelegate.targets.cuda.plan import plan
 from jitdelegate.targets.cuda.template import Template
 from scripts.lowered_models import lowered_models
 from tests.targets.cuda_execute import text_of
-from tests.targets.sass import LOCAL, TENSOR_CORE, instructions
+from tests.targets.sass import LOCAL, TENSOR_CORE, early_accesses, instructions, written_early
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -62,6 +63,10 @@ def _trouble(architecture: str, template: Template) -> str:
         return str(error)
     if cubin.spill_bytes or cubin.stack_bytes:
         return f"{cubin.registers} registers, {cubin.spill_bytes} bytes spilled, {cubin.stack_bytes} bytes of stack"
+    if GPUS[architecture].has_dependent_launch:
+        early, written = early_accesses(cubin.image), len(written_early(code.decode()))
+        if early > written:
+            return f"{early} accesses come before the wait for other launches, {written} are written there"
     if not template.uses_tensor_cores and b"mma" not in code:
         return ""  # without a stack frame there is no local memory, so nothing is left to look for in the machine code
     counts = instructions(cubin.image)

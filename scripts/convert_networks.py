@@ -275,6 +275,7 @@ def _first(module: Any) -> Any:
 
 NETWORKS: dict[str, Callable[[], Network]] = {
     "pvt_v2_b1": _timm("pvt_v2_b1"),
+    "efficientformer_l1": _timm("efficientformer_l1"),
     "efficientformerv2_s0": _timm("efficientformerv2_s0"),
     "resnest14d": _timm("resnest14d"),
     "wav2vec2_base": _wav2vec2,

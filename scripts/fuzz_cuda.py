@@ -1,6 +1,6 @@
 """Random graphs on the CUDA target in the PTX simulator: any GPU, any precision, any order of warps.
 
-    python -m scripts.fuzz_cuda [--rounds 100] [--seed 0] [--seconds S]
+    python -m scripts.fuzz_cuda [--rounds 100] [--seed 0] [--seconds S] [--graphs parts]
 
 In float32 results are compared with the forms' references; what the CPU target's own rounding makes of the graph says
 how much may be asked. In other precisions only what the simulator checks counts: bounds, races, barriers, memory that
@@ -30,9 +30,12 @@ from tests.ops.litert import model_of
 from tests.ptx_simulator import SimulationError
 from tests.targets.cuda_execute import run
 from tests.targets.execute import execute
+from tests.targets.move_graphs import move_graph_of
+from tests.targets.part_draws import part_graph_of
 from tests.targets.random_graphs import graph_of
 
 PRECISIONS = ("float32", "float32", "float32", "float16", "bfloat16", "tf32")
+GRAPHS = {"any": graph_of, "moves": move_graph_of, "parts": part_graph_of}
 SCHEDULES = ("lockstep", "lockstep", "random")
 
 
@@ -42,22 +45,27 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0, help="of the first graph; the next one has the next seed")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no further graph after this time")
+    parser.add_argument(
+        "--graphs", choices=GRAPHS, default="any", help="moves: transposes; parts: what is joined or cut"
+    )
     arguments = parser.parse_args(argv)
+    draw = GRAPHS[arguments.graphs]
     end, counts = time.monotonic() + arguments.seconds, Counter[str]()
     for seed in range(arguments.seed, arguments.seed + arguments.rounds):
         if time.monotonic() > end:
             break
-        answer = check(seed)
+        graph = draw(seed)
+        answer = check(graph, seed)
         counts[answer.partition(":")[0]] += 1
         if answer.startswith("wrong"):
-            print(f"seed {seed}: {answer}\n{graph_text(graph_of(seed))}", flush=True)
+            print(f"seed {seed}: {answer}\n{graph_text(graph)}", flush=True)
     print(", ".join(f"{number} {kind}" for kind, number in sorted(counts.items())))
     return 1 if counts["wrong"] else 0
 
 
-def check(seed: int) -> str:
+def check(drawn: Graph, seed: int) -> str:
     """ "ok", "refused: ..." with jitdelegate's sentence, or "wrong: ..."."""
-    model = read(model_of(graph_of(seed)))
+    model = read(model_of(drawn))
     folded = passes.run(model.graphs[0], passes=passes.FOLD)
     reasons = unsupported(model, folded)
     if reasons:

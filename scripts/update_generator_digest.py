@@ -23,7 +23,7 @@ FILES = (
 
 def sources() -> list[Path]:
     """Every file that may change what a model compiles to, in a fixed order."""
-    found = [path for folder in FOLDERS for path in (PACKAGE / folder).rglob("*.py")]
+    found = [path for folder in FOLDERS for kind in ("*.py", "*.tuned") for path in (PACKAGE / folder).rglob(kind)]
     return sorted(found + [PACKAGE / name for name in FILES])
 
 

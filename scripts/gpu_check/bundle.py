@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from jitdelegate.errors import ProgramError
-from jitdelegate.runtime.cuda.architectures import parsed
+from jitdelegate.runtime.cuda.architectures import is_portable, parsed
 from jitdelegate.runtime.cuda.device import Device, runs
 from scripts.gpu_check.restore import restored
 
@@ -174,7 +174,9 @@ class Bundle:
         if not usable:
             there, own = ", ".join(self.kinds) or "no GPU", "sm_{}{}".format(*device.capability)
             raise ProgramError(f"the programs are for {there}, the GPU is {own}: prepare with --architectures {own}")
-        newest = max((parsed(each)[0] for each in usable), key=lambda name: int(name.removeprefix("sm_")))
+        newest = max(
+            (parsed(each)[0] for each in usable), key=lambda name: (not is_portable(name), int(name.rpartition("_")[2]))
+        )
         nearest = (each for each in usable if parsed(each)[0] == newest)
         return min(nearest, key=lambda each: abs(parsed(each)[1] - device.multiprocessors))
 

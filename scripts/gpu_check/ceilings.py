@@ -56,13 +56,13 @@ def measure(bundle: Bundle) -> Ceilings:
         session.launch_seconds(0, TIMES)  # warms up
         launch = [session.launch_seconds(0, TIMES) / TIMES for _ in range(GROUPS)]
         there = PRODUCTS[: len(session.program.launches) - 1]
-        products = {name: _products(session, number, name) for number, name in enumerate(there, 1)}
+        rates = {name: products(session, number, name) for number, name in enumerate(there, 1)}
     finally:
         session.close()
-    return Ceilings(launch, products)
+    return Ceilings(launch, rates)
 
 
-def _products(session: CudaSession, number: int, name: str) -> list[float]:
+def products(session: CudaSession, number: int, name: str) -> list[float]:
     """Multiply-adds a second, in every group."""
     launch = session.program.launches[number]
     count = launch.grid[0] * launch.block[0] * SUMS * STEP[name] * ROUNDS * launch.values[1]

@@ -16,10 +16,17 @@ SECTION = "latency"
 GROUPS = 9
 """Measurements, of which the median counts; one before them warms up."""
 CALLS = 100
+ORDERS = {
+    "one after the end of another": (False, False),
+    "beginning early": (True, False),
+    "with branches": (False, True),
+}
+"""By name, whether launches begin early, and whether they have branches; as the program has it, both are "kernels"."""
 
 
 def rows(bundle: Bundle) -> Iterator[Row]:
-    """Per model and precision: one CUDA graph, without and with the copies, and one call with host copies and wait."""
+    """Per model and precision: one CUDA graph, without and with the copies; without launches that begin early, and
+    without branches; and one call with host copies and wait."""
     child = Child()
     yield from one_by_one(child, child.run(programs_of, bundle, MODEL), measure, _failed)
 
@@ -48,6 +55,10 @@ def _measure(prepared: Prepared, session: CudaSession) -> Iterator[Row]:
     for quantity, copies in (("kernels", False), ("kernels and copies", True)):
         groups = [session.run_seconds(RUNS, copies=copies)[0] / RUNS for _ in range(GROUPS)]
         yield measured(SECTION, prepared.name, quantity, groups, note=note)
+    for name, (early, branches) in ORDERS.items():
+        if any(launch.stream or launch.is_dependent for launch in session.program.launches):
+            groups = [session.order_seconds(RUNS, early=early, branches=branches) / RUNS for _ in range(GROUPS)]
+            yield measured(SECTION, prepared.name, f"kernels, {name}", groups)
     yield measured(SECTION, prepared.name, "a call", [_call(session) for _ in range(CALLS)])
     yield Row(SECTION, prepared.name, "launches", float(len(session.program.launches)))
 

@@ -23,6 +23,7 @@ from jitdelegate.program.read import read
 from scripts.gpu_check.row import Row
 
 if TYPE_CHECKING:
+    from jitdelegate.ir.graph import Graph
     from jitdelegate.targets.cuda.plan import Plan
     from scripts.gpu_check.bundle import Bundle, Prepared
 
@@ -95,12 +96,18 @@ def _with_weights(kept: bytes, model: bytes, shapes: Sequence[Sequence[int]], ki
 
 def plan_of(model: bytes, shapes: Sequence[Sequence[int]], kind: str, precision: str) -> Plan:
     """Launches, memory and weights of a model that is compiled as a whole."""
-    from jitdelegate import passes
-    from jitdelegate.passes.specialize_subgraph import specialize_subgraph
     from jitdelegate.targets.cuda.gpu import gpu_of
     from jitdelegate.targets.cuda.plan import plan
+
+    return plan(lowered(model, shapes), gpu_of(kind), precision)
+
+
+def lowered(model: bytes, shapes: Sequence[Sequence[int]]) -> Graph:
+    """The graph of a model that is compiled as a whole, as targets get it."""
+    from jitdelegate import passes
+    from jitdelegate.passes.specialize_subgraph import specialize_subgraph
     from jitdelegate.tflite.read import read as read_model
 
     entered = specialize_subgraph(read_model(model), 0, tuple(map(tuple, shapes)), ())
     folded = passes.run(entered.graphs[0], passes=passes.FOLD)
-    return plan(passes.run(folded, passes=passes.REWRITE), gpu_of(kind), precision)
+    return passes.run(folded, passes=passes.REWRITE)

@@ -12,11 +12,10 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from tests.cuda_stub.library import Library, Value, entry
+from tests.cuda_stub.library import Launched, Library, entry
 from tests.cuda_stub.memory import DeviceMemory
-from tests.cuda_stub.simulator import SimulatedMemory
+from tests.cuda_stub.simulator import SimulatedMemory, run_simulated
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = "JITDELEGATE_STUB_KERNELS"
@@ -85,12 +84,8 @@ def _gpu() -> StubbedGpu:
     def module(name: str) -> Module:
         return Module((folder / f"{name}.ptx").read_bytes())
 
-    def execute(
-        image: bytes, name: str, grid: Any, block: Any, shared_bytes: int, values: list[Value], memory: DeviceMemory
-    ) -> None:
+    def execute(launched: Launched, memory: DeviceMemory) -> None:
         assert isinstance(memory, SimulatedMemory)
-        module(name).launch(
-            name, grid=grid, block=block, arguments=values, shared_bytes=shared_bytes, memory=memory.memory
-        )
+        run_simulated(module(launched.name), launched, memory)
 
     return StubbedGpu(execute, kinds, memory=SimulatedMemory(Memory()))
