@@ -44,6 +44,7 @@ COLD_MODULES = {
     "jitdelegate.program.write",
     "jitdelegate.litert_delegate.probe",
     "jitdelegate.litert_delegate.probe_model",
+    "jitdelegate.engine.choose_precision",
     "jitdelegate.engine.precompile",
     "jitdelegate.options.flags",
     "jitdelegate.options.user_warning",
