@@ -31,7 +31,7 @@ for version in 3.11 3.12 3.13 3.14; do
         "$work/$version/bin/pip" install -q "$work"/dist/*.whl pytest hypothesis
         (cd "$work" && "$work/$version/bin/python" -m jitdelegate.demo >"$work/demo.txt") || { cat "$work/demo.txt"; exit 1; }
         (cd "$work/source" && mv jitdelegate not_imported && mv cache_tools not_imported/ &&
-            "$work/$version/bin/python" -m pytest -q -p no:cacheprovider tests/api/test_load.py tests/api/test_outputs.py &&
+            "$work/$version/bin/python" -m pytest -q -o addopts= -p no:cacheprovider tests/api/test_load.py tests/api/test_outputs.py &&
             mv not_imported/cache_tools . && mv not_imported jitdelegate)
         rm -r "${work:?}/$version"
         found=$((found + 1))
