@@ -23,6 +23,8 @@ SHOWN = 4000
 MOST_LINES = 40
 """Of a section's findings that are printed; all are in the results."""
 TIME = "seconds"
+HELD = {signal.SIGTERM, signal.SIGINT}
+"""Signals that wait while a process is started."""
 LEAVE = 10.0
 """Seconds in which a process that was ended has to be gone. One that the driver does not let go never is."""
 
@@ -79,15 +81,18 @@ def _importance(row: Row) -> int:
 def _trouble(command: Sequence[str], seconds: float, log: Path) -> str:
     """Runs the command with its output in `log`; "" where it ended well, else how it ended."""
     with log.open("wb") as output:
+        # a signal's exception is lost in what Python runs around a fork, and would leave the child before `try`
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
         # a session of its own: compilers start processes that must end with it
         child = subprocess.Popen(
             command,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=partial(end_with, os.getpid()),  # safe, since this process has one thread
+            preexec_fn=partial(_begin, os.getpid(), mask),  # safe, since this process has one thread
         )
         try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             status = child.wait(seconds)
         except subprocess.TimeoutExpired:
             return f"ended after {seconds:.0f} s"
@@ -95,6 +100,11 @@ def _trouble(command: Sequence[str], seconds: float, log: Path) -> str:
             _end(child)
     words = log.read_text(errors="replace").strip().splitlines()
     return f"failed with {status}: {words[-1] if words else 'no output'}" if status else ""
+
+
+def _begin(parent: int, mask: set[signal.Signals]) -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    end_with(parent)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -69,6 +70,7 @@ from tests.cuda_stub.install import install
 from tests.cuda_stub.library import Library
 from tests.cuda_stub.programs import KERNELS, SCALE, SHIFT, Kernels, packed, scale_and_shift
 from tests.cuda_stub.programs import library as stub_library
+from tests.scripts.stubbed_gpu import ROOT
 
 X = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 MACHINE = [Row("device", "machine", "GPU", note="Stub 9000"), Row("device", "machine", "xxhash", note="3.5")]
@@ -642,6 +644,19 @@ def test_a_process_that_cannot_be_ended_is_not_waited_for(tmp_path: Path, monkey
     finally:
         kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
     assert found.subject == "x" and ended.note == "ended after 3 s"
+
+
+def test_an_end_that_comes_while_a_section_is_started_is_not_lost() -> None:
+    text = """
+import os, signal, sys
+from scripts.gpu_check.run_sections import run_sections
+from scripts.gpu_check.sections import DEVICE
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGTERM))  # where Python ignores exceptions
+list(run_sections([DEVICE], 5, lambda section, path: ["sleep", "30"], "first"))
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
 
 
 def test_half_a_line_of_a_section_that_was_ended_does_not_count() -> None:
