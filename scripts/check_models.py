@@ -7,8 +7,8 @@
 
 Each model runs in a child process, on random input and, where it takes an NHWC RGB float image, on a picture. A model
 that neither side can run passes if jitdelegate says so in one clear error. Exit status 1 if a float model that is
-wholly compiled exceeds an NRMSE of 1e-5 (1e-4 with fp16 weights), if a model is refused that LiteRT runs, or if a
-process crashes.
+wholly compiled exceeds an NRMSE of 1e-5 (1e-4 with fp16 weights), if a model is refused that LiteRT runs, if
+`jitdelegate.analyze` says otherwise than `jitdelegate.load` where an operator runs, or if a process crashes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ import ai_edge_litert.interpreter as litert
 import numpy as np
 
 import jitdelegate
+from jitdelegate.analysis.survey import analyze
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.measurement.difference import nrmse
 from jitdelegate.measurement.inputs import example_values
+from jitdelegate.options import DelegateOptions
 from jitdelegate.tflite.read import read
 
 FLOAT_LIMIT = 1e-5
@@ -143,7 +145,19 @@ def check(path: Path, through: str, threads: int) -> dict[str, Any]:
         }
     row["limit"] = _limit(path) if report.fully_delegated else None
     row["verdict"] = "ok" if row["limit"] is None or row["nrmse"] <= row["limit"] else "TOO FAR OFF"
+    if row["verdict"] == "ok" and through == "load" and _analyzed(path, threads) != list(map(_place, report.operators)):
+        row["verdict"] = "ANALYZED OTHERWISE"
     return row
+
+
+def _analyzed(path: Path, threads: int) -> list[tuple[Any, ...]]:
+    """What the analyzer says of each operator, without running the model."""
+    options = DelegateOptions(serialization_dir=False, num_threads=threads)
+    return list(map(_place, analyze(str(path), options).main.nodes))
+
+
+def _place(node: Any) -> tuple[Any, ...]:
+    return node.index, node.op, node.place, node.reason, node.code
 
 
 def _runs_in_litert(path: Path) -> bool:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.check_models import main
+from jitdelegate.analysis.survey import analyze
+from scripts.check_models import check, main
 from tests.api import small_models
 
 
@@ -18,6 +19,15 @@ def test_models_in_folders_of_folders_are_checked(tmp_path: Path, capsys: pytest
     assert main([str(tmp_path), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert sorted((row["model"], row["verdict"]) for row in rows) == [("first.tflite", "ok"), ("second.tflite", "ok")]
+
+
+def test_what_the_analyzer_says_otherwise_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, other = tmp_path / "model.tflite", tmp_path / "other.tflite"
+    path.write_bytes(small_models.two_outputs())
+    other.write_bytes(small_models.convolution())
+    assert check(path, "load", 1)["verdict"] == "ok"
+    monkeypatch.setattr("scripts.check_models.analyze", lambda _, options: analyze(str(other), options))
+    assert check(path, "load", 1)["verdict"] == "ANALYZED OTHERWISE"
 
 
 @pytest.mark.parametrize("name", ["empty", "mistyped", "mistyped.tflite"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
+from random import Random
 
 import numpy as np
 import pytest
@@ -386,13 +387,14 @@ def templates() -> Iterator[Mma]:
 
 @pytest.mark.parametrize("architecture", back_end.ARCHITECTURES)
 def test_no_architecture_spills(architecture):
-    able = GPUS[architecture].has_async_copy
-    for template in templates():
-        fits = template.tile.shared_bytes <= GPUS[architecture].shared_bytes
-        if fits and (able or (template.operand is Operand.FLOAT16 and not template.has_async_copy)):
-            cubin = back_end.cubin(back_end.ptx(text_of(template), architecture), architecture)
-            assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0), template
-            assert cubin.registers <= 255
+    gpu = GPUS[architecture]
+    fit = [template for template in templates() if template.tile.shared_bytes <= gpu.shared_bytes]
+    if not gpu.has_async_copy:
+        fit = [one for one in fit if one.operand is Operand.FLOAT16 and not one.has_async_copy]
+    for template in Random(architecture).sample(fit, min(12, len(fit))):
+        cubin = back_end.cubin(back_end.ptx(text_of(template), architecture), architecture)
+        assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0), template
+        assert cubin.registers <= 255
 
 
 def test_products_run_on_tensor_cores():

@@ -16,7 +16,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="protects pages 
 
 @linux_only
 def test_random_graphs_compute_what_litert_computes(capsys: pytest.CaptureFixture[str]) -> None:
-    status = script("fuzz_graphs").main(["--rounds", "75", "--seed", "7"])
+    status = script("fuzz_graphs").main(["--rounds", "40", "--seed", "7"])
     assert status == 0, capsys.readouterr().out
 
 
@@ -26,7 +26,7 @@ def test_random_graphs_of_transposes_compute_what_litert_computes(
 ) -> None:
     fuzz = script("fuzz_graphs")
     monkeypatch.setattr(fuzz, "graph_of", move_graph_of)
-    assert fuzz.main(["--rounds", "40", "--seed", "7"]) == 0, capsys.readouterr().out
+    assert fuzz.main(["--rounds", "20", "--seed", "7"]) == 0, capsys.readouterr().out
 
 
 @linux_only
