@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from math import prod
+from operator import add
 
 from jitdelegate.ir.forms import Pool, Reduce, Softmax
 from jitdelegate.ir.graph import Node
@@ -20,6 +22,8 @@ from jitdelegate.targets.scalar.exponential import exp
 
 CHUNK_ELEMENTS = 16384
 """Input elements that are worth a chunk of their own."""
+SHORT = 8
+"""Vectors of a row of Softmax that stay in registers."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +185,9 @@ class ReduceWriter(JobWriter):
 
     def softmax_row(self, f: Function, beta: float, source: Value, target: Value, size: int) -> None:
         """One row of `size` elements; source and target may be the same."""
+        if size <= SHORT * self.generator.lanes:
+            self._short_softmax_row(f, beta, source, target, size)
+            return
         vector, step = self.generator.vector, self.generator.vector_bytes
         vectors, left = divmod(size, self.generator.lanes)
         largest = self._fold(f, Fold("max", "float32", "float32"), source, [Axis(size, FLOAT_BYTES)])
@@ -210,6 +217,26 @@ class ReduceWriter(JobWriter):
         if mask is not None:
             at = target + vectors * step
             f.store_masked(f.load_masked(vector, at, mask) * scale, at, mask)
+
+    def _short_softmax_row(self, f: Function, beta: float, source: Value, target: Value, size: int) -> None:
+        """One row whose elements stay in registers: what takes long, one after the other, is to fold their lanes."""
+        lanes, fold = self.generator.lanes, Fold("max", "float32", "float32")
+        vectors, left = divmod(size, lanes)
+        masks = [None] * vectors + [f.first_lanes(f.index(left), lanes)] * (left > 0)
+
+        def kept(value: Value, mask: Value | None, otherwise: Value) -> Value:
+            return value if mask is None else f.select(mask, value, otherwise)
+
+        places = [place * self.generator.vector_bytes for place in range(len(masks))]
+        loaded = [fold.load(f, source + place, lanes, mask) for place, mask in zip(places, masks, strict=True)]
+        low, zero = fold.start(f, lanes), f.literal(self.generator.vector, 0.0)
+        compared = (kept(value, mask, low) for value, mask in zip(loaded, masks, strict=True))
+        largest = f.splat(fold.across(f, reduce(partial(fold.combine, f), compared)), lanes)
+        powers = [exp(f, (value - largest) * beta) for value in loaded]
+        total = reduce(add, (kept(value, mask, zero) for value, mask in zip(powers, masks, strict=True)))
+        scale = f.splat(f.literal(FLOAT, 1.0) / horizontal(f, "sum", total), lanes)
+        for place, power, mask in zip(places, powers, masks, strict=True):
+            f.store_masked(power * scale, target + place, mask)
 
 
 def _axes(memory: Memory, shape: tuple[int, ...]) -> list[Axis]:
