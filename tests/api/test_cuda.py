@@ -25,24 +25,13 @@ from jitdelegate.tflite.write import ModelBuilder
 from tests.api import small_models
 from tests.api.test_gpu_buffers import GpuArray
 from tests.cuda_stub import library as stub
-from tests.cuda_stub.compiler import TOOLCHAIN, Compiler, install_compiler, scale_and_shift_model
+from tests.cuda_stub.compiler import TOOLCHAIN, Compiler, scale_and_shift_model
 from tests.cuda_stub.install import install
 from tests.cuda_stub.library import Library
 from tests.cuda_stub.programs import SCALE, SHIFT, library
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 EXPECTED = (X * np.float32(SCALE) + np.float32(SHIFT)).reshape(3, 2)
-
-
-@pytest.fixture
-def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
-    return install_compiler(monkeypatch)
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
-    """The driver of a machine with one GPU."""
-    return install(monkeypatch, library())
 
 
 def load(**arguments: Any) -> jitdelegate.Model:

@@ -77,9 +77,9 @@ class Compiler:
         return scale_and_shift(key=key.parts, features=key.part("features"), operators=operators)
 
 
-def install_compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
+def install_compiler(monkeypatch: pytest.MonkeyPatch, made: Compiler | None = None) -> Compiler:
     """The compiler that models are given to, and a toolchain that seems installed."""
-    made = Compiler()
+    made = made or Compiler()
     monkeypatch.setattr("jitdelegate.compiler.compile.compile_model", made)
     monkeypatch.setattr(toolchain_module, "installed_toolchain", lambda: TOOLCHAIN)
     return made
