@@ -1,12 +1,17 @@
-"""What tests share: where real models and LiteRT's op tests are, which are not part of the repository, and what no test
-may leave to another."""
+"""What tests share: where real models and LiteRT's op tests are, which are not part of the repository, a GPU that is
+made up, and what no test may leave to another."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:  # few tests need these
+    from tests.cuda_stub.compiler import Compiler
+    from tests.cuda_stub.library import Library
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -44,6 +49,33 @@ def models() -> Path:
 def op_tests() -> Path:
     """The folder of LiteRT's op tests."""
     return op_tests_dir()
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
+    """Stands in for the compiler of CUDA programs."""
+    from tests.cuda_stub.compiler import install_compiler
+
+    return install_compiler(monkeypatch)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
+    """The driver of a machine with one GPU."""
+    from tests.cuda_stub.install import install
+    from tests.cuda_stub.programs import library
+
+    return install(monkeypatch, library())
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    """The file of a small model."""
+    from tests.api import small_models
+
+    path = tmp_path / "model.tflite"
+    path.write_bytes(small_models.convolution())
+    return str(path)
 
 
 @pytest.fixture(autouse=True)

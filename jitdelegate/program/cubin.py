@@ -48,14 +48,7 @@ def check_cubin(name: str, code: Bytes, offset: int) -> None:
 
 
 def check_ptx(name: str, code: Bytes, offset: int) -> None:
-    """
-    Args:
-        name: the entry's.
-        code: all texts of a program.
-        offset: where this one starts.
-    Raises:
-        ProgramError: it is not text, or does not end within the code.
-    """
+    """Like `check_cubin`, for a text, which has to end within the code."""
     text, end, _ = bytes(code[offset:]).partition(b"\0")  # where the driver stops to read
     if offset % CUBIN_ALIGNMENT or not end or not text.startswith(PTX):
         raise ProgramError(

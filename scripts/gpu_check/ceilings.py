@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from jitdelegate.program.read import read
 from jitdelegate.runtime.cuda.context import hold_context
 from jitdelegate.runtime.cuda.session import CudaSession
+from jitdelegate.targets.cuda.gpu import gpu_of
 from scripts.gpu_check.bundle import Bundle
 from scripts.gpu_check.gpu import gpu, open_program
 from scripts.gpu_check.row import Row, measured
@@ -21,8 +22,6 @@ THREADS, BLOCKS_EACH, SUMS, ROUNDS, ITERATIONS = 256, 8, 16, 16, 128
 iteration of the kernel's loop, whose own instructions should not count, and iterations."""
 STEP = {"float32": 1, "float16": 16, "tf32": 8}
 """Products that are added to a sum at once."""
-LANES = 128
-"""Float32 multiply-adds that a multiprocessor begins in a cycle, on all but the GPUs of sm_75 and sm_80."""
 TIMES, GROUPS = 50, 9
 """Launches in one graph, and measurements of which the median counts."""
 LARGE, SMALL = 1 << 28, 1 << 22
@@ -45,21 +44,25 @@ class Ceilings:
     @property
     def clock(self) -> float:
         """Cycles a second while it computes, taking it that it begins as many float32 multiply-adds as it can."""
-        lanes = LANES // 2 if gpu().architecture in ("sm_75", "sm_80") else LANES
-        return statistics.median(self.products["float32"]) / (lanes * gpu().multiprocessors)
+        return statistics.median(self.products["float32"]) / (gpu_of(gpu().kind).lanes * gpu().multiprocessors)
 
 
 def measure(bundle: Bundle) -> Ceilings:
     """By the same events, graphs and medians as the launches of models."""
     session = open_program(read(bundle.ceiling(bundle.kind(gpu()))))
     try:
-        session.launch_seconds(0, TIMES)  # warms up
-        launch = [session.launch_seconds(0, TIMES) / TIMES for _ in range(GROUPS)]
+        launch = launch_times(session)
         there = PRODUCTS[: len(session.program.launches) - 1]
         rates = {name: products(session, number, name) for number, name in enumerate(there, 1)}
     finally:
         session.close()
     return Ceilings(launch, rates)
+
+
+def launch_times(session: CudaSession) -> list[float]:
+    """Seconds from a launch that does nothing to the next one, in every group."""
+    session.launch_seconds(0, TIMES)  # warms up
+    return [session.launch_seconds(0, TIMES) / TIMES for _ in range(GROUPS)]
 
 
 def products(session: CudaSession, number: int, name: str) -> list[float]:

@@ -128,8 +128,7 @@ def _begin(folder: Path) -> tuple[str, Times]:
         raise ProgramError(f"{folder} is for {', '.join(there) or 'no GPU'}: prepare it with --kinds {kind}")
     session = open_program(read(_sweep(folder, kind).ceilings))
     try:
-        session.launch_seconds(0, ceilings.TIMES)
-        launch = [session.launch_seconds(0, ceilings.TIMES) / ceilings.TIMES for _ in range(ceilings.GROUPS)]
+        launch = ceilings.launch_times(session)
         rates = ceilings.products(session, 1, next(iter(STEP)))
     finally:
         session.close()

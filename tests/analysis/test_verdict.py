@@ -12,21 +12,10 @@ from jitdelegate.analysis.verdict import Verdict, verdict
 from jitdelegate.errors import DelegationError, DeviceError, JitDelegateError
 from jitdelegate.options import DelegateOptions
 from tests.api import small_models
-from tests.api.test_cuda import Compiler, install_compiler, scale_and_shift_model
+from tests.cuda_stub.compiler import Compiler, scale_and_shift_model
 from tests.cuda_stub.install import install
 from tests.cuda_stub.library import Library
 from tests.cuda_stub.programs import library
-
-
-@pytest.fixture
-def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
-    return install_compiler(monkeypatch)
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
-    """The driver of a machine with one GPU."""
-    return install(monkeypatch, library())
 
 
 @pytest.fixture

@@ -30,21 +30,9 @@ from jitdelegate.errors import DelegateWarning, DelegationError, DeviceError, Op
 from jitdelegate.options import DelegateOptions
 from jitdelegate.options.groups import Group
 from tests.api import small_models
-from tests.api.test_cuda import EXPECTED, Compiler, X, install_compiler, scale_and_shift_model
-from tests.cuda_stub.install import install
+from tests.api.test_cuda import EXPECTED, X
+from tests.cuda_stub.compiler import Compiler, scale_and_shift_model
 from tests.cuda_stub.library import Library
-from tests.cuda_stub.programs import library
-
-
-@pytest.fixture
-def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
-    return install_compiler(monkeypatch)
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
-    """The driver of a machine with one GPU."""
-    return install(monkeypatch, library())
 
 
 def run(model: CompiledModel) -> np.ndarray:

@@ -21,7 +21,7 @@ from jitdelegate.program.read import read
 from jitdelegate.runtime.cuda import toolchain as toolchain_module
 from jitdelegate.targets.cuda.target import CudaDevice
 from jitdelegate.tflite.write import ModelBuilder
-from tests.api.test_cuda import TOOLCHAIN, Compiler, scale_and_shift_model
+from tests.cuda_stub.compiler import Compiler, install_compiler, scale_and_shift_model
 from tests.cuda_stub.install import install
 from tests.cuda_stub.library import Library
 from tests.cuda_stub.programs import SCALE, SHIFT, library
@@ -61,8 +61,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch) -> Precise:
     made = Precise()
-    monkeypatch.setattr("jitdelegate.compiler.compile.compile_model", made)
-    monkeypatch.setattr(toolchain_module, "installed_toolchain", lambda: TOOLCHAIN)
+    install_compiler(monkeypatch, made)
     return made
 
 

@@ -19,13 +19,6 @@ from jitdelegate.commands.demo_model import mobilenet_v1
 from tests.api import small_models
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> str:
-    path = tmp_path / "model.tflite"
-    path.write_bytes(small_models.convolution())
-    return str(path)
-
-
 def test_warming_compiles_once_and_then_hits(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [model, "--serialization-dir", str(tmp_path / "cache")]
     for expected in ("compiled", "hit"):

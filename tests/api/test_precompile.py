@@ -19,13 +19,6 @@ from tests.api import small_models
 pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> str:
-    path = tmp_path / "model.tflite"
-    path.write_bytes(small_models.convolution())
-    return str(path)
-
-
 def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
     status = warm.main([*arguments, "--json"])
     results: list[dict[str, Any]] = json.loads(capsys.readouterr().out)

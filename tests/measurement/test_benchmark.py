@@ -19,13 +19,6 @@ SHORT = ["--num_runs=4", "--min_secs=0", "--warmup_min_secs=0", "--startup_runs=
 NUMBER = r"[-+.e\d]+"
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> str:
-    path = tmp_path / "model.tflite"
-    path.write_bytes(small_models.convolution())
-    return str(path)
-
-
 def test_the_lines_are_benchmark_model_s(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert benchmark.main([f"--graph={model}", "--warmup-runs", "2", "--report_peak_memory_footprint", *SHORT]) == 0
     text = capsys.readouterr().out

@@ -21,6 +21,7 @@ from jitdelegate.targets.cuda.branches import Branches, Order, Touch, extended, 
 from jitdelegate.targets.cuda.gpu import GPUS, Gpu, gpu_of
 from jitdelegate.targets.cuda.plan import plan
 from jitdelegate.targets.cuda.template import Launch
+from jitdelegate.targets.cuda.template_store import TemplateStore
 from jitdelegate.targets.parts import Part
 from jitdelegate.targets.plan_memory import Life
 from jitdelegate.targets.reference.evaluate import run_graph
@@ -186,7 +187,10 @@ def executed(
 ) -> Iterator[np.ndarray]:
     """What a session computes whose branches run in orders drawn from the seeds."""
     generate = pytest.importorskip("jitdelegate.targets.cuda.generate")
-    made = generate.generate(graph, kind)
+    gpu = gpu_of(kind)
+    planned = plan(graph, gpu, "float32")
+    compiled = generate.compile_templates(planned.templates, gpu.architecture, TemplateStore(None))
+    made = generate.generated(planned, compiled, graph.inputs, graph.outputs)
     ports = [Port(name=graph.tensors[at].name, index=at, shape=x.shape, dtype="float32", nbytes=x.nbytes)
              for at in (*graph.inputs, *graph.outputs)]  # fmt: skip
     program = Program(
@@ -205,9 +209,8 @@ def executed(
         code=made.code,
         weights=made.weights,
     )
-    modules = {one.template.symbol: Module(one.ptx.decode()) for one in made.compiled}
+    modules = {one.template.symbol: Module(one.ptx.decode()) for one in compiled}
     kinds = {made.kernels[each.kernel].name: each.kinds for each in made.launches}
-    gpu = gpu_of(kind)
     memory = SimulatedMemory(Memory())
     library = Library(simulate(modules), kinds, memory=memory, capability=capability)
     running = CudaSession(read(write(program)), Device(Driver(library), 0))

@@ -237,22 +237,20 @@ class Driver:
         shared_bytes: int,
         arguments: int,
         stream: int,
+        *,
+        is_dependent: bool = False,
     ) -> None:
-        """Enqueue a kernel; `arguments` is the address of one pointer per argument, each to its value."""
-        self._call("cuLaunchKernel", function, *grid, *block, shared_bytes, stream, arguments, None)
+        """Enqueue a kernel.
 
-    def launch_dependent(
-        self,
-        function: int,
-        grid: Sequence[int],
-        block: Sequence[int],
-        shared_bytes: int,
-        arguments: int,
-        stream: int,
-    ) -> None:
-        """Like `launch`; it may begin before the one before it in the stream has ended, for which its kernel waits."""
-        config = LAUNCH_CONFIG.pack(*grid, *block, shared_bytes, stream, ctypes.addressof(_BEGINS_EARLY), 1)
-        self._call("cuLaunchKernelEx", config, function, arguments, None)
+        Args:
+            arguments: the address of one pointer per argument, each to its value.
+            is_dependent: it may begin before the launch before it in the stream has ended, for which its kernel waits.
+        """
+        if is_dependent:
+            config = LAUNCH_CONFIG.pack(*grid, *block, shared_bytes, stream, ctypes.addressof(_BEGINS_EARLY), 1)
+            self._call("cuLaunchKernelEx", config, function, arguments, None)
+        else:
+            self._call("cuLaunchKernel", function, *grid, *block, shared_bytes, stream, arguments, None)
 
     def allocate(self, nbytes: int) -> int:
         """The address of device memory, at a multiple of 256 and not zeroed; for `free`.

@@ -72,8 +72,7 @@ class Fork:
             begun.add(launch.stream)
             for other in launch.waits:
                 driver.wait_for(self._events[other], own)
-            enqueue = driver.launch_dependent if launch.is_dependent and may_begin_early else driver.launch
-            enqueue(*step, own)
+            driver.launch(*step, own, is_dependent=launch.is_dependent and may_begin_early)
             if number in self._events:
                 driver.record(self._events[number], own)
         for number in self._lasts:

@@ -26,6 +26,11 @@ def region_of(offsets: Iterable[int], value: int) -> int:
     return max(offset for offset in offsets if offset <= value)
 
 
+def port_offsets(program: Program) -> tuple[int, ...]:
+    """The offsets of all inputs, then of all outputs."""
+    return program.input_offsets[: len(program.inputs)] + program.output_offsets[: len(program.outputs)]
+
+
 class Route:
     """The memory of one run. Runs of equal routes are the same work for the GPU.
 
@@ -57,7 +62,7 @@ class Route:
         """
         count = len(program.inputs)
         ports = (*program.inputs, *program.outputs)
-        offsets = program.input_offsets[:count] + program.output_offsets[: len(program.outputs)]
+        offsets = port_offsets(program)
         # launches write to their first argument; an input's memory is written to where it is updated in place
         written = (launch.values[0] for launch in program.launches if launch.kinds.startswith("p"))
         changed = {region_of(offsets, value) for value in written}

@@ -14,7 +14,7 @@ from jitdelegate.runtime.cuda.driver import try_release
 from jitdelegate.runtime.cuda.fork import make_fork, rearranged
 from jitdelegate.runtime.cuda.functions import load_functions
 from jitdelegate.runtime.cuda.graph import capture
-from jitdelegate.runtime.cuda.route import Route
+from jitdelegate.runtime.cuda.route import Route, port_offsets
 from jitdelegate.runtime.cuda.states import CudaStates
 from jitdelegate.runtime.cuda.toolchain import cuda_major
 from jitdelegate.runtime.cuda.weights import share_weights
@@ -73,6 +73,7 @@ class CudaSession(IOBinding):
         self.device = device
         self.graph_failure = ""
         self._driver = device.driver
+        self._ports, self._offsets = program.inputs + program.outputs, port_offsets(program)
         self._lock = _thread.allocate_lock()
         self._process = os.getpid()
         self._enqueued: CudaRequests | None = None
@@ -127,16 +128,10 @@ class CudaSession(IOBinding):
     def _region(self, offset: int) -> int:
         """The session's own device memory of inputs and outputs with this offset."""
         if offset not in self._own_regions:
-            program = self.program
-            ports = zip(program.inputs + program.outputs, self._offsets(), strict=True)
+            ports = zip(self._ports, self._offsets, strict=True)
             nbytes = max(port.nbytes for port, own in ports if own == offset)
             self._own_regions[offset] = self._own(self._driver.allocate(max(nbytes, 1)), self._driver.free)
         return self._own_regions[offset]
-
-    def _offsets(self) -> tuple[int, ...]:
-        """The offsets of all inputs, then of all outputs."""
-        program = self.program
-        return program.input_offsets[: len(program.inputs)] + program.output_offsets[: len(program.outputs)]
 
     def _staged_work(self, on_gpu: frozenset[int] = frozenset()) -> Work:
         """The work of runs whose inputs and outputs are in pinned memory of the session.
@@ -146,12 +141,11 @@ class CudaSession(IOBinding):
         """
         work = self._staged_works.get(on_gpu)
         if work is None:
-            ports, driver = self.program.inputs + self.program.outputs, self._driver
-            for port in ports[len(self._pinned) :]:
+            driver = self._driver
+            for port in self._ports[len(self._pinned) :]:
                 room = driver.allocate_pinned(max(port.nbytes, 1))
                 self._pinned.append(self._own(room, driver.free_pinned))
-            offsets = enumerate(self._offsets())
-            device = [self._region(offset) if position in on_gpu else 0 for position, offset in offsets]
+            device = [self._region(offset) if at in on_gpu else 0 for at, offset in enumerate(self._offsets)]
             work = self._prepared(Route(self.program, self._pinned, device, self._region, driver.mapped))
             self._staged_works[on_gpu] = work
         return work
@@ -190,7 +184,7 @@ class CudaSession(IOBinding):
             self._clock.count_run()
 
     def make_place(self, position: int, *, on_device: bool = False) -> Place:
-        nbytes = (self.program.inputs + self.program.outputs)[position].nbytes
+        nbytes = self._ports[position].nbytes
         self._refuse_fork()
         with self._lock, self._current():
             memory = self._memory()
@@ -215,16 +209,7 @@ class CudaSession(IOBinding):
         self._refuse_fork()
         with self._lock, self._current():
             self._refuse_capture()
-            route = binding.acquire(self._stream)
-            try:
-                try:
-                    self._enqueue(self._bound_work(route))
-                finally:
-                    binding.release(self._stream)
-                self._wait()
-            except BaseException:  # a part of the work may use memory that nobody keeps alive
-                try_release(self._driver.synchronize, self._stream)
-                raise
+            self._enqueue_bound(binding, self._wait)
             binding.finish()
 
     def run_async(self, binding: Binding, needs: Sequence[Event] = (), after: Sequence[Event] = ()) -> Event:
@@ -246,17 +231,9 @@ class CudaSession(IOBinding):
             for each in (*needs, *after):
                 if isinstance(each, CudaEvent):
                     each.mark.follow(self._stream)
-            route = binding.acquire(self._stream)
-            try:
-                try:
-                    self._enqueue(self._bound_work(route))
-                finally:
-                    binding.release(self._stream)
-                assert self._context
-                mark = self._enqueued.add(self._context, self._stream, binding)
-            except BaseException:  # a part of the work may use memory that nobody keeps alive
-                try_release(self._driver.synchronize, self._stream)
-                raise
+            assert self._context
+            add, context = self._enqueued.add, self._context
+            mark = self._enqueue_bound(binding, lambda: add(context, self._stream, binding))
         return CudaRequest(mark, self._enqueued, self)
 
     def _follows(self, binding: CudaBinding, needs: Sequence[Event], after: Sequence[Event]) -> bool:
@@ -267,6 +244,19 @@ class CudaSession(IOBinding):
             if not isinstance(each, CudaEvent) or each.mark.context is not self._context or binding.copies_on_host:
                 return False
         return not any(each.done and each._failure() for each in needs)
+
+    def _enqueue_bound(self, binding: CudaBinding, then: Callable[[], Any]) -> Any:
+        """Enqueues one inference on a binding's memory; the answer of `then`, which is called after that."""
+        route = binding.acquire(self._stream)
+        try:
+            try:
+                self._enqueue(self._bound_work(route))
+            finally:
+                binding.release(self._stream)
+            return then()
+        except BaseException:  # a part of the work may use memory that nobody keeps alive
+            try_release(self._driver.synchronize, self._stream)
+            raise
 
     def _bound_work(self, route: Route) -> Work:
         """The work of a route, from the last run on the same memory if there was one lately."""
@@ -313,13 +303,13 @@ class CudaSession(IOBinding):
         with self._lock, self._current():
             self._refuse_capture()
             work = self._staged_work(frozenset(on_gpu))
-            ports, count = self.program.inputs + self.program.outputs, len(self.program.inputs)
-            sides = list(zip(addresses, self._pinned, ports, strict=True))
+            count = len(self.program.inputs)
+            sides = list(zip(addresses, self._pinned, self._ports, strict=True))
             for position, (source, room, port) in enumerate(sides[:count]):
                 if position not in on_gpu:
                     ctypes.memmove(room, source, port.nbytes)
                 elif port.nbytes:
-                    target = self._region(self._offsets()[position])
+                    target = self._region(self._offsets[position])
                     self._driver.copy(target, on_gpu[position].acquire(self._stream), port.nbytes, self._stream)
             self._enqueue(work)
             self._wait()

@@ -23,7 +23,7 @@ from jitdelegate.targets.cuda.attention_template import (
 from jitdelegate.targets.cuda.chains import Chain
 from jitdelegate.targets.cuda.choices import candidate
 from jitdelegate.targets.cuda.choices import problem as line
-from jitdelegate.targets.cuda.cost import COPIED, LATENCY_CYCLES, LAUNCH_CYCLES
+from jitdelegate.targets.cuda.cost import COPIED, FULL_EDGE_CYCLES, LATENCY_CYCLES
 from jitdelegate.targets.cuda.division import divisors
 from jitdelegate.targets.cuda.element import Element, common_width
 from jitdelegate.targets.cuda.epilogue import Epilogue
@@ -261,7 +261,7 @@ def _write(writer: Writer, nodes: Sequence[Node], problem: Problem, product: int
             divisors(axes),
             (*problem.output.numbers, *problem.output.rows),
         ),
-        cycles=_combining(writer.gpu, problem, parts) - LAUNCH_CYCLES,
+        cycles=_combining(writer.gpu, problem, parts) - FULL_EDGE_CYCLES,
     )
 
 
@@ -312,7 +312,7 @@ def _cycles_apart(writer: Writer, problem: Problem) -> float:
     scores = problem.count * problem.height * problem.keys
     rate = gpu.lanes if writer.precision == "float32" else FASTEST_PRODUCTS * 2 / item
     products = scores * (problem.depth + problem.columns) / rate
-    return 3 * (LAUNCH_CYCLES + LATENCY_CYCLES) + (products + 4 * scores * item / COPIED) / gpu.multiprocessors
+    return 3 * (FULL_EDGE_CYCLES + LATENCY_CYCLES) + (products + 4 * scores * item / COPIED) / gpu.multiprocessors
 
 
 def _combining(gpu: Gpu, problem: Problem, parts: int) -> float:
@@ -320,4 +320,4 @@ def _combining(gpu: Gpu, problem: Problem, parts: int) -> float:
     if parts == 1:
         return 0.0
     sums = (parts + 1) * problem.count * problem.height * problem.columns * FLOAT
-    return LAUNCH_CYCLES + LATENCY_CYCLES + sums / (COPIED * gpu.multiprocessors)
+    return FULL_EDGE_CYCLES + LATENCY_CYCLES + sums / (COPIED * gpu.multiprocessors)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
+from jitdelegate.targets.cuda.axes import axis_kinds
 from jitdelegate.targets.cuda.device_code import Code, Value
-from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates
+from jitdelegate.targets.cuda.division import coordinates
 from jitdelegate.targets.cuda.element import Element, load
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.output import Output
@@ -34,9 +35,8 @@ class AttentionCombine(Template):
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        divisors = ("int32",) * (DIVISOR_SIZES * max(self.axes - 1, 0))
         numbers: Kind = ("int32",) * 4
-        return "pointer", "pointer", self.epilogue.parameters, "float32", numbers, divisors, ("int32",) * self.axes
+        return "pointer", "pointer", self.epilogue.parameters, "float32", numbers, *axis_kinds(self.axes)
 
     def write(
         self,

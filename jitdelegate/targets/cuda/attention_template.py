@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from jitdelegate.ir.expr import Expr
-from jitdelegate.targets.cuda.division import DIVISOR_SIZES
+from jitdelegate.targets.cuda.division import divisor_kinds
 from jitdelegate.targets.cuda.element import Element
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.line_loader import LineTile
@@ -150,9 +150,7 @@ class AttentionTemplate(Template):
     def parameters(self) -> tuple[Kind, ...]:
         place: Kind = ("int32", ("int32",) * self.number_axes, ("int32",) * self.row_axes)
         pointers = "pointer", ("pointer",) * 3, ("pointer",) * len(self.operands), self.epilogue.parameters
-        divisors: tuple[Kind, ...] = tuple(
-            ("int32",) * (DIVISOR_SIZES * max(count - 1, 0)) for count in (self.number_axes, self.row_axes)
-        )
+        divisors = divisor_kinds(self.number_axes), divisor_kinds(self.row_axes)
         places = (place,) * (4 + len(self.operands))
         return *pointers, "float32", AttentionSizes, divisors, places, ("int32",) * len(self.operands)
 

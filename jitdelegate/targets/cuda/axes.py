@@ -7,7 +7,7 @@ from math import prod
 from typing import NamedTuple
 
 from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
-from jitdelegate.targets.cuda.division import coordinates, divided, divisor
+from jitdelegate.targets.cuda.division import coordinates, divided, divisor, divisor_kinds
 from jitdelegate.targets.cuda.sizes import Divisor, Number, flattened
 
 
@@ -46,6 +46,11 @@ class FourAxes(NamedTuple):
     def coordinates(self, code: Code, index: Value) -> list[Value]:
         """A row-major index as one index per axis."""
         return coordinates(code, index, flattened(self[1:]))
+
+
+def axis_kinds(axes: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The kinds of the kernel's parameters that take sizes, as divisors, and strides of this many axes."""
+    return divisor_kinds(axes), ("int32",) * axes
 
 
 def offset_along(code: Code, index: Value, sizes: Sequence[Value], strides: Sequence[Value]) -> Value:

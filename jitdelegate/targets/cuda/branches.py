@@ -33,6 +33,11 @@ class Order:
     waits: tuple[int, ...] = ()
     is_dependent: bool = False
 
+    @property
+    def edge(self) -> int:
+        """Nanoseconds between the launch and the one before it in its stream."""
+        return DEPENDENT_EDGE if self.is_dependent else FULL_EDGE
+
 
 @dataclass(frozen=True, slots=True)
 class Touch:
@@ -130,12 +135,11 @@ def nanoseconds(launches: Sequence[Launch], orders: Sequence[Order], gpu: Gpu, s
     lasts: dict[int, int] = {}
     running: list[tuple[float, float, float]] = []
     for number, (launch, order) in enumerate(zip(launches, orders, strict=True)):
-        edge = DEPENDENT_EDGE if order.is_dependent else FULL_EDGE
         ready = [ends[other - start] + FULL_EDGE if other >= start else FULL_EDGE for other in order.waits]
         if order.stream in lasts:
-            ready.append(ends[lasts[order.stream]] + edge)
+            ready.append(ends[lasts[order.stream]] + order.edge)
         elif not ready and (start or number):
-            ready.append(edge)
+            ready.append(order.edge)
         length, share = launch.cycles / CLOCK, min(1.0, prod(launch.grid) / gpu.multiprocessors)
         begin = _free(max(ready, default=0.0), length, share, running)
         running.append((begin, begin + length, share))
@@ -240,12 +244,11 @@ def _assigned(
             if streams[one] != stream:
                 awaited[streams[one]] = max(one, awaited.get(streams[one], -1))
         waits = tuple(sorted(awaited.values()))
-        is_dependent = not waits and stream in lasts and gpu.has_dependent_launch
+        order = Order(stream, waits, not waits and stream in lasts and gpu.has_dependent_launch)
         before = [*needed, *([lasts[stream]] if stream in lasts else [])]
-        edge = DEPENDENT_EDGE if is_dependent else FULL_EDGE
-        ends[number] = max((ends[one] for one in before), default=0.0) + edge + launches[number].cycles / CLOCK
+        ends[number] = max((ends[one] for one in before), default=0.0) + order.edge + launches[number].cycles / CLOCK
         lasts[stream], streams[number] = number, stream
-        found.append(Order(stream, waits, is_dependent))
+        found.append(order)
     return found
 
 

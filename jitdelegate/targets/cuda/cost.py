@@ -25,15 +25,14 @@ next one: neither is measured."""
 DEPENDENT_EDGE = 200 - 400
 """The same for a launch that begins early: 200 to notice that it need not wait any longer, less 400 of its own
 beginning, which is over by then."""
-LAUNCH_CYCLES = FULL_EDGE * CLOCK
-"""What a launch costs besides its own time, in cycles."""
+FULL_EDGE_CYCLES = FULL_EDGE * CLOCK
 SAVED_EDGE = 400
 """Nanoseconds that one launch less saves where launches begin early: between the two, since both are estimates."""
 
 
 def launch_cycles(gpu: Gpu) -> float:
     """What a launch costs besides its own time, in cycles."""
-    return SAVED_EDGE * CLOCK if gpu.has_dependent_launch else LAUNCH_CYCLES
+    return SAVED_EDGE * CLOCK if gpu.has_dependent_launch else FULL_EDGE_CYCLES
 
 
 def moving_cycles(gpu: Gpu, blocks: int, nbytes: int, products: int = 0) -> float:

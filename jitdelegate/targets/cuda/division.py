@@ -35,6 +35,11 @@ def divisors(sizes: Sequence[int]) -> list[int]:
     return [number for size in sizes[1:] for number in divisor(size)]
 
 
+def divisor_kinds(axes: int) -> tuple[str, ...]:
+    """The kinds of the kernel's parameters that take `divisors` of this many axes."""
+    return ("int32",) * (DIVISOR_SIZES * (axes - 1))
+
+
 def coordinates(code: Code, index: Value, numbers: Sequence[Value]) -> list[Value]:
     """The row-major index `index` as one index per axis; `numbers` are the numbers from `divisors`."""
     found: list[Value] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from jitdelegate.cache.place import Place
@@ -29,49 +29,11 @@ from jitdelegate.targets.cuda.template import (
 )
 from jitdelegate.targets.cuda.template_store import TemplateStore
 from jitdelegate.targets.cuda.tuning import Tuning
-
-Trace = Callable[[str, Callable[[], str]], None]
-"""Called with a stage's name and a function that makes the stage's text."""
-
-
-def _ignore(stage: str, make: Callable[[], str]) -> None:
-    """Traces nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Generated:
-    """The parts of a compiled graph that go to the program file.
-
-    Attributes:
-        code: cubins one after another; entries: (kernel, offset in `code`).
-        kernels: one per distinct template, in the order of `entries`; launches refer to them.
-        origins: per kernel, the .tflite operators that it computes.
-        input_offsets, output_offsets: offsets of the graph's inputs and outputs, in bytes, as in `Program`.
-        tuned: the digest of the tuned kernels in it; "" where tuning is off.
-        compiled: the kernels with their PTX, for tools and tests; not part of the program.
-    """
-
-    code: bytes
-    entries: tuple[tuple[str, int], ...]
-    kernels: tuple[program.Kernel, ...]
-    launches: tuple[program.Launch, ...]
-    origins: tuple[tuple[int, ...], ...]
-    weights: bytearray
-    large_constants: tuple[int, ...]
-    arena_bytes: int
-    input_offsets: tuple[int, ...]
-    output_offsets: tuple[int, ...]
-    tuned: str
-    compiled: tuple[Compiled, ...]
+from jitdelegate.targets.target import Generated, Trace
 
 
 def generate(
-    graph: Graph,
-    kind: str,
-    precision: str = "float32",
-    place: Place | None = None,
-    trace: Trace = _ignore,
-    tuning: Tuning | None = None,
+    graph: Graph, kind: str, precision: str, place: Place | None, trace: Trace, tuning: Tuning | None
 ) -> Generated:
     """Code for one lowered graph and one kind of GPU; equal graphs and tables give equal bytes.
 
@@ -118,7 +80,7 @@ class Builder:
             key=(("model", "0" * 32), ("target", "cuda")),
             target="cuda",
             features=self.gpu.architecture,
-            loader="cubin",
+            loader=made.loader,
             arena_bytes=made.arena_bytes,
             entries=made.entries,
             kernels=made.kernels,
@@ -141,6 +103,7 @@ def generated(
     numbers = {template: number for number, template in enumerate(planned.templates)}
     code, entries = _code(compiled)
     return Generated(
+        loader="cubin",
         code=code,
         entries=entries,
         kernels=tuple(_kernel(one, planned.launches) for one in compiled),
@@ -155,7 +118,6 @@ def generated(
         input_offsets=tuple(planned.offset(index) for index in inputs),
         output_offsets=tuple(planned.offset(index) for index in outputs),
         tuned=tuned,
-        compiled=tuple(compiled),
     )
 
 

@@ -12,7 +12,7 @@ from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr, substitute
 from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
-from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divisors
+from jitdelegate.targets.cuda.division import coordinates, divisor_kinds, divisors
 from jitdelegate.targets.cuda.element import Element, common_width, store
 from jitdelegate.targets.cuda.expression import emit, quantizes
 from jitdelegate.targets.cuda.index_map import CanonicalMap, Walk, canonical, walk
@@ -51,7 +51,7 @@ class MapTemplate(Template):
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        sizes = ("int32",) * (DIVISOR_SIZES * (self.rank - 1))
+        sizes = divisor_kinds(self.rank)
         walks = tuple(one.kind for one in self.operands)
         strides = () if self.is_dense else ("int32",) * self.rank
         return "pointer", ("pointer",) * len(self.operands), self.numbers, "int32", "int32", sizes, strides, walks

@@ -11,20 +11,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from jitdelegate.ir.expr import Expr
 from jitdelegate.ir.forms import Normalize, Statistic
 from jitdelegate.ir.graph import Node
-from jitdelegate.targets.cuda.axes import offset_along
-from jitdelegate.targets.cuda.cost import LAUNCH_CYCLES, moving_cycles
+from jitdelegate.targets.cuda.axes import axis_kinds, offset_along
+from jitdelegate.targets.cuda.cost import FULL_EDGE_CYCLES, moving_cycles
 from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
-from jitdelegate.targets.cuda.division import DIVISOR_SIZES, divided, divisor, divisors
+from jitdelegate.targets.cuda.division import divided, divisor
 from jitdelegate.targets.cuda.element import Element, common_width, store
 from jitdelegate.targets.cuda.epilogue import load_run, read_operand
 from jitdelegate.targets.cuda.expression import emit
 from jitdelegate.targets.cuda.lanes import COMBINE, WARP, combine_lanes, combine_rows, neutral, power_of_two
-from jitdelegate.targets.cuda.reduce import CHAINS, ENOUGH_THREADS, SHORT_SHARE, Run, runs_of
+from jitdelegate.targets.cuda.reduce import CHAINS, ENOUGH_THREADS, SHORT_SHARE, arguments_along, runs_of, sides_of
 from jitdelegate.targets.cuda.sizes import Divisor, Kind, Number
 from jitdelegate.targets.cuda.template import Argument, Pointer, Template
 from jitdelegate.targets.cuda.writer import Writer
@@ -97,29 +97,10 @@ class NormalizeTemplate(Template):
     @property
     def parameters(self) -> tuple[Kind, ...]:
         extra, known = ("pointer",) * len(self.operands), ("pointer",) * max(0, self.stage)
-        kept, reduced = (
-            (("int32",) * (DIVISOR_SIZES * (axes - 1)), ("int32",) * axes) for axes in (self.kept, self.reduced)
-        )
-        return "pointer", "pointer", extra, known, FLOAT, NormalizeSizes, kept, reduced
+        return "pointer", "pointer", extra, known, FLOAT, NormalizeSizes, *map(axis_kinds, (self.kept, self.reduced))
 
-    def write(
-        self,
-        code: Code,
-        out: Value,
-        data: Value,
-        extra: Sequence[Value],
-        known: Sequence[Value],
-        count: Value,
-        sizes: NormalizeSizes,
-        kept: Sequence[Sequence[Value]],
-        reduced: Sequence[Sequence[Value]],
-    ) -> None:
-        """Args:
-        known: the parts of statistics that other launches computed.
-        count: elements of a row.
-        kept, reduced: the sizes of the axes as divisors, and their strides.
-        """
-        Share(self, code, out, data, extra, known, count, sizes, kept, reduced).write()
+    def write(self, code: Code, *arguments: Any) -> None:
+        Share(self, code, *arguments).write()
 
 
 class Share:
@@ -141,6 +122,12 @@ class Share:
         kept: Sequence[Sequence[Value]],
         reduced: Sequence[Sequence[Value]],
     ) -> None:
+        """
+        Args:
+            known: the parts of statistics that other launches computed.
+            count: elements of a row.
+            kept, reduced: the sizes of the axes as divisors, and their strides.
+        """
         self.template, self.code, self.out, self.data, self.extra = template, code, out, data, extra
         self.known, self.count, self.sizes, self.reduced = known, count, sizes, reduced
         thread, lanes, columns = code.special("tid.x"), template.lanes, template.columns
@@ -301,11 +288,11 @@ def write_normalize(writer: Writer, node: Node) -> None:
     assert isinstance(form, Normalize)
     shape, elements = writer.shape(source), (writer.element(source), writer.element(output))
     kinds, extra = writer.operands(node)
-    *outer, last = runs_of(shape, form.axes)
+    runs = runs_of(shape, form.axes)
+    last = runs[-1]
     widest = min(WIDEST, *(element.widest for element in elements))
     width = common_width([last.size, *([shape[-1]] if extra else [])], widest)
-    runs = [*outer, Run(last.size // width, width, last.is_reduced)]
-    kept, reduced = ([run for run in runs if run.is_reduced == which] or [Run(1, 0, which)] for which in (False, True))
+    kept, reduced = sides_of(runs, width)
     rows, inputs = (prod(run.size for run in side) for side in (kept, reduced))
     lanes = _lanes(writer, rows, inputs, width, along=last.is_reduced)
     each = -(-inputs // lanes)
@@ -321,13 +308,12 @@ def write_normalize(writer: Writer, node: Node) -> None:
         lanes,
         each if each * width <= MOST_KEPT else 0,
     )
-    axes = [(divisors([run.size for run in side]), [run.stride for run in side]) for side in (kept, reduced)]
     count = float(prod(shape[axis] for axis in form.axes))
     channels = Divisor(*divisor(shape[-1]))
 
     def launch(template: NormalizeTemplate, parts: int, out: Pointer, known: Sequence[Argument]) -> None:
         sizes = NormalizeSizes(rows, inputs, -(-inputs // parts), parts, channels)
-        arguments = [out, writer.pointer(source), extra, known, count, sizes, *axes]
+        arguments = [out, writer.pointer(source), extra, known, count, sizes, *map(arguments_along, (kept, reduced))]
         writer.launch(template, (-(-rows // template.columns), parts, 1), arguments)
 
     parts = _parts(writer, node, template, rows, inputs)
@@ -361,6 +347,6 @@ def _parts(writer: Writer, node: Node, template: NormalizeTemplate, rows: int, i
         writer.element(index).nbytes * writer.graph.tensors[index].size for index in (node.inputs[0], node.outputs[0])
     )
     alone = moving_cycles(writer.gpu, blocks, (count + 1) * read + written)
-    shared = count * (LAUNCH_CYCLES + moving_cycles(writer.gpu, blocks * parts, read))
+    shared = count * (FULL_EDGE_CYCLES + moving_cycles(writer.gpu, blocks * parts, read))
     shared += moving_cycles(writer.gpu, blocks * parts, read + written)
     return parts if shared < alone else 1

@@ -10,9 +10,9 @@ from typing import ClassVar, NamedTuple
 from jitdelegate.ir.forms import Reduce
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.targets.cuda.axes import offset_along
+from jitdelegate.targets.cuda.axes import axis_kinds, offset_along
 from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
-from jitdelegate.targets.cuda.division import DIVISOR_SIZES, divided, divisor, divisors
+from jitdelegate.targets.cuda.division import divided, divisor, divisors
 from jitdelegate.targets.cuda.element import OWN, Element, common_width, store
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.index_map import dense_strides
@@ -54,6 +54,19 @@ def runs_of(shape: Sequence[int], axes: Sequence[int]) -> list[Run]:
         else:
             runs.append(Run(size, stride, axis in axes))
     return runs
+
+
+def sides_of(runs: Sequence[Run], width: int) -> tuple[list[Run], list[Run]]:
+    """The kept and the reduced runs, each at least one, with sizes counted in vectors of `width` elements."""
+    *outer, last = runs
+    runs = [*outer, Run(last.size // width, width, last.is_reduced)]
+    kept, reduced = ([run for run in runs if run.is_reduced == which] or [Run(1, 0, which)] for which in (False, True))
+    return kept, reduced
+
+
+def arguments_along(runs: Sequence[Run]) -> tuple[list[int], list[int]]:
+    """The launch arguments for `offset_along`: sizes as divisors, and strides."""
+    return divisors([run.size for run in runs]), [run.stride for run in runs]
 
 
 def combined_type(dtype: str) -> str:
@@ -119,11 +132,8 @@ class ReduceTemplate(Template):
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        kept, reduced = (
-            (("int32",) * (DIVISOR_SIZES * (axes - 1)), ("int32",) * axes) for axes in (self.kept, self.reduced)
-        )
-        extra = self.epilogue.parameters
-        return "pointer", "pointer", extra, "float32", ReduceSizes, kept, reduced
+        axes = axis_kinds(self.kept), axis_kinds(self.reduced)
+        return "pointer", "pointer", self.epilogue.parameters, "float32", ReduceSizes, *axes
 
     def write(
         self,
@@ -248,15 +258,11 @@ class Work:
         widest = min(self.source.widest, self.target.widest, WIDEST)
         return common_width([self.runs[-1].size, *([self.channels] if self.extra else [])], widest)
 
-    def axes(self, is_reduced: bool) -> list[Run]:
-        """The kept or the reduced runs, at least one, with sizes counted in vectors."""
-        *outer, last = self.runs
-        runs = [*outer, Run(last.size // self.width, self.width, last.is_reduced)]
-        return [run for run in runs if run.is_reduced == is_reduced] or [Run(1, 0, is_reduced)]
-
-    def size(self, is_reduced: bool) -> int:
-        """Number of vectors, or of single elements, along the kept or the reduced axes."""
-        return prod(run.size for run in self.axes(is_reduced))
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Number of vectors, or of single elements, along the kept and along the reduced axes."""
+        kept, reduced = sides_of(self.runs, self.width)
+        return prod(run.size for run in kept), prod(run.size for run in reduced)
 
 
 def write_reduce(writer: Writer, node: Node) -> None:
@@ -300,7 +306,7 @@ def _write_work(writer: Writer, work: Work, out: Pointer) -> None:
 
 def _lanes(writer: Writer, work: Work) -> int:
     """Threads per output: enough to fill the GPU, with a few vectors per thread."""
-    outputs, inputs = work.size(is_reduced=False), work.size(is_reduced=True)
+    outputs, inputs = work.sizes
     enough = writer.gpu.multiprocessors * ENOUGH_THREADS
     if work.along:
         return THREADS if inputs > 4 * WARP and outputs * WARP < enough else min(WARP, power_of_two(inputs))
@@ -312,13 +318,13 @@ def _lanes(writer: Writer, work: Work) -> int:
 
 def _parts(writer: Writer, work: Work, lanes: int) -> int:
     """Blocks that share the inputs of an output."""
-    each = work.size(is_reduced=True) // lanes
-    blocks = -(-work.size(is_reduced=False) * lanes // THREADS)
+    outputs, inputs = work.sizes
+    each, blocks = inputs // lanes, -(-outputs * lanes // THREADS)
     return 1 if each < LONG_SHARE else max(1, min(2 * writer.gpu.multiprocessors // blocks, each // SHORT_SHARE))
 
 
 def _launch(writer: Writer, work: Work, lanes: int, parts: int, out: Pointer) -> None:
-    kept, reduced = work.axes(is_reduced=False), work.axes(is_reduced=True)
+    kept, reduced = sides_of(work.runs, work.width)
     template = ReduceTemplate(
         work.kind,
         work.source,
@@ -330,8 +336,7 @@ def _launch(writer: Writer, work: Work, lanes: int, parts: int, out: Pointer) ->
         lanes,
         work.epilogue,
     )
-    outputs, inputs = work.size(is_reduced=False), work.size(is_reduced=True)
+    outputs, inputs = work.sizes
     sizes = ReduceSizes(outputs, inputs, -(-inputs // parts), Divisor(*divisor(work.channels)))
-    axes = [(divisors([run.size for run in runs]), [run.stride for run in runs]) for runs in (kept, reduced)]
-    arguments = [out, work.data, work.extra, float(work.count), sizes, *axes]
+    arguments = [out, work.data, work.extra, float(work.count), sizes, *map(arguments_along, (kept, reduced))]
     writer.launch(template, (-(-outputs // template.columns), parts, 1), arguments)

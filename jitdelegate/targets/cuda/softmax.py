@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jitdelegate.ir.forms import Softmax
 from jitdelegate.ir.graph import Node
@@ -48,17 +48,8 @@ class SoftmaxTemplate(Template):
     def parameters(self) -> tuple[Kind, ...]:
         return "pointer", "pointer", self.epilogue.parameters, "float32", "int32", "int32"
 
-    def write(
-        self,
-        code: Code,
-        out: Value,
-        data: Value,
-        extra: Sequence[Value],
-        beta: Value,
-        rows: Value,
-        length: Value,
-    ) -> None:
-        row = SoftmaxRow(self, code, out, data, extra, beta, rows, length)
+    def write(self, code: Code, *arguments: Any) -> None:
+        row = SoftmaxRow(self, code, *arguments)
         row.write_kept() if self.vectors else row.write_long()
 
 

@@ -174,32 +174,17 @@ class CudaTarget:
 
     def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace) -> Generated:
         from jitdelegate.cache.store import open_store
-        from jitdelegate.targets.target import Generated
 
         kind = ":".join(part for part in (key.part("features"), key.part(MULTIPROCESSORS)) if part)
         try:
             from jitdelegate.targets.cuda.generate import generate
 
             place, precision = open_store(options.serialization_dir).place, _precision(key)
-            made = generate(graph, kind, precision, place, trace, _tuning(key, options))
+            return generate(graph, kind, precision, place, trace, _tuning(key, options))
         except ImportError as error:
             raise DeviceError(
                 f"{error}; CUDA kernels are compiled by the extra 'cuda': pip install jitdelegate[cuda]"
             ) from error
-        return Generated(
-            loader="cubin",
-            code=made.code,
-            weights=made.weights,
-            large_constants=made.large_constants,
-            entries=made.entries,
-            kernels=made.kernels,
-            origins=made.origins,
-            arena_bytes=made.arena_bytes,
-            launches=made.launches,
-            input_offsets=made.input_offsets,
-            output_offsets=made.output_offsets,
-            tuned=made.tuned,
-        )
 
     def refusal(self, key: Key) -> str:
         return ""

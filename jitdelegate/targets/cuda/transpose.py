@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from jitdelegate.ir.expr import Arg, Expr
 from jitdelegate.targets.cuda.device_code import Code, Value
-from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divisors
+from jitdelegate.targets.cuda.division import coordinates, divisor_kinds, divisors
 from jitdelegate.targets.cuda.element import Element, common_width, load, store
 from jitdelegate.targets.cuda.expression import emit
 from jitdelegate.targets.cuda.gpu import Gpu
@@ -77,8 +77,8 @@ class TransposeTemplate(Template):
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        outer, walks = self.rank - 1, tuple(one.kind for one in self.operands)
-        own = ("int32",) * (DIVISOR_SIZES * outer), ("int32", "int32"), ("int32",) * outer
+        walks = tuple(one.kind for one in self.operands)
+        own = divisor_kinds(self.rank), ("int32", "int32"), ("int32",) * (self.rank - 1)
         return "pointer", ("pointer",) * len(self.operands), *own, walks
 
     def arguments(self, index_map: CanonicalMap) -> tuple[Any, ...]:

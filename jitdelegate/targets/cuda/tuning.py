@@ -25,6 +25,7 @@ from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.plan import Plan, plan_apart, written
 from jitdelegate.targets.cuda.tables import candidates_of, merged
 from jitdelegate.targets.cuda.writer import Writer
+from jitdelegate.targets.target import Trace
 
 GAIN = 0.03
 """Share of the cost model's time that another candidate has to save."""
@@ -37,7 +38,6 @@ FAST_SECONDS = 20.0
 
 Build = Callable[[Sequence[Plan]], list[Program]]
 """Programs of plans of a few launches."""
-Trace = Callable[[str, Callable[[], str]], None]
 
 
 class Timed(Protocol):

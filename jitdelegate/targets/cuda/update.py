@@ -10,7 +10,7 @@ from typing import ClassVar
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.cost import moving_cycles
 from jitdelegate.targets.cuda.device_code import I32, Code, Value
-from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divisors
+from jitdelegate.targets.cuda.division import coordinates, divisor_kinds, divisors
 from jitdelegate.targets.cuda.element import Element, common_width, load, resized, store
 from jitdelegate.targets.cuda.sizes import Kind
 from jitdelegate.targets.cuda.template import Template
@@ -38,7 +38,7 @@ class UpdateTemplate(Template):
     @property
     def parameters(self) -> tuple[Kind, ...]:
         axes = ("int32",) * self.depth
-        return "pointer", "pointer", "pointer", "int32", ("int32",) * (DIVISOR_SIZES * self.depth), axes, axes
+        return "pointer", "pointer", "pointer", "int32", divisor_kinds(self.depth + 1), axes, axes
 
     def write(
         self,
