@@ -151,13 +151,15 @@ def test_every_other_channel_is_copied_for_kernels_that_load_neighbours(net: Net
     assert_computes_what_its_forms_say(net.graph(found))
 
 
-@pytest.mark.parametrize("rank", [2, 4])
-def test_what_is_packed_along_a_new_last_axis_is_copied(net: Network, rank: int) -> None:
-    if rank == 2:
+@pytest.mark.parametrize("writer", ["map", "product", "convolution"])
+def test_what_is_packed_along_a_new_last_axis_is_copied(net: Network, writer: str) -> None:
+    if writer == "map":
+        x = net.same("EXP", net.input(9, 5))
+    elif writer == "product":
         x = net.op("BATCH_MATMUL", net.input(9, 5), net.input(5, 3), shape=(9, 3), adj_x=False, adj_y=False)
     else:
         x = net.conv(net.input(1, 4, 5, 3), 7, 3)
     shape = net.tensors[x].shape
-    graph = net.graph(net.op("PACK", x, x, shape=(*shape, 2), axis=rank, values_count=2))
+    graph = net.graph(net.op("PACK", x, x, shape=(*shape, 2), axis=len(shape), values_count=2))
     assert planned(graph).wholes == {}
     assert_computes_what_its_forms_say(graph)
