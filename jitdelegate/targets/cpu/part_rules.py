@@ -115,8 +115,8 @@ class _Rules:
             return False
         if len(shape) == 4 or (type(form) in ANY_STRIDES and own):
             strides = part.strides(shape)
-            # Kernels on images, and products, load and store vectors of neighbours along the last axis. Maps store lanes
-            # one by one where these are apart, which takes longer than the copy of a Concat.
+            # Kernels on images, and products, load and store vectors of neighbours along the last axis. A Map stores
+            # lanes that lie apart one by one, which takes longer than the copy of a Concat.
             spread = len(shape) == 4 or isinstance(form, MatMul) or index in node.outputs
             if strides is None or (spread and shape[-1:] > (1,) and strides[-1] > 1):
                 return False
