@@ -25,8 +25,9 @@ UNROLLED_TAPS = 9
 """Windows with more taps than this are computed in a loop over their rows."""
 WIDE_COLUMNS = 16
 """Columns of a row from which on narrow taps are converted once for the row, instead of for each group of pixels."""
-UNROLLED_COLUMNS = 64
-"""Windows wider than this are computed in a loop over their columns too."""
+UNROLLED_COLUMNS = 16
+"""Windows wider than this are computed in a loop over their columns too: of longer code, LLVM spills what it has
+loaded."""
 EXACT = {"float32": 1 << 24, "int32": 1 << 31}
 """Whole numbers of smaller magnitude are exact in this type."""
 MOST_WIDENED = 128
