@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MODEL, TOKEN, TOOLCHAIN = "model", "token", "toolchain"
 FEATURES = "features"
 TUNING, TUNED = "tuning", "tuned"
-CHOSEN = "chosen precision"
+INPUTS, CHOSEN = "precision inputs", "chosen precision"
 _SETTLED = (TOOLCHAIN, TUNED, CHOSEN)
 """Parts that name no entry: the compiler settles them. A key without a value for one accepts every value."""
 SUBGRAPH, SHAPES, VALUES, HOST, NODES = "subgraph", "shapes", "values", "host", "nodes"

@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
 from statistics import median
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
-from jitdelegate.cache.key import CHOSEN, Key
+from jitdelegate.cache.fingerprint import fingerprint
+from jitdelegate.cache.key import CHOSEN, INPUTS, Key
 from jitdelegate.compiler.entry import compiled
 from jitdelegate.engine.executable import Executable
 from jitdelegate.errors import CompilerFailedError, DeviceError, OptionError, ProgramError
@@ -37,11 +38,13 @@ def decided(executable: Executable) -> Key:
     """The executable's key with the precision that was chosen by running its model.
 
     Raises:
-        OptionError: the file of inputs cannot be read, or does not fit the model.
+        OptionError: the file of inputs cannot be read, has changed since the model was opened, or does not fit it.
         ModelError, DeviceError, CompilerFailedError: the model is not compiled in the exact precision.
     """
     sessions: dict[str, IOBinding] = {}
     options, device, key = executable.source.options, executable.device, executable.key
+    path = options.precision_inputs
+    given = None if path is None else _given(path, key.part(INPUTS))
     (exact, _), *_ = precisions = device.precisions(key)
     try:
         for name, own in precisions:
@@ -53,7 +56,7 @@ def decided(executable: Executable) -> Key:
             except (CompilerFailedError, DeviceError):
                 if name == exact:
                     raise
-        inputs = _inputs(sessions[exact].program, options.precision_inputs)
+        inputs = _inputs(sessions[exact].program, given, f"precision_inputs is {path!r}, which has")
         return _measured(key, exact, sessions, inputs, options.precision_bound)
     finally:
         for session in sessions.values():
@@ -110,16 +113,29 @@ def _error(found: np.ndarray, expected: np.ndarray) -> float:
     return difference / scale if scale else math.inf if difference else 0.0
 
 
-def _inputs(program: Program, path: str | None) -> list[np.ndarray]:
-    random = np.random.default_rng(0)
-    if path is None:
-        return [_made_up(port, random) for port in program.inputs]
+def _given(path: str, expected: str) -> dict[str, np.ndarray]:
+    """The arrays in a file of inputs by name.
+
+    Raises:
+        OptionError: the file cannot be read, or has another fingerprint than `expected`.
+    """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file)
-    except (OSError, ValueError, BadZipFile) as error:
-        raise OptionError(f"precision_inputs is {path!r}, which cannot be read: {error}") from error
-    return [_fitting(port, arrays) for port in program.inputs]
+        with open(path, "rb") as file:
+            content = file.read()
+        arrays = dict(np.lib.npyio.NpzFile(BytesIO(content), allow_pickle=False))
+    except Exception as error:  # a damaged file makes zipfile, zlib and numpy raise errors of many kinds
+        raise OptionError(f"precision_inputs is {path!r}, which cannot be read: {error!r}") from error
+    if fingerprint(content) != expected:
+        raise OptionError(f"precision_inputs is {path!r}, which has changed since the model was opened")
+    return arrays
+
+
+def _inputs(program: Program, given: Mapping[str, np.ndarray] | None, has: str) -> list[np.ndarray]:
+    """Values for all inputs: the given ones, or made up ones where none are given."""
+    random = np.random.default_rng(0)
+    if given is None:
+        return [_made_up(port, random) for port in program.inputs]
+    return [_fitting(port, given, has) for port in program.inputs]
 
 
 def _made_up(port: Port, random: np.random.Generator) -> np.ndarray:
@@ -133,16 +149,18 @@ def _made_up(port: Port, random: np.random.Generator) -> np.ndarray:
     return np.asarray(random.integers(0, 2, port.shape)).astype(kind)
 
 
-def _fitting(port: Port, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+def _fitting(port: Port, arrays: Mapping[str, np.ndarray], has: str) -> np.ndarray:
     """
+    Args:
+        has: how an error begins.
     Raises:
         OptionError: there is no array for the input, or one of another type or shape.
     """
     if port.name not in arrays:
         there = ", ".join(arrays) or "nothing"
-        raise OptionError(f"precision_inputs has {there}, but an input of the model is {port.name!r}")
+        raise OptionError(f"{has} {there}, but an input of the model is {port.name!r}")
     found = np.ascontiguousarray(arrays[port.name])
     if (str(found.dtype), found.shape) != (port.dtype, tuple(port.shape)):
         is_found, expected = f"{found.dtype}{list(found.shape)}", f"{port.dtype}{list(port.shape)}"
-        raise OptionError(f"precision_inputs has {is_found} for {port.name!r}, expected {expected}")
+        raise OptionError(f"{has} {is_found} for {port.name!r}, expected {expected}")
     return found

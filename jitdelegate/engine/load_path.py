@@ -141,6 +141,7 @@ def find_key(device: Device, options: DelegateOptions, fingerprint: str, variant
         variant: further parts for one of the model's further programs.
     Raises:
         DeviceError: the device lacks a requested feature.
+        OptionError: a file that an option names cannot be read.
     """
     own = device.key_parts(options)
     compiled = (("partitions", options.partition_key), ("quantization", options.quantization_key))
@@ -188,6 +189,7 @@ def fetch(executable: Executable, store: Store) -> None:
         executable.lookup = _without_code(executable, store, error)
     chosen = executable.program.part(CHOSEN)
     if chosen:
+        executable.key = executable.key.changed(CHOSEN, chosen)  # a damaged program's successor has its precision
         executable.note(f"precision is 'auto': {chosen}")
     compiling = sum(seconds.values()) - before
     seconds["cache"] = time.perf_counter() - start - compiling

@@ -89,7 +89,7 @@ class DelegateOptions:
         precision_bound: how near, for the precision "auto": the largest NRMSE of an output, that is the root of the
             mean square of its differences over that of its float32 values; of integers, the share that differs.
         precision_inputs: path of a .npz file with an array per input, by its name, on which "auto" runs the model; None
-            makes up random values. The key has the path, not the content.
+            makes up random values. The key has the fingerprint of its content, which is read at every start.
         is_precision_loss_allowed: TFLite's older option: False means "float32", True "float16", before the priorities.
             None, or TFLite's -1, means not given.
         tuning: of CUDA code: "fast" and "full" measure kernels for the model's shapes on the GPU while it is compiled,

@@ -65,6 +65,7 @@ class Device(Protocol):
 
         Raises:
             DeviceError: the device lacks what the options ask for.
+            OptionError: a file that an option names cannot be read.
         """
 
     def usable_key(self, key: Key, options: DelegateOptions) -> tuple[Key, str]:

@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 import jitdelegate
-from jitdelegate.cache.key import CHOSEN, Key
+from jitdelegate.cache.fingerprint import fingerprint
+from jitdelegate.cache.key import CHOSEN, INPUTS, Key, variant_parts
 from jitdelegate.commands import warm
+from jitdelegate.engine import load_path
 from jitdelegate.engine.choose_precision import ROUNDS, fastest, largest_error
 from jitdelegate.engine.load_path import find_key
+from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import DeviceError, OptionError
 from jitdelegate.options import DelegateOptions
 from jitdelegate.program.program import Program
@@ -128,13 +131,75 @@ def test_given_inputs_are_run(compiler: Precise, gpu: Library, tmp_path: Path) -
     assert gpu.leaks() == []
 
 
-def test_bound_and_inputs_are_parts_of_the_key_and_the_choice_names_no_entry(gpu: Library) -> None:
+def test_the_choice_follows_the_content_of_the_given_inputs(compiler: Precise, gpu: Library, tmp_path: Path) -> None:
+    path, other = tmp_path / "samples.npz", tmp_path / "other.npz"
+    for values, given, measures in ((X, path, True), (X, other, False), (2 * X, path, True), (X, other, False)):
+        np.savez(given, x=values)
+        before = len(compiler.keys)
+        load(tmp_path, precision_inputs=given).close()
+        assert (len(compiler.keys) > before) == measures, (given, values)
+
+
+def test_a_file_of_inputs_that_cannot_be_read_is_one_error_that_names_it(
+    compiler: Precise, gpu: Library, tmp_path: Path
+) -> None:
+    path = tmp_path / "samples.npz"
+    np.savez_compressed(path, x=X)
+    whole = path.read_bytes()
+    np.save(tmp_path / "one.npy", X)
+    damaged = (whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :] for at in range(0, len(whole), 7))
+    refused = 0
+    for content in (b"", whole[:100], (tmp_path / "one.npy").read_bytes(), *damaged):
+        path.write_bytes(content)
+        try:
+            load(tmp_path, precision_inputs=path).close()  # some bytes of the archive mean nothing to it
+        except OptionError as error:
+            refused += 1
+            assert f"precision_inputs is {str(path)!r}, which " in str(error)
+    assert refused > 20
+    compiler.keys.clear()
+    for missing in (tmp_path / "none.npz", "nu\0ll.npz"):
+        with pytest.raises(OptionError, match=r"precision_inputs is '.*\.npz', which cannot be read: \w+"):
+            load(tmp_path, precision_inputs=missing)
+    assert compiler.keys == [] and gpu.leaks() == []
+
+
+def test_a_file_of_inputs_that_changes_after_the_model_was_opened_is_not_measured(
+    compiler: Precise, gpu: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "samples.npz"
+    np.savez(path, x=X)
+    monkeypatch.setattr("jitdelegate.cache.fingerprint.fingerprint", lambda _: "0" * 32)
+    with pytest.raises(OptionError, match=r"samples.npz', which has changed since the model was opened"):
+        load(tmp_path, precision_inputs=path)
+    assert compiler.keys == []
+
+
+def test_the_inputs_are_read_once_for_all_programs_of_a_model(compiler: Precise, gpu: Library, tmp_path: Path) -> None:
+    path = tmp_path / "samples.npz"
+    np.savez(path, x=X)
+    known = fingerprint(path)
+    options = DelegateOptions(precision="auto", precision_inputs=path, serialization_dir=tmp_path)
+    main = load_path.load(ModelFile(scale_and_shift_model(), options))
+    path.unlink()
+    compiler.keys.clear()
+    load_path.recompile(main, main.session, "somebody damaged it")
+    further = load_path.specialize(main, variant_parts(0, ((2, 3),)))
+    assert [key.part(INPUTS) for key in compiler.keys] == [known] * 2
+    assert {key.part(CHOSEN) for key in compiler.keys} == {main.program.part(CHOSEN)} != {""}
+    further.close()
+    main.close()
+
+
+def test_bound_and_inputs_are_parts_of_the_key_and_the_choice_names_no_entry(gpu: Library, tmp_path: Path) -> None:
+    inputs = tmp_path / "a.npz"
+    inputs.write_bytes(b"any")
     device = CudaDevice("sm_90").target.find_device(DelegateOptions())
 
     def key(**options: Any) -> Key:
         return find_key(device, DelegateOptions(**{"precision": "auto", **options}), "0")
 
-    keys = [key(), key(precision_bound=0.02), key(precision_inputs="a.npz"), key(precision="float16")]
+    keys = [key(), key(precision_bound=0.02), key(precision_inputs=inputs), key(precision="float16")]
     assert len({each.entry_name() for each in keys}) == 4
     chosen = keys[0].changed(CHOSEN, "float16: error")
     assert chosen.entry_name() == keys[0].entry_name() and keys[0].difference(chosen.parts) is None

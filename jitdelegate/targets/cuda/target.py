@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PRECISION, MULTIPROCESSORS = "precision", "multiprocessors"
 """Names of parts of the key."""
-BOUND, INPUTS = "precision bound", "precision inputs"
+BOUND = "precision bound"
 """Of keys whose precision is ANY, besides."""
 ANY, EXACT = "auto", "float32"
 ALL = "all"
@@ -39,11 +39,12 @@ class CudaDevice:
         device: the GPU; None for a GPU that need not be in this machine.
     """
 
-    __slots__ = ("device", "kind")
+    __slots__ = ("_inputs", "device", "kind")
 
     def __init__(self, kind: str, device: Device | None = None) -> None:
         self.kind = kind
         self.device = device
+        self._inputs: dict[str, str] = {}
 
     @property
     def target(self) -> CudaTarget:
@@ -77,13 +78,26 @@ class CudaDevice:
             return ((PRECISION, options.precision),)
         if self.device is None:  # nothing can be run
             return ((PRECISION, EXACT),)
-        from jitdelegate.cache.key import CHOSEN
+        from jitdelegate.cache.key import CHOSEN, INPUTS
 
-        bound, inputs = f"{options.precision_bound:g}", options.precision_inputs or ""
+        bound, path = f"{options.precision_bound:g}", options.precision_inputs
+        inputs = "" if path is None else self._fingerprint(path)
         return ((PRECISION, ANY), (BOUND, bound), (INPUTS, inputs), (CHOSEN, ""))
 
+    def _fingerprint(self, path: str) -> str:
+        """Fingerprint of a file of inputs at the first call: further programs of a model have the part of the first."""
+        from jitdelegate.cache.fingerprint import fingerprint
+
+        if path not in self._inputs:
+            try:
+                self._inputs[path] = fingerprint(path)
+            except (OSError, ValueError) as error:
+                why = getattr(error, "strerror", error)
+                raise OptionError(f"precision_inputs is {path!r}, which cannot be read: {why}") from error
+        return self._inputs[path]
+
     def precisions(self, key: Key) -> Sequence[tuple[str, Key]]:
-        from jitdelegate.cache.key import CHOSEN, TUNED, TUNING
+        from jitdelegate.cache.key import CHOSEN, INPUTS, TUNED, TUNING
         from jitdelegate.options.checks import PRECISIONS
 
         if key.part(PRECISION) != ANY or key.part(CHOSEN):
@@ -107,7 +121,7 @@ class CudaDevice:
         return key, f"{missing}: pip install jitdelegate[{self.device.extra}]"
 
     def alternatives(self, key: Key) -> Sequence[Key]:
-        from jitdelegate.cache.key import CHOSEN, TUNED, TUNING
+        from jitdelegate.cache.key import CHOSEN, INPUTS, TUNED, TUNING
         from jitdelegate.runtime.cuda.architectures import other_kinds
 
         others = other_kinds(self.kind)
