@@ -59,7 +59,9 @@ def run(
     weights = memory.keep(memory.place(np.frombuffer(planned.weights or bytes(16), np.uint8)))
     for index, array in zip(graph.inputs, inputs, strict=True):
         memory.write(addresses[index], np.ascontiguousarray(array, graph.tensors[index].dtype))
+    ends = {places[root]: places[root] + size for root, (_, size) in planned.blocks.items()}
     for step, launch in enumerate(planned.launches):
+        memory.touched = []
         module = _module(ptx_of(launch.template, architecture))
         module.launch(
             launch.template.symbol,
@@ -72,6 +74,10 @@ def run(
             seed=seed + step,
             is_dependent=GPUS[architecture].has_dependent_launch,
         )
+        written = {places[planned.buffers[index]] for index, writes in launch.accesses() if writes}
+        for start, end, writes in memory.touched:
+            told = any(first <= start and end <= ends[first] for first in written)
+            assert told or not writes, f"{launch.template} writes to memory of which it does not tell"
     outputs = ((addresses[index], graph.tensors[index]) for index in graph.outputs)
     return [memory.array(address, tensor.dtype, tensor.shape) for address, tensor in outputs]
 

@@ -11,12 +11,14 @@ import pytest
 from jitdelegate.ir.expr import Arg
 from jitdelegate.ir.forms import IndexMap, Map, Softmax
 from jitdelegate.ir.graph import Graph, Node, Tensor
+from jitdelegate.ir.index_forms import Suppress
 from jitdelegate.program.program import Port, Program
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cuda.device import Device
 from jitdelegate.runtime.cuda.driver import Driver
 from jitdelegate.runtime.cuda.session import CudaSession
+from jitdelegate.targets.cuda import plan as plan_module
 from jitdelegate.targets.cuda.branches import Branches, Order, Touch, extended, in_a_row, nanoseconds
 from jitdelegate.targets.cuda.gpu import GPUS, Gpu, gpu_of
 from jitdelegate.targets.cuda.plan import plan
@@ -55,6 +57,20 @@ def arms(*lengths: int) -> Graph:
         )
     )
     return Graph(tuple(tensors), tuple(nodes), (0,), (len(tensors) - 1,))
+
+
+def suppressions(count: int) -> Graph:
+    """So many suppressions of the same boxes by the same scores, each by a limit of its own, and the sum of them."""
+    boxes, kept = (4, WIDTH), (4, 8)
+    tensors = [Tensor("x", boxes, "float32"), Tensor("scores", boxes, "float32")]
+    nodes = [Node("SOFTMAX", (0,), (1,), form=Softmax())]
+    results = range(2, 2 + count)
+    for result in results:
+        tensors.append(Tensor(f"t{result}", kept, "int32"))
+        nodes.append(Node("NMS", (0, 1), (result,), form=Suppress(score_threshold=0.0, overlap=result / 10)))
+    form = Map(sum(map(Arg, range(1, count)), Arg(0)), (IndexMap.broadcast(kept, kept),) * count)
+    nodes.append(Node("ADD", tuple(results), (len(tensors),), form=form))
+    return Graph((*tensors, Tensor("y", kept, "int32")), tuple(nodes), (0,), (len(tensors),))
 
 
 def before(orders: Sequence[Order]) -> list[set[int]]:
@@ -182,6 +198,18 @@ def test_arms_have_memory_of_their_own() -> None:
     assert list(plan(arms(8), NEW, "float32").orders) == in_a_row(9, NEW)
 
 
+def test_launches_whose_second_written_tensors_share_memory_follow_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Suppressions write the scores that are left, besides their results."""
+    apart = plan(suppressions(2), OLD, "float32")
+    assert {order.stream for order in apart.orders} == {0, 1}
+    monkeypatch.setattr(plan_module, "GROWTH_BYTES", 0)
+    monkeypatch.setattr(plan_module, "MOST_GROWTH", 1.0)
+    for planned, share in ((apart, False), (plan(suppressions(2), OLD, "float32"), True)):
+        left = [planned.blocks[launch.tensors()[1]] for launch in planned.launches[1:3]]
+        assert [launch.template.family for launch in planned.launches] == ["softmax", "suppress", "suppress", "map"]
+        assert (left[0] == left[1], 1 in before(planned.orders)[2]) == (share, share)
+
+
 def executed(
     graph: Graph, kind: str, capability: tuple[int, int], x: np.ndarray, seeds: Sequence[int]
 ) -> Iterator[np.ndarray]:
@@ -191,8 +219,8 @@ def executed(
     planned = plan(graph, gpu, "float32")
     compiled = generate.compile_templates(planned.templates, gpu.architecture, TemplateStore(None))
     made = generate.generated(planned, compiled, graph.inputs, graph.outputs)
-    ports = [Port(name=graph.tensors[at].name, index=at, shape=x.shape, dtype="float32", nbytes=x.nbytes)
-             for at in (*graph.inputs, *graph.outputs)]  # fmt: skip
+    ports = [Port(name=one.name, index=at, shape=one.shape, dtype=one.dtype, nbytes=4 * one.size)
+             for at, one in enumerate(graph.tensors) if at in (*graph.inputs, *graph.outputs)]  # fmt: skip
     program = Program(
         key=(("model", "0" * 32), ("target", "cuda")),
         target="cuda",
@@ -232,3 +260,11 @@ def test_branches_compute_the_same_in_any_order(kind: str, capability: tuple[int
     (expected,) = run_graph(graph, [x])
     for found in executed(graph, kind, capability, x, range(3)):
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_suppressions_side_by_side_compute_the_same_in_any_order() -> None:
+    graph = suppressions(3)
+    x = np.random.default_rng(0).uniform(0, 1, (4, WIDTH)).astype(np.float32)
+    (expected,) = run_graph(graph, [x])
+    for found in executed(graph, "sm_80", (8, 0), x, range(3)):
+        np.testing.assert_array_equal(found, expected)

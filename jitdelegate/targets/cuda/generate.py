@@ -158,6 +158,7 @@ def _origin(template: object, launches: Sequence[Launch]) -> tuple[int, ...]:
 
 
 def _launch(planned: Plan, launch: Launch, order: Order, kernel: int) -> program.Launch:
+    assert not any(writes and planned.is_port(index) for index, writes in launch.accesses()[1:]), launch.template.family
     kinds, values = zip(*(_argument(planned, argument) for argument in launch.arguments), strict=True)
     return program.Launch(
         kernel=kernel,

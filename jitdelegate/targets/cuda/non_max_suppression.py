@@ -58,6 +58,7 @@ class SuppressTemplate(Template):
     family: ClassVar[str] = "suppress"
     threads: ClassVar[int] = THREADS
     parameters: ClassVar[tuple[Kind, ...]] = (*("pointer",) * 4, "float32", "float32", RankedSizes)
+    written: ClassVar[frozenset[int]] = frozenset({0, 1})
     boxes: Element
     scores: Element
 

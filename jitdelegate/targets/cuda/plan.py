@@ -273,9 +273,9 @@ def _touched(writer: Writer, buffers: Buffers) -> list[list[int]]:
 
 
 def _touches(writer: Writer, buffers: Buffers) -> list[list[Touch]]:
-    """The memory of each launch; it writes to the first tensor that it has."""
+    """The memory of each launch."""
     return [
-        [Touch(buffers[index], writer.parts.get(index), place == 0) for place, index in enumerate(launch.tensors())]
+        [Touch(buffers[index], writer.parts.get(index), writes) for index, writes in launch.accesses()]
         for launch in writer.launches
     ]
 

@@ -12,7 +12,7 @@ from jitdelegate.program.check import MOST_ARGUMENTS
 from jitdelegate.targets.buffer_plan import Buffers
 from jitdelegate.targets.cuda.cost import moving_cycles
 from jitdelegate.targets.cuda.device_code import Code, Value
-from jitdelegate.targets.cuda.sizes import Kind
+from jitdelegate.targets.cuda.sizes import Kind, count
 from jitdelegate.targets.cuda.template import Launch, Template, TensorPointer
 from jitdelegate.targets.cuda.writer import Writer
 
@@ -39,6 +39,11 @@ class SharedGrid(Template):
     @property
     def parameters(self) -> tuple[Kind, ...]:
         return "pointer", *(self.one.parameters,) * self.count
+
+    @property
+    def written(self) -> frozenset[int]:
+        each = sum(map(count, self.one.parameters))
+        return frozenset({0, *(1 + k * each + at for k in range(self.count) for at in self.one.written)})
 
     def write(self, code: Code, whole: Value, *launches: Any) -> None:
         """Args:
@@ -77,13 +82,12 @@ def share_grids(writer: Writer, buffers: Buffers) -> list[Launch]:
 def _may_wait(writer: Writer, buffers: Buffers, one: int, last: int) -> bool:
     """Whether launch number `one` may run where launch `last` does, which writes a part of the same tensor: until then,
     nobody reads that tensor, and nobody overwrites it or what launch `one` reads."""
-    kept = {buffers[index] for index in writer.launches[one].tensors()}
-    whole = buffers[writer.launches[one].tensors()[0]]
-    for launch in writer.launches[one + 1 : last + 1]:
-        output, *read = launch.tensors()
-        if whole in (buffers[index] for index in read) or (output not in writer.parts and buffers[output] in kept):
-            return False
-    return True
+    kept = [buffers[index] for index in writer.launches[one].tensors()]
+    later = [access for launch in writer.launches[one + 1 : last + 1] for access in launch.accesses()]
+    return not any(
+        index not in writer.parts and buffers[index] in kept if writes else buffers[index] == kept[0]
+        for index, writes in later
+    )
 
 
 def _joined(writer: Writer, launches: Sequence[Launch]) -> Launch:

@@ -33,12 +33,18 @@ class Template(ABC):
 
     shares_grid: ClassVar[bool] = False
     """Whether several launches may be rows of one grid: blocks only know their number along x, which may be too large,
-    and wait neither for others nor for other launches."""
+    and wait neither for others nor for other launches. They write their first argument only."""
 
     @property
     @abstractmethod
     def threads(self) -> int:
         """Number of threads per block."""
+
+    @property
+    def written(self) -> frozenset[int]:
+        """Numbers of the arguments, tuples flattened, that are pointers to memory which the kernel writes. The first
+        one always is; further ones are intermediates, since programs tell of inputs and outputs only by the first."""
+        return frozenset({0})
 
     @property
     def uses_tensor_cores(self) -> bool:
@@ -119,7 +125,7 @@ class Launch:
     Attributes:
         template: the template that runs.
         grid: blocks along x, y, z.
-        arguments: one per parameter, tuples flattened; the first one is the pointer that it writes to.
+        arguments: one per parameter, tuples flattened; it writes to those that the template says.
         shared_bytes: dynamic shared memory.
         form: the kernel form that it computes, for reports.
         origin: the .tflite operators that it computes.
@@ -136,6 +142,12 @@ class Launch:
     cycles: float = 0.0
     moved: tuple[int, ...] = ()
 
+    def accesses(self) -> Sequence[tuple[int, bool]]:
+        """Each tensor that the launch accesses, and whether it writes it; the first one is written."""
+        written = self.template.written
+        pairs = enumerate(self.arguments)
+        return [(argument.index, at in written) for at, argument in pairs if isinstance(argument, TensorPointer)]
+
     def tensors(self) -> Sequence[int]:
-        """The tensors that the launch accesses; the first one is the tensor that it writes."""
-        return [argument.index for argument in self.arguments if isinstance(argument, TensorPointer)]
+        """The tensors that the launch accesses; the first one is written."""
+        return [index for index, _ in self.accesses()]

@@ -273,7 +273,8 @@ class Writer:
         cycles: float | None = None,
         products: int = 0,
     ) -> None:
-        """Adds a launch of `template`, with one argument per parameter; the pointer to the written tensor is first.
+        """Adds a launch of `template`, with one argument per parameter; those that `template.written` names point to
+        tensors.
 
         Args:
             cycles: the launch's estimated cycles; None to estimate them by its reads, writes and multiplications.
@@ -290,6 +291,7 @@ class Writer:
             for one in flattened(arguments[place])
         ), f"{template.family} reads tensors as constants"
         flat: list[Argument] = flattened(arguments)
+        assert all(isinstance(flat[at], TensorPointer) for at in template.written), f"{template.family} writes none"
         numbers = [argument for argument in flat if isinstance(argument, int)]
         if any(not ~LARGEST_NUMBER <= number <= LARGEST_NUMBER for number in numbers):
             raise CompileError(f"{node.op} takes the number {max(numbers, key=abs)}, expected 32 bits.")
