@@ -85,6 +85,41 @@ def test_other_shuffles_stay(case: str) -> None:
         compare(draft.graph(*outputs), tolerance=1e-5)
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=str)
+def test_products_of_neighbouring_channels_leave_the_others_out(order: tuple[int, int, int]) -> None:
+    """Time steps of several sequences, as a convolution reads them: each is a run of channels of a sequence."""
+    draft = Draft((3, 4, HALF))
+    kept = draft.map(RELU, 0)
+    turned = IndexMap((1, 0, 2), (0, 0, 0), (1, 1, 1))
+    steps = draft.node(Map(Arg(0), (turned,)), [kept], (4, 3, HALF))
+    seen = [draft.node(View(), [draft.slice(steps, (step, 0, 0), (1, 3, HALF))], (1, 1, 3, HALF)) for step in order]
+    graph = draft.graph(*(pointwise(draft, one, 4) for one in seen))
+    assert families(draft, *graph.outputs) == {"map": 1, "contract_gemv": 3}
+    x = NUMBERS.uniform(0, 1, (3, 4, HALF)).astype(np.float32)
+    x[:, 2], x[1, 0] = np.inf, np.nan
+    compare(graph, feeds=[x], tolerance=1e-5)
+
+
+def test_channels_in_another_order_are_all_multiplied_by_weights() -> None:
+    draft = Draft((*IMAGE, 2 * HALF))
+    graph = draft.graph(pointwise(draft, shuffled(draft, draft.map(RELU, 0)), 4))
+    x = NUMBERS.uniform(0, 1, (*IMAGE, 2 * HALF)).astype(np.float32)
+    x[0, 1, 1, 5], x[0, 2, 2] = np.inf, np.nan
+    assert families(draft, *graph.outputs)["map"] == 1
+    compare(graph, feeds=[x], tolerance=1e-5)
+
+
+def test_the_inputs_of_a_graph_are_not_read_in_parts() -> None:
+    """A slice of an input would be a launch, as many as there are readers."""
+    draft = Draft((3, 4, HALF))
+    turned = IndexMap((1, 0, 2), (0, 0, 0), (1, 1, 1))
+    steps = draft.node(Map(Arg(0), (turned,)), [0], (4, 3, HALF))
+    seen = [draft.node(View(), [draft.slice(steps, (step, 0, 0), (1, 3, HALF))], (1, 1, 3, HALF)) for step in range(3)]
+    graph = draft.graph(*(pointwise(draft, one, 4) for one in seen))
+    found = Counter(one.template.family for one in plan(graph, gpu_of("sm_90"), "float16").launches)
+    assert found == {"map": 1, "contract_gemv": 3}
+
+
 @pytest.mark.parametrize("first, is_inside", [(2, True), (3, False)])
 def test_selected_channels_lie_in_the_rows_of_their_grid(first: int, *, is_inside: bool) -> None:
     """Two channels of every four, from the one on that would be the last of a row, would end in the next row."""

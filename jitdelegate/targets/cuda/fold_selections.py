@@ -1,7 +1,12 @@
 """Channel shuffles folded into the weights of the 1x1 convolutions that read them.
 
 A convolution of some channels in some order is one of all channels with its weights in that order, and zeros. It
-multiplies more, but nobody has to move the channels: with few pixels that costs less than a launch.
+multiplies more, but nobody has to move the channels: with few pixels that costs less than a launch. Neighbouring
+channels, in any order, are a slice, which is read where it lies.
+
+Zeros times infinity or NaN are NaN. So where the selected channels have others between them, as in ShuffleNet, which
+takes 13 launches less this way, and a channel that was not selected is infinite or NaN, all results of its pixel are
+NaN, also those that LiteRT has as finite numbers. In float16 that may come of a number above 65504.
 """
 
 from __future__ import annotations
@@ -41,6 +46,12 @@ class _Selection:
     source: int
     channels: np.ndarray
     depth: int
+
+    @property
+    def run(self) -> tuple[int, int]:
+        """(first, number) of neighbouring channels to multiply: the selected ones if they are a run, else all."""
+        first, end = int(self.channels.min()), int(self.channels.max()) + 1
+        return (first, end - first) if len(np.unique(self.channels)) == end - first else (0, self.depth)
 
     @property
     def axes(self) -> tuple[Shape, Shape] | None:
@@ -175,20 +186,28 @@ class _Folding:
         weights = tensors[node.inputs[1]]
         if weights.data is None or weights.grid is not None:
             return False
+        is_port = selection.source in (*self._graph.inputs, *self._graph.outputs)
+        if is_port and selection.run[1] < selection.depth:
+            return False  # these may be stored in another type than a slice of them, which is a launch then
         image = prod(tensors[index].shape[:-1])
         products = image * weights.shape[0] * (selection.depth - len(selection.channels))
         is_float = tensors[index].dtype == weights.dtype == "float32"
         return is_float and products <= LATENCY_CYCLES * self._gpu.lanes * self._gpu.multiprocessors
 
     def _spread(self, node: Node, selection: _Selection) -> list[Node]:
-        """A convolution of all channels of the source."""
-        tensors = self._graph.tensors
+        """A convolution of all channels of the source, or of a slice that has the selected ones."""
+        tensors, (first, count) = self._graph.tensors, selection.run
         weights, image = tensors[node.inputs[1]], tensors[node.inputs[0]].shape[:-1]
         assert weights.data is not None
-        spread = np.matmul(weights.data, np.eye(selection.depth, dtype=np.float32)[selection.channels])
-        view, data = self._seen(node, selection.source, (*image, selection.depth))
+        spread = np.matmul(weights.data, np.eye(count, dtype=np.float32)[selection.channels - first])
+        before, data = self._seen(node, selection.source, (*image, selection.depth))
+        if count < selection.depth:
+            starts, steps = (*(0 for _ in image), first), (1,) * (len(image) + 1)
+            cut = Map(RESULT, (IndexMap(tuple(range(len(steps))), starts, steps),))
+            whole, data = data, self._draft.add_like(data, (*image, count))
+            before.append(replace(node, inputs=(whole,), outputs=(data,), form=cut))
         constant = self._draft.constant(weights.name, spread)
-        return [*view, replace(node, inputs=(data, constant, *node.inputs[2:]))]
+        return [*before, replace(node, inputs=(data, constant, *node.inputs[2:]))]
 
     def _selected(self, node: Node, selection: _Selection) -> list[Node]:
         """The Map that selects what `node` writes, and a View as that."""
