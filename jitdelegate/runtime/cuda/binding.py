@@ -6,7 +6,7 @@ import ctypes
 
 from jitdelegate.errors import DeviceError, TensorError
 from jitdelegate.runtime.binding import HOST, Binding
-from jitdelegate.runtime.cuda.driver import HOST_MEMORY, POINTER_MEMORY
+from jitdelegate.runtime.cuda.driver import HOST_MEMORY, POINTER_MEMORY, try_release
 from jitdelegate.runtime.cuda.memory import DevicePlace
 from jitdelegate.runtime.cuda.route import Route
 
@@ -90,7 +90,7 @@ class CudaBinding(Binding):
                 device[position] = -addresses[place] if position in self._apart else addresses[place]
         except BaseException:
             for place in addresses:
-                place.release(stream)
+                try_release(place.release, stream)
             raise
         if device != self._found:
             self._route = Route(self._program, self._pinned, device, self._own, self._memory.driver.mapped)

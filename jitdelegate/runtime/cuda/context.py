@@ -6,7 +6,7 @@ import _thread
 import os
 
 from jitdelegate.errors import DeviceError
-from jitdelegate.runtime.cuda.driver import CAPTURE_RELAXED, StickyError
+from jitdelegate.runtime.cuda.driver import CAPTURE_RELAXED, StickyError, try_release
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ class Context:
         self.is_lost = False
         self.failure = ""
 
-    def fail(self, error: StickyError) -> None:
-        """Note an error after which nothing works any more."""
-        if not self.failure:
+    def note(self, error: BaseException | None) -> None:
+        """Note an error if nothing works after it."""
+        if isinstance(error, StickyError) and not self.failure:
             self.failure = (
                 f"the GPU has failed in this process ({error}), and after such an error CUDA refuses all further work"
                 " of a process: end it and start anew; compute-sanitizer names the kernel that was at fault"
@@ -75,25 +75,31 @@ class Current:
         if self._context.failure:
             raise DeviceError(self._context.failure)
         driver = self._context.driver
-        driver.push_context(self._context.handle)
         try:
-            self._mode = driver.exchange_capture_mode(CAPTURE_RELAXED)
-        except BaseException:
-            driver.pop_context()
+            driver.push_context(self._context.handle)
+            try:
+                self._mode = driver.exchange_capture_mode(CAPTURE_RELAXED)
+            except BaseException:
+                try_release(driver.pop_context)
+                raise
+        except DeviceError as error:
+            self._context.note(error)
             raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         driver = self._context.driver
-        if isinstance(error, StickyError):
-            self._context.fail(error)
+        self._context.note(error)
         try:
             try:
                 driver.exchange_capture_mode(self._mode)
-            finally:
-                driver.pop_context()
-        except DeviceError:  # after a kernel fails, every call fails; the caller should see the kernel's error
+            except DeviceError:
+                try_release(driver.pop_context)
+                raise
+            driver.pop_context()
+        except DeviceError as failure:  # after a kernel fails, every call fails; the caller should see the first error
+            self._context.note(failure)
             if error is None:
                 raise
 

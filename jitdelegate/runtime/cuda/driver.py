@@ -418,7 +418,11 @@ class Driver:
         in the same stream."""
         self._call("cuGraphicsMapResources", 1, ctypes.byref(_pointer(resource)), stream)
         address, nbytes = _device_pointer(), _size()
-        self._call("cuGraphicsResourceGetMappedPointer_v2", ctypes.byref(address), ctypes.byref(nbytes), resource)
+        try:
+            self._call("cuGraphicsResourceGetMappedPointer_v2", ctypes.byref(address), ctypes.byref(nbytes), resource)
+        except DeviceError:
+            try_release(self.unmap_resource, resource, stream)
+            raise
         return address.value, nbytes.value
 
     def unmap_resource(self, resource: int, stream: int) -> None:
@@ -430,10 +434,10 @@ class Driver:
         return float(self._answer("cuEventElapsedTime", ctypes.c_float(), start, end)) / 1e3
 
 
-def try_release(release: Callable[[Any], None], handle: Any) -> None:
+def try_release(release: Callable[..., object], *handles: Any) -> None:
     """Release a resource and ignore failures, which matter less than an earlier error, or cannot be handled."""
     try:
-        release(handle)
+        release(*handles)
     except DeviceError:
         return
 

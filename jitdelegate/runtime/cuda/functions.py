@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jitdelegate.errors import DeviceError
 from jitdelegate.runtime.buffers import Borrowed
-from jitdelegate.runtime.cuda.driver import dotted
+from jitdelegate.runtime.cuda.driver import StickyError, dotted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def load_functions(program: Program, driver: Driver, own: Own) -> list[int]:
 def _load_module(program: Program, driver: Driver, image: int) -> int:
     try:
         return driver.load_module(image)
+    except StickyError:  # it may be of any work before
+        raise
     except DeviceError as error:
         raise DeviceError(
             f"the driver, which speaks CUDA {dotted(driver.version)}, refuses a kernel for {program.features}: {error}"

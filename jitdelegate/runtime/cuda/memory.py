@@ -122,8 +122,10 @@ class DevicePlace(Place):
             address = self.acquire(LEGACY_STREAM)
             try:
                 copy(*ends(address), nbytes, LEGACY_STREAM)
-            finally:
-                self.release(LEGACY_STREAM)
+            except DeviceError:
+                try_release(self.release, LEGACY_STREAM)
+                raise
+            self.release(LEGACY_STREAM)
             self.context.driver.synchronize(LEGACY_STREAM)
 
 
@@ -156,7 +158,7 @@ class GlPlace(DevicePlace):
         """
         address, nbytes = self.context.driver.map_resource(self._resource.handle, stream)
         if nbytes < self._offset + self.nbytes:
-            self.release(stream)
+            try_release(self.release, stream)
             raise DeviceError(
                 f"the OpenGL buffer has {nbytes} bytes, expected {self.nbytes} from byte {self._offset} on"
             )

@@ -10,7 +10,7 @@ from jitdelegate.cache.key import TOOLCHAIN
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.runtime.buffers import borrow
 from jitdelegate.runtime.cuda.context import hold_context
-from jitdelegate.runtime.cuda.driver import try_release
+from jitdelegate.runtime.cuda.driver import StickyError, try_release
 from jitdelegate.runtime.cuda.fork import make_fork, rearranged
 from jitdelegate.runtime.cuda.functions import load_functions
 from jitdelegate.runtime.cuda.graph import capture
@@ -156,6 +156,8 @@ class CudaSession(IOBinding):
         if not (self._clock or self.graph_failure):
             try:
                 work.graph = self._captured(work.enqueue)
+            except StickyError:
+                raise
             except DeviceError as error:
                 self.graph_failure = str(error)
         return work
@@ -165,6 +167,8 @@ class CudaSession(IOBinding):
         if self._fork:
             try:
                 return capture(self._driver, self._preparing, lambda stream: enqueue(stream, fork=self._fork))
+            except StickyError:
+                raise
             except DeviceError:
                 self._fork = None  # from now on a row of launches
         return capture(self._driver, self._preparing, enqueue)
@@ -251,8 +255,10 @@ class CudaSession(IOBinding):
         try:
             try:
                 self._enqueue(self._bound_work(route))
-            finally:
-                binding.release(self._stream)
+            except BaseException:
+                try_release(binding.release, self._stream)
+                raise
+            binding.release(self._stream)
             return then()
         except BaseException:  # a part of the work may use memory that nobody keeps alive
             try_release(self._driver.synchronize, self._stream)

@@ -72,7 +72,7 @@ class Weights:
             if self._context.weights.get(self._key) is self:
                 del self._context.weights[self._key]
             if self._address:
-                self._context.driver.free(self._address)
+                try_release(self._context.driver.free, self._address)
             if self._main is not None:
                 self._main.release()
 

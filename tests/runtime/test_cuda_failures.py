@@ -1,0 +1,146 @@
+"""A GPU that fails for good at any call: an error that names the call, then ones that explain, and a quiet end."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jitdelegate.errors import DeviceError
+from jitdelegate.runtime.cuda import context
+from jitdelegate.runtime.cuda.device import Device
+from jitdelegate.runtime.cuda.driver import Driver
+from jitdelegate.runtime.cuda.memory import GpuMemory
+from jitdelegate.runtime.cuda.weights import Weights
+from tests.cuda_stub.library import ILLEGAL_ADDRESS, INVALID_VALUE, WITHOUT_INITIALISATION, CudaError, GlBuffer, Library
+from tests.cuda_stub.programs import KERNELS, KINDS
+from tests.runtime.gate import place
+from tests.runtime.test_cuda_session import session
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+ALL = 1 << 20
+RELEASES = {"cuMemFree_v2", "cuMemFreeHost", "cuEventDestroy_v2", "cuGraphDestroy", "cuGraphExecDestroy"}
+"""Their failures are told by the next call, if there is one."""
+
+
+class Failing(Library):
+    """A driver of whose calls one fails, and all after it but questions about devices.
+
+    Attributes:
+        left: calls that work before.
+        refused: the functions that were called since.
+    """
+
+    _is_ending = staticmethod(sys.is_finalizing)
+
+    def __init__(self, left: int) -> None:
+        super().__init__(lambda launched, memory: KERNELS[launched.name](launched.values, memory), KINDS)
+        self.gl_buffers = {name: GlBuffer(bytes(24)) for name in (7, 8)}
+        self.left = left
+        self.refused: list[str] = []
+
+    def enter(self, name: str) -> None:
+        if self._is_ending():
+            os.write(2, f"{name} is called while Python ends".encode())
+        if name not in WITHOUT_INITIALISATION and not name.startswith("cuDevice"):
+            if not self.left:
+                self.refused.append(name)
+                raise CudaError(ILLEGAL_ADDRESS)
+            self.left -= 1
+        super().enter(name)
+
+
+def live(driver: Failing, kept: list[Any]) -> None:
+    """Opens a session and runs it on memory of every kind; all that is made is `kept`."""
+    kept.append(running := session(driver))
+    running.run([X])
+    memory = GpuMemory(Device(Driver(driver), 0))
+    for make in (
+        lambda: (place(X.copy()), place(np.zeros(6, np.float32))),
+        lambda: (running.make_place(0), running.make_place(1, on_device=True)),
+        lambda: (memory.gl_place(7, 0, 24), memory.gl_place(8, 0, 24)),
+    ):
+        kept.append(binding := running.bind(make()))
+        running.run_bound(binding)
+        kept.append(running.run_async(binding))
+        kept[-1].wait()
+    running.order_seconds(2, early=False, branches=False)
+
+
+def failed(driver: Failing) -> str:
+    """Lets a session live and closes it; the error that there was, "" for none."""
+    kept: list[Any] = []
+    try:
+        live(driver, kept)
+    except DeviceError as error:
+        return str(error)
+    finally:
+        for running in kept[:1]:
+            running.close()
+    return ""
+
+
+def test_a_failure_at_any_call_is_told_and_explained_and_all_is_freed_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    complaints: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    driver = Failing(ALL)
+    assert failed(driver) == ""
+    gc.collect()
+    assert driver.leaks() == []
+    gc.freeze()  # looks at what is made from here on only
+    for left in range(ALL - driver.left):
+        context._held.clear()
+        driver = Failing(left)
+        said = failed(driver)
+        gc.collect()
+        told = [name for name in driver.refused if name not in RELEASES]
+        assert not said or said.startswith(f"{told[0]} failed with CUDA_ERROR_ILLEGAL_ADDRESS"), (left, said)
+        if said:
+            with pytest.raises(DeviceError, match=r"^the GPU has failed in this process"):
+                session(driver)
+    gc.unfreeze()
+    assert not complaints
+
+
+@pytest.mark.parametrize("left", [60, 180, ALL])
+def test_python_ends_quietly_while_all_is_alive(left: int) -> None:
+    script = (
+        "from jitdelegate.runtime.cuda import context\n"
+        "from tests.runtime import test_cuda_failures as failures\n"
+        "context._held.clear()  # imported tests have opened sessions\n"
+        f"driver, kept = failures.Failing({left}), []\n"
+        "try:\n    failures.live(driver, kept)\n"
+        "except failures.DeviceError as error:\n    kept.append(error)\n"
+        f"assert bool(driver.refused) == {left < ALL} and len(kept) > 1"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_an_opengl_buffer_whose_address_is_refused_is_given_back() -> None:
+    driver = Failing(ALL)
+    running, memory = session(driver), GpuMemory(Device(Driver(driver), 0))
+    binding = running.bind((memory.gl_place(7, 0, 24), memory.gl_place(8, 0, 24)))
+    driver.fail("cuGraphicsResourceGetMappedPointer_v2", INVALID_VALUE)
+    with pytest.raises(DeviceError, match=r"^cuGraphicsResourceGetMappedPointer_v2 failed with CUDA_ERROR_INVALID"):
+        running.run_bound(binding)
+    running.run_bound(binding)
+    assert np.frombuffer(driver.gl_buffers[8].content, np.float32).all()
+
+
+def test_weights_that_are_freed_in_vain_give_back_those_that_they_borrow_from() -> None:
+    driver = Failing(ALL)
+    held = context.hold_context(Device(Driver(driver), 0))
+    with held.current():
+        rooms = [held.driver.allocate(8) for _ in range(2)]
+        main = Weights(held, ("main", 8, ""), rooms[0], [(0, 8)], (), None)
+        further = Weights(held, ("further", 8, "main"), rooms[1], [(0, 8)], (), main)
+        further.users += 1
+        driver.fail("cuMemFree_v2", INVALID_VALUE)
+        further.release()
+    assert (main.users, driver.leaks()) == (0, ["DeviceRange"])
