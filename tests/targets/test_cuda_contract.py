@@ -17,7 +17,8 @@ from jitdelegate.targets.cuda import back_end, ffma, gemv, mma
 from jitdelegate.targets.cuda.conv_problem import problem_of
 from jitdelegate.targets.cuda.element import Element
 from jitdelegate.targets.cuda.epilogue import Epilogue
-from jitdelegate.targets.cuda.ffma import TILES, Ffma, Tile
+from jitdelegate.targets.cuda.ffma_kernel import Ffma
+from jitdelegate.targets.cuda.ffma_tile import TILES, Tile
 from jitdelegate.targets.cuda.gemv import Gemv
 from jitdelegate.targets.cuda.gpu import GPUS
 from jitdelegate.targets.cuda.plan import plan

@@ -13,10 +13,10 @@ from jitdelegate.ir.expr import RESULT, Arg, Cast, Const
 from jitdelegate.ir.forms import Contract, Depthwise, IndexMap, Map, Window
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant, Tensor
 from jitdelegate.targets.cuda import back_end
-from jitdelegate.targets.cuda.ffma import Ffma
+from jitdelegate.targets.cuda.ffma_kernel import Ffma
 from jitdelegate.targets.cuda.gemv import Gemv
 from jitdelegate.targets.cuda.gpu import GPUS
-from jitdelegate.targets.cuda.mma import Mma
+from jitdelegate.targets.cuda.mma_kernel import Mma
 from jitdelegate.targets.cuda.plan import plan
 from tests.targets.cuda_execute import ptx_of, templates_of
 from tests.targets.cuda_graphs import compare

@@ -14,7 +14,7 @@ from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.targets.cuda import back_end, mma
 from jitdelegate.targets.cuda.gemv import Gemv
-from jitdelegate.targets.cuda.mma import Mma
+from jitdelegate.targets.cuda.mma_kernel import Mma
 from jitdelegate.targets.cuda.mma_tile import SLIM_TILES, TILES, Tile
 from jitdelegate.targets.cuda.split_k import Combine
 from jitdelegate.targets.cuda.template import Template

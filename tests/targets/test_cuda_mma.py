@@ -19,8 +19,8 @@ from jitdelegate.targets.cuda.conv_problem import problem_of
 from jitdelegate.targets.cuda.element import Element
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.gpu import GPUS
-from jitdelegate.targets.cuda.mma import TILES, Mma, Tile
-from jitdelegate.targets.cuda.mma_tile import SLIM_TILES, WIDE_TILES
+from jitdelegate.targets.cuda.mma_kernel import Mma
+from jitdelegate.targets.cuda.mma_tile import SLIM_TILES, TILES, WIDE_TILES, Tile
 from jitdelegate.targets.cuda.template import Argument, Launch, NoPointer, TensorPointer, WeightsPointer
 from jitdelegate.targets.cuda.tensor_core import CHUNK, STEP, Operand
 from jitdelegate.targets.cuda.writer import Writer

@@ -9,7 +9,7 @@ import pytest
 
 from jitdelegate.ir.forms import Contract
 from jitdelegate.targets.cuda import split_k
-from jitdelegate.targets.cuda.mma import TILES
+from jitdelegate.targets.cuda.mma_tile import TILES
 from tests.ptx_simulator import SimulationError
 from tests.simulator import mutate
 from tests.simulator.mutate import NoSuchPlaceError

@@ -12,10 +12,11 @@ from jitdelegate.errors import CompileError, DeviceError
 from jitdelegate.ir.expr import RESULT
 from jitdelegate.ir.forms import Contract, Form, IndexMap, Map, Reduce
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
-from jitdelegate.targets.cuda import ffma, mma
 from jitdelegate.targets.cuda import writer as writing
 from jitdelegate.targets.cuda.cost import COPIED, LATENCY_CYCLES
+from jitdelegate.targets.cuda.ffma_kernel import Ffma
 from jitdelegate.targets.cuda.gpu import GPUS, gpu_of
+from jitdelegate.targets.cuda.mma_kernel import Mma
 from jitdelegate.targets.cuda.plan import plan
 from jitdelegate.targets.cuda.writer import Writer
 from jitdelegate.targets.epilogue import reach
@@ -132,10 +133,10 @@ def cycles(graph: Graph, kind: str = "sm_90", precision: str = "float32") -> lis
 def test_a_launch_is_expected_to_take_what_its_tile_was_chosen_by(kind: str) -> None:
     graph, gpu = node_of(Contract(), (1 << 14, 64), (96, 64), (1 << 14, 96)), gpu_of(kind)
     (launch,) = plan(graph, gpu, "float32").launches
-    assert isinstance(launch.template, ffma.Ffma)
+    assert isinstance(launch.template, Ffma)
     assert launch.cycles == launch.template.tile.cycles(gpu, 1, 1 << 14, 96, 64, 1) > LATENCY_CYCLES
     (launch,) = plan(graph, gpu, "float16").launches
-    assert isinstance(launch.template, mma.Mma)
+    assert isinstance(launch.template, Mma)
     assert launch.cycles == launch.template.tile.cycles(gpu, 1, 1 << 14, 96, 2 * 64, 1) > LATENCY_CYCLES
 
 

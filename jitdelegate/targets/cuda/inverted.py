@@ -20,7 +20,7 @@ from jitdelegate.targets.cuda.depthwise_kernel import DepthwiseTile, positions
 from jitdelegate.targets.cuda.element import Element, common_width
 from jitdelegate.targets.cuda.gpu import REGISTERS
 from jitdelegate.targets.cuda.inverted_kernel import LAST, OWN_COLUMNS, InvertedMma
-from jitdelegate.targets.cuda.mma import MmaSizes
+from jitdelegate.targets.cuda.mma_kernel import MmaSizes
 from jitdelegate.targets.cuda.mma_tile import ENDS_CYCLES, FINISHED, PRODUCTS, Tile
 from jitdelegate.targets.cuda.phases import PhaseSizes
 from jitdelegate.targets.cuda.pixel_tiles import PixelTiles

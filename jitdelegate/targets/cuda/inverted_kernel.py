@@ -19,7 +19,7 @@ from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.division import divisor
 from jitdelegate.targets.cuda.element import Element, load, pack
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
-from jitdelegate.targets.cuda.mma import MmaSizes
+from jitdelegate.targets.cuda.mma_kernel import MmaSizes
 from jitdelegate.targets.cuda.phases import PhaseSizes
 from jitdelegate.targets.cuda.separable_kernel import (
     CONSTANTS,

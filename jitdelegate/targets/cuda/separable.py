@@ -20,9 +20,9 @@ from jitdelegate.targets.cuda.cost import COPIED, launch_cycles
 from jitdelegate.targets.cuda.depthwise_kernel import DepthwiseSizes, DepthwiseTile, positions, spacing
 from jitdelegate.targets.cuda.division import divisor
 from jitdelegate.targets.cuda.element import Element, common_width
-from jitdelegate.targets.cuda.ffma import FfmaSizes
+from jitdelegate.targets.cuda.ffma_kernel import FfmaSizes
 from jitdelegate.targets.cuda.gpu import REGISTERS, Gpu
-from jitdelegate.targets.cuda.mma import MmaSizes
+from jitdelegate.targets.cuda.mma_kernel import MmaSizes
 from jitdelegate.targets.cuda.phases import PhaseSizes
 from jitdelegate.targets.cuda.pixel_tiles import PixelTiles, tiles_of
 from jitdelegate.targets.cuda.separable_kernel import SeparableFfma, SeparableMma

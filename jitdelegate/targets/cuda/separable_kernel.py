@@ -15,8 +15,8 @@ from jitdelegate.targets.cuda.contract_kernel import FLOAT, ContractArguments
 from jitdelegate.targets.cuda.depthwise_kernel import DepthwiseKernel, DepthwiseSizes, DepthwiseTile
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element, pack
-from jitdelegate.targets.cuda.ffma import Ffma, FfmaKernel, FfmaSizes
-from jitdelegate.targets.cuda.mma import Mma, MmaKernel, MmaSizes
+from jitdelegate.targets.cuda.ffma_kernel import Ffma, FfmaKernel, FfmaSizes
+from jitdelegate.targets.cuda.mma_kernel import Mma, MmaKernel, MmaSizes
 from jitdelegate.targets.cuda.phases import PhaseSizes
 from jitdelegate.targets.cuda.pixel_tiles import PixelTiles, TilePixels
 from jitdelegate.targets.cuda.sizes import Kind
