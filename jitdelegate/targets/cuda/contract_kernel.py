@@ -5,19 +5,35 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree, register
 from jitdelegate.targets.cuda.element import Element, store
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.output import Output
-from jitdelegate.targets.cuda.pixel_gather import PixelGather, PixelRow, PlaceSizes, SourceSizes, TableEntry
+from jitdelegate.targets.cuda.phases import PhaseSizes, phase_of
+from jitdelegate.targets.cuda.pixel_gather import PixelGather, PixelRow, PlaceSizes, TableEntry
 from jitdelegate.targets.cuda.sizes import Number
 from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.tensor_core import await_copies, commit_copies
-from jitdelegate.targets.cuda.tile_loader import DataLoader, WeightLoader
+from jitdelegate.targets.cuda.tile_loader import Chunks, DataLoader, WeightLoader
 
 FLOAT = 4
+
+
+class ContractSizes(NamedTuple):
+    """Sizes of a launch for all phases.
+
+    Attributes:
+        blocks: blocks along z per group: parts of K, or phases.
+        depth, outputs: data channels and output channels of a group.
+        pitch: elements between output pixels; channels of a pixel where the launch stores parts of sums.
+    """
+
+    blocks: Number
+    depth: Number
+    outputs: Number
+    pitch: Number
 
 
 class ContractTemplate(Template):
@@ -54,6 +70,11 @@ class ContractTemplate(Template):
     def threads(self) -> int:
         return int(self.tile.threads)
 
+    @property
+    def stages(self) -> int:
+        """Number of slots of the ring of tiles in shared memory."""
+        return int(self.tile.stages)
+
 
 @dataclass(frozen=True, slots=True)
 class ContractArguments:
@@ -79,13 +100,19 @@ class ContractKernel(ABC):
     """Writes a kernel whose blocks copy tiles of K to a ring of slots, data before weights, and multiply them.
 
     Args:
-        stages: slots of the ring.
-        depth: data channels of a group.
-        pitch: elements between output pixels; channels of a pixel where the kernel stores parts of sums.
-        source, place: sizes of the phase; `place` is None where the phase has all pixels of the output.
+        phase: the only phase, or a pointer to the phases of a scattered problem.
+
+    Attributes:
+        is_asynchronous: whether data is copied without going through registers.
         group, part: this block's group of channels, and its part of K where blocks split K.
+        place: None where the phase has all pixels of the output.
+        skipped: tiles of K of the parts before this one.
     """
 
+    is_asynchronous: bool
+    group: Value
+    part: Value
+    place: PlaceSizes | None
     data: DataLoader
     weights: WeightLoader
     first: Value
@@ -98,24 +125,25 @@ class ContractKernel(ABC):
         code: Code,
         template: ContractTemplate,
         arguments: ContractArguments,
-        stages: int,
-        depth: Number,
-        pitch: Number,
-        source: SourceSizes,
-        place: PlaceSizes | None,
-        group: Value,
-        part: Value,
+        sizes: ContractSizes,
+        phase: PhaseSizes | Value,
     ) -> None:
-        self.code, self.arguments, self.stages, self.place = code, arguments, stages, place
+        self.thread, z = code.special("tid.x"), code.special("ctaid.z")
+        is_split = template.is_part or template.cluster > 1
+        is_alone = not (is_split or template.is_scattered)
+        self.group, self.part = (z, code.integer(0)) if is_alone else (z // sizes.blocks, z % sizes.blocks)
+        self.phase, self.place = (phase, None) if isinstance(phase, PhaseSizes) else phase_of(code, phase, self.part)
+        self.code, self.arguments, self.sizes, self.stages = code, arguments, sizes, template.stages
         self.is_part, self.run, self.tile, self.sums = template.is_part, template.run, template.tile, template.sums
         self.cluster = template.cluster
-        self.group, self.part, self.depth, self.pixels = group, part, depth, source.pixels
-        self.panel = group * code.special("nctaid.y") + code.special("ctaid.y")
+        self.pixels = self.phase.source.pixels
+        self.panel = self.group * code.special("nctaid.y") + code.special("ctaid.y")
         self.bias_panel = self.panel
         self.first_pixel = code.special("ctaid.x") * template.tile.rows
         self.shared = code.dynamic_shared()
-        self.gather = PixelGather(code, source, arguments.table, template.width, template.is_direct)
-        self.output = Output(code, template.epilogue, template.output, arguments.output, arguments.extra, pitch)
+        self.gather = PixelGather(code, self.phase.source, arguments.table, template.width, template.is_direct)
+        self.output = Output(code, template.epilogue, template.output, arguments.output, arguments.extra, sizes.pitch)
+        self.skipped = self.part * self.phase.share if is_split else code.integer(0)
 
     def next_slot(self, slot: Value) -> Value:
         """The slot after `slot`; both in bytes from the first slot."""
@@ -125,6 +153,33 @@ class ContractKernel(ABC):
     def entries(self, tile: Value) -> list[TableEntry]:
         """The table entries of a tile of this block; past the last tile, those of the last tile."""
         return self.data.entries(self.first + self.code.minimum(tile, self.tiles - 1))
+
+    def multiply(self) -> list[Value]:
+        """All sums."""
+        return self.overlapped() if self.is_asynchronous else self.through_registers()
+
+    @abstractmethod
+    def nothing(self) -> list[Value]:
+        """This thread's sums before the first tile."""
+
+    @abstractmethod
+    def accumulate(self, sums: Sequence[Value], slot: Value) -> list[Value]:
+        """The sums after this thread's part of the tile at the shared address `slot`."""
+
+    def weights_slot(self, slot: Value) -> Value:
+        """What the loader of weights takes for a slot: the slot itself where it adds the length of the data."""
+        return slot
+
+    # copies through registers, one tile ahead
+
+    @abstractmethod
+    def through_registers(self) -> list[Value]:
+        """All sums. While a tile is multiplied, the next one is loaded to registers."""
+
+    def put(self, data: Chunks, weights: Chunks, slot: Value) -> None:
+        """Stores a fetched tile at the shared address `slot`."""
+        self.data.put(data, slot)
+        self.weights.put(weights, self.weights_slot(slot))
 
     # asynchronous copies, several tiles ahead
 
@@ -137,9 +192,9 @@ class ContractKernel(ABC):
 
     def rows(self) -> list[PixelRow]:
         """The pixels of this thread's rows of data."""
-        return self.data.rows(self.first_pixel, self.group * self.depth)
+        return self.data.rows(self.first_pixel, self.group * self.sizes.depth)
 
-    def overlapped(self, nothing: Sequence[Value]) -> list[Value]:
+    def overlapped(self) -> list[Value]:
         """All sums. Copies run `stages - 1` tiles ahead of the multiplications, reads of the table `stages` tiles."""
         code, ahead = self.code, self.stages - 1
         entries = [self.entries(code.integer(number)) for number in range(ahead + 1)]
@@ -156,7 +211,7 @@ class ContractKernel(ABC):
             commit_copies(code)
         slots = [code.integer(0), code.integer(ahead * self.tile.stage_bytes)]
         state = [*slots, *flat(entries[ahead])]
-        with code.carried(self.tiles, [*state, *nothing]) as (tile, now, following):
+        with code.carried(self.tiles, [*state, *self.nothing()]) as (tile, now, following):
             (read, written), own = now[:2], unflat(now[2 : len(state)])
             await_copies(code, ahead - 1)
             code.barrier()
@@ -171,9 +226,9 @@ class ContractKernel(ABC):
             following[len(state) :] = self.step(now[len(state) :], read, copy, advance)
         return following[len(state) :]
 
-    @abstractmethod
     def copy_weights(self, tile: Value, slot: Value) -> None:
         """Begins to copy the weights of a tile of K to a slot (in bytes from the first slot)."""
+        self.weights.copy(tile, self.weights_slot(self.shared + slot))
 
     def copy_data(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry], slot: Value) -> None:
         """Begins to copy the data of a tile of K to a slot."""

@@ -9,11 +9,11 @@ from math import prod
 import numpy as np
 
 from jitdelegate.targets.cuda.choices import candidate
-from jitdelegate.targets.cuda.contract_kernel import FLOAT
+from jitdelegate.targets.cuda.contract_kernel import FLOAT, ContractSizes
 from jitdelegate.targets.cuda.conv_problem import ConvProblem, Phase
 from jitdelegate.targets.cuda.element import Element, common_width
 from jitdelegate.targets.cuda.epilogue import Epilogue
-from jitdelegate.targets.cuda.ffma_kernel import Ffma, FfmaSizes
+from jitdelegate.targets.cuda.ffma_kernel import Ffma
 from jitdelegate.targets.cuda.ffma_tile import QUAD, TILES, Tile
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.phases import packed, records_of
@@ -117,7 +117,7 @@ def _launch(
             NoPointer() if template.is_direct else writer.constant(np.concatenate(tables)),
             writer.constant(packed(records)) if template.is_scattered else NoPointer(),
             extra,
-            FfmaSizes(
+            ContractSizes(
                 blocks,
                 problem.depth,
                 problem.outputs,

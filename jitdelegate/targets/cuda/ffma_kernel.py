@@ -9,33 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
-from jitdelegate.targets.cuda.contract_kernel import FLOAT, ContractArguments, ContractKernel, ContractTemplate, added
+from jitdelegate.targets.cuda.contract_kernel import (
+    FLOAT,
+    ContractArguments,
+    ContractKernel,
+    ContractSizes,
+    ContractTemplate,
+    added,
+)
 from jitdelegate.targets.cuda.device_code import F32, Code, Value
 from jitdelegate.targets.cuda.element import Element, load_where
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.ffma_tile import LANES_ACROSS, LANES_DOWN, QUAD, Tile
-from jitdelegate.targets.cuda.phases import PhaseSizes, phase_of
+from jitdelegate.targets.cuda.phases import PhaseSizes
 from jitdelegate.targets.cuda.pixel_gather import PixelRow, TableEntry
-from jitdelegate.targets.cuda.sizes import Kind, Number
+from jitdelegate.targets.cuda.sizes import Kind
 from jitdelegate.targets.cuda.tile_loader import Chunks, DataLoader, WeightLoader
 from jitdelegate.targets.scalar.cast import cast
-
-
-class FfmaSizes(NamedTuple):
-    """Sizes of a launch for all phases.
-
-    Attributes:
-        blocks: blocks along z per group: parts of K, or phases.
-        depth, outputs: data channels and output channels of a group.
-        pitch: elements between output pixels; channels of a pixel where the launch stores parts of sums.
-    """
-
-    blocks: Number
-    depth: Number
-    outputs: Number
-    pitch: Number
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -64,7 +56,6 @@ class Ffma(ContractTemplate):
 
     @property
     def stages(self) -> int:
-        """Number of slots of the ring of tiles in shared memory."""
         return self.tile.most_stages if self.is_asynchronous else 2
 
     @property
@@ -86,7 +77,7 @@ class Ffma(ContractTemplate):
     @property
     def parameters(self) -> tuple[Kind, ...]:
         extra = self.epilogue.parameters
-        return *("pointer",) * 6, extra, FfmaSizes, () if self.is_scattered else (PhaseSizes,)
+        return *("pointer",) * 6, extra, ContractSizes, () if self.is_scattered else (PhaseSizes,)
 
     def write(
         self,
@@ -98,7 +89,7 @@ class Ffma(ContractTemplate):
         table: Value,
         phases: Value,
         extra: Sequence[Value],
-        sizes: FfmaSizes,
+        sizes: ContractSizes,
         phase: Sequence[PhaseSizes],
     ) -> None:
         """Args:
@@ -165,28 +156,16 @@ class FfmaWeightLoader(WeightLoader):
 
 
 class FfmaKernel(ContractKernel):
-    """Writes the kernel of one template.
-
-    Args:
-        phase: the only phase, or a pointer to the phases of a scattered problem.
-    """
+    """Writes the kernel of one template."""
 
     def __init__(
-        self, code: Code, template: Ffma, arguments: ContractArguments, sizes: FfmaSizes, phase: PhaseSizes | Value
+        self, code: Code, template: Ffma, arguments: ContractArguments, sizes: ContractSizes, phase: PhaseSizes | Value
     ) -> None:
-        self.thread, z = code.special("tid.x"), code.special("ctaid.z")
-        is_split = template.is_part or template.cluster > 1
-        is_alone = not (is_split or template.is_scattered)
-        group, part = (z, code.integer(0)) if is_alone else (z // sizes.blocks, z % sizes.blocks)
-        phase, place = (phase, None) if isinstance(phase, PhaseSizes) else phase_of(code, phase, part)
-        super().__init__(
-            code, template, arguments, template.stages, sizes.depth, sizes.pitch, phase.source, place, group, part
-        )
-        self.template, self.sizes, self.is_asynchronous = template, sizes, template.is_asynchronous
-        skipped = part * phase.share if is_split else code.integer(0)
+        super().__init__(code, template, arguments, sizes, phase)
+        self.template, self.is_asynchronous, tile = template, template.is_asynchronous, template.tile
+        phase, skipped = self.phase, self.skipped
         self.tiles = code.minimum(phase.share, phase.tiles - skipped)
         self.first, first_weight = phase.entry + skipped, phase.weight + self.panel * phase.tiles + skipped
-        tile = template.tile
         self.find_data()
         nbytes, after = tile.steps * tile.columns * FLOAT, tile.rows * tile.row_pitch * FLOAT
         self.weights: FfmaWeightLoader = FfmaWeightLoader(
@@ -222,12 +201,7 @@ class FfmaKernel(ContractKernel):
 
     # multiplication
 
-    def multiply(self) -> list[Value]:
-        """All sums."""
-        return self.overlapped(self.nothing()) if self.is_asynchronous else self._through_registers()
-
     def accumulate(self, sums: Sequence[Value], slot: Value) -> list[Value]:
-        """The sums after this thread's slice of the tile at the shared address `slot`."""
         tile, sums = self.tile, list(sums)
         rows, columns = slot + self.rows_start, slot + self.columns_start
         for step in range(0, tile.steps // tile.slices, QUAD):
@@ -257,18 +231,12 @@ class FfmaKernel(ContractKernel):
         advance()
         return self.accumulate(sums, self.shared + slot)
 
-    def copy_weights(self, tile: Value, slot: Value) -> None:
-        self.weights.copy(tile, self.shared + slot)
-
-    # copies through registers, one tile ahead
-
-    def _through_registers(self) -> list[Value]:
-        """All sums. While a tile is multiplied, the next one is loaded to registers."""
+    def through_registers(self) -> list[Value]:
         code, zero = self.code, self.code.integer(0)
         rows, entries, (entry,) = self.rows(), self.entries(zero), self.entries(code.integer(1))
         weights = self.weights.fetch_where(zero < self.tiles, zero)
         code.await_launches()
-        self._put((self.data.fetch(rows, entries), weights), self.shared)
+        self.put(self.data.fetch(rows, entries), weights, self.shared)
         initial = [zero, entry.offset, entry.taps, *self.nothing()]
         with code.carried(self.tiles, initial) as (tile, now, following):
             code.barrier()
@@ -276,15 +244,11 @@ class FfmaKernel(ContractKernel):
             (entry,) = self.entries(tile + 2)
             following[:3] = self.next_slot(now[0]), entry.offset, entry.taps
             following[3:] = self.accumulate(now[3:], self.shared + now[0])
-            self._put(fetched, self.shared + following[0])
+            self.put(*fetched, self.shared + following[0])
         return following[3:]
 
     def _fetch(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry], tile: Value) -> tuple[Chunks, Chunks]:
         return self.data.fetch(rows, entries), self.weights.fetch_where(tile < self.tiles, tile)
-
-    def _put(self, fetched: tuple[Chunks, Chunks], slot: Value) -> None:
-        self.data.put(fetched[0], slot)
-        self.weights.put(fetched[1], slot)
 
     # sums to the output
 

@@ -14,13 +14,13 @@ from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda import choices, depthwise, mma, separable
 from jitdelegate.targets.cuda.chains import Chain
+from jitdelegate.targets.cuda.contract_kernel import ContractSizes
 from jitdelegate.targets.cuda.conv_problem import ConvProblem, problem_of, whole
 from jitdelegate.targets.cuda.cost import COPIED, launch_cycles
 from jitdelegate.targets.cuda.depthwise_kernel import DepthwiseTile, positions
 from jitdelegate.targets.cuda.element import Element, common_width
 from jitdelegate.targets.cuda.gpu import REGISTERS
 from jitdelegate.targets.cuda.inverted_kernel import LAST, OWN_COLUMNS, InvertedMma
-from jitdelegate.targets.cuda.mma_kernel import MmaSizes
 from jitdelegate.targets.cuda.mma_tile import ENDS_CYCLES, FINISHED, PRODUCTS, Tile
 from jitdelegate.targets.cuda.phases import PhaseSizes
 from jitdelegate.targets.cuda.pixel_tiles import PixelTiles
@@ -231,7 +231,7 @@ class _Writing:
                 mma.packed_weights(writer, residual.problem.phases, expand_sizes, expand, operand),
                 writer.constant(residual.problem.biases(first, k_tile)),
                 *pointers[LAST:],
-                MmaSizes(1, problem.depth, problem.outputs, writer.pitch(problem.output)),
+                ContractSizes(1, problem.depth, problem.outputs, writer.pitch(problem.output)),
                 PhaseSizes(turns, turns, 0, 0, problem.source(phase)),
                 PixelTiles.of(pair.output, tile.rows, shift, pair.apart),
                 *window,

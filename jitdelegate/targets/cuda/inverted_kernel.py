@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from jitdelegate.targets.cuda.contract_kernel import FLOAT
+from jitdelegate.targets.cuda.contract_kernel import FLOAT, ContractSizes
 from jitdelegate.targets.cuda.depthwise_kernel import DepthwiseKernel
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.division import divisor
 from jitdelegate.targets.cuda.element import Element, load, pack
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
-from jitdelegate.targets.cuda.mma_kernel import MmaSizes
 from jitdelegate.targets.cuda.phases import PhaseSizes
 from jitdelegate.targets.cuda.separable_kernel import (
     CONSTANTS,
@@ -135,7 +134,7 @@ class InvertedMma(SeparableMma):
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        own = parameters(self, MmaSizes, PhaseSizes)
+        own = parameters(self, ContractSizes, PhaseSizes)
         return *own[:LAST], "pointer", "pointer", *own[LAST:], "int32"
 
     def write(self, code: Code, *arguments: Any) -> None:

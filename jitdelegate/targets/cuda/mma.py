@@ -10,12 +10,12 @@ import numpy as np
 
 from jitdelegate.errors import CompileError
 from jitdelegate.targets.cuda.choices import candidate
-from jitdelegate.targets.cuda.contract_kernel import FLOAT
+from jitdelegate.targets.cuda.contract_kernel import FLOAT, ContractSizes
 from jitdelegate.targets.cuda.conv_problem import ConvProblem, Phase
 from jitdelegate.targets.cuda.element import Element, common_width
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.gpu import Gpu
-from jitdelegate.targets.cuda.mma_kernel import WORD, Mma, MmaSizes
+from jitdelegate.targets.cuda.mma_kernel import WORD, Mma
 from jitdelegate.targets.cuda.mma_tile import MOST_PADDED, SHORTEST_ROW, SLIM_TILES, TILES, WIDE_TILES, Tile
 from jitdelegate.targets.cuda.phases import packed, records_of
 from jitdelegate.targets.cuda.split_k import combining_cycles, meeting_cycles, possible_parts, write_combine
@@ -171,7 +171,7 @@ def _launch(
             (writer.constant(np.full(CHUNK, problem.halo, template.source.dtype)),) if template.has_halo else (),
             (writer.constant(packed(records)),) if template.is_scattered else (),
             extra,
-            MmaSizes(
+            ContractSizes(
                 blocks,
                 problem.depth,
                 problem.outputs,

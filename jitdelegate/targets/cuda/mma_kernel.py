@@ -11,36 +11,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
-from jitdelegate.targets.cuda.contract_kernel import FLOAT, ContractArguments, ContractKernel, ContractTemplate, added
+from jitdelegate.targets.cuda.contract_kernel import (
+    FLOAT,
+    ContractArguments,
+    ContractKernel,
+    ContractSizes,
+    ContractTemplate,
+    added,
+)
 from jitdelegate.targets.cuda.device_code import I32, Code, Value
 from jitdelegate.targets.cuda.element import Element, load, load_where, pack, resized
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.mma_tile import Tile
-from jitdelegate.targets.cuda.phases import PhaseSizes, phase_of
+from jitdelegate.targets.cuda.phases import PhaseSizes
 from jitdelegate.targets.cuda.pixel_gather import PixelRow, TableEntry
-from jitdelegate.targets.cuda.sizes import Kind, Number
+from jitdelegate.targets.cuda.sizes import Kind
 from jitdelegate.targets.cuda.tensor_core import CHUNK, STEP, Operand, Swizzle, WarpTile, nothing
 from jitdelegate.targets.cuda.tile_loader import Chunks, DataLoader, WeightLoader
 from jitdelegate.targets.scalar.cast import cast
 
 QUAD = WORD = 4
-
-
-class MmaSizes(NamedTuple):
-    """Sizes of a launch for all phases.
-
-    Attributes:
-        blocks: blocks along z per group: parts of K, or phases.
-        depth, outputs: data channels and output channels of a group.
-        pitch: elements between output pixels; channels of a pixel where the launch stores parts of sums.
-    """
-
-    blocks: Number
-    depth: Number
-    outputs: Number
-    pitch: Number
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -115,7 +107,7 @@ class Mma(ContractTemplate):
     def parameters(self) -> tuple[Kind, ...]:
         extra = self.epilogue.parameters
         halo, phases = ("pointer",) * self.has_halo, ("pointer",) * self.is_scattered
-        return *("pointer",) * 5, halo, phases, extra, MmaSizes, () if self.is_scattered else (PhaseSizes,)
+        return *("pointer",) * 5, halo, phases, extra, ContractSizes, () if self.is_scattered else (PhaseSizes,)
 
     def write(
         self,
@@ -128,7 +120,7 @@ class Mma(ContractTemplate):
         halo: Sequence[Value],
         phases: Sequence[Value],
         extra: Sequence[Value],
-        sizes: MmaSizes,
+        sizes: ContractSizes,
         phase: Sequence[PhaseSizes],
     ) -> None:
         """Args:
@@ -242,24 +234,18 @@ class MmaKernel(ContractKernel):
         code: Code,
         template: Mma,
         arguments: ContractArguments,
-        sizes: MmaSizes,
+        sizes: ContractSizes,
         phase: PhaseSizes | Value,
-        halo: Value | None,
+        halo: Value | None = None,
     ) -> None:
-        self.template, self.sizes, self.halo, tile = template, sizes, halo, template.tile
-        self.thread, z = code.special("tid.x"), code.special("ctaid.z")
-        is_split = template.is_part or template.cluster > 1
-        is_alone = not (is_split or template.is_scattered)
-        group, part = (z, code.integer(0)) if is_alone else (z // sizes.blocks, z % sizes.blocks)
-        phase, place = (phase, None) if isinstance(phase, PhaseSizes) else phase_of(code, phase, part)
-        super().__init__(
-            code, template, arguments, tile.stages, sizes.depth, sizes.pitch, phase.source, place, group, part
-        )
-        skipped = part * phase.share if is_split else code.integer(0)
+        super().__init__(code, template, arguments, sizes, phase)
+        self.template, self.is_asynchronous, self.halo = template, template.is_asynchronous, halo
+        phase, skipped, tile = self.phase, self.skipped, template.tile
         self.first = phase.entry + skipped
         self.tiles = code.minimum(phase.tiles - skipped, phase.share)
         if template.is_scattered:
-            self.bias_panel = part * (code.special("nctaid.z") // sizes.blocks * code.special("nctaid.y")) + self.panel
+            panels = code.special("nctaid.z") // sizes.blocks * code.special("nctaid.y")
+            self.bias_panel = self.part * panels + self.panel
         self.find_data()
         first = phase.weight + self.panel * phase.tiles + skipped
         nbytes = tile.columns * tile.row_bytes
@@ -295,15 +281,7 @@ class MmaKernel(ContractKernel):
         if self.cluster > 1:
             self.code.cluster_barrier()
 
-    def multiply(self) -> list[Value]:
-        """All sums."""
-        return self.overlapped(self.nothing()) if self.template.is_asynchronous else self._through_registers()
-
-    def copy_weights(self, tile: Value, slot: Value) -> None:
-        self.weights.copy(tile, self.weights_slot(self.shared + slot))
-
     def weights_slot(self, slot: Value) -> Value:
-        """The address where a slot's weights begin."""
         place: Value = slot + self.tile.rows * self.tile.row_bytes
         return place
 
@@ -320,30 +298,23 @@ class MmaKernel(ContractKernel):
         advance()
         return added
 
-    # copies through registers, one tile ahead
-
-    def _through_registers(self) -> list[Value]:
-        """All sums. While a tile is multiplied, the next one is loaded to registers."""
+    def through_registers(self) -> list[Value]:
         code, rows, first = self.code, self.rows(), self.code.integer(0)
         entries, weights = self.data.entries(self.first), self.weights.fetch(first)
         code.await_launches()
-        self._put(self.data.fetch(rows, entries), weights, self.shared)
+        self.put(self.data.fetch(rows, entries), weights, self.shared)
         initial = [code.integer(0), *self.nothing()]
         with code.carried(self.tiles, initial, start=1) as (tile, now, following):
             code.barrier()
             fetched = self._fetch(rows, tile)
             following[1:] = self.accumulate(now[1:], self.shared + now[0])
             following[0] = self.next_slot(now[0])
-            self._put(*fetched, self.shared + following[0])
+            self.put(*fetched, self.shared + following[0])
         code.barrier()
         return self.accumulate(following[1:], self.shared + following[0])
 
     def _fetch(self, rows: Sequence[PixelRow], tile: Value) -> tuple[Chunks, Chunks]:
         return self.data.fetch(rows, self.data.entries(self.first + tile)), self.weights.fetch(tile)
-
-    def _put(self, data: Chunks, weights: Chunks, slot: Value) -> None:
-        self.data.put(data, slot)
-        self.weights.put(weights, self.weights_slot(slot))
 
     # sums to the output
 

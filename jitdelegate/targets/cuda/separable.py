@@ -15,14 +15,13 @@ from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda import choices, depthwise, ffma, ffma_tile, gemv, mma, mma_tile
 from jitdelegate.targets.cuda.chains import Chain
+from jitdelegate.targets.cuda.contract_kernel import ContractSizes
 from jitdelegate.targets.cuda.conv_problem import ConvProblem, problem_of
 from jitdelegate.targets.cuda.cost import COPIED, launch_cycles
 from jitdelegate.targets.cuda.depthwise_kernel import DepthwiseSizes, DepthwiseTile, positions, spacing
 from jitdelegate.targets.cuda.division import divisor
 from jitdelegate.targets.cuda.element import Element, common_width
-from jitdelegate.targets.cuda.ffma_kernel import FfmaSizes
 from jitdelegate.targets.cuda.gpu import REGISTERS, Gpu
-from jitdelegate.targets.cuda.mma_kernel import MmaSizes
 from jitdelegate.targets.cuda.phases import PhaseSizes
 from jitdelegate.targets.cuda.pixel_tiles import PixelTiles, tiles_of
 from jitdelegate.targets.cuda.separable_kernel import SeparableFfma, SeparableMma
@@ -370,14 +369,12 @@ def _write(writer: Writer, pair: Pair, choice: Choice) -> None:
     phase, tile = problem.phases[0], template.tile
     sizes = (1, _steps(template), tile.columns)
     turns, columns = (size // step for size, step in zip(phase.matrices_shape(*sizes)[1:], sizes[1:], strict=True))
-    pitch = writer.pitch(problem.output)
+    own = ContractSizes(1, problem.depth, problem.outputs, writer.pitch(problem.output))
     if isinstance(template, SeparableMma):
         weights = mma.packed_weights(writer, problem.phases, sizes, template.tile, template.operand)
-        own: MmaSizes | FfmaSizes = MmaSizes(1, problem.depth, problem.outputs, pitch)
         shared = _with_slots(template.tile, turns * template.tile.row_bytes).shared_bytes
     else:
         weights = ffma.packed_weights(writer, problem.phases, sizes, template.tile)
-        own = FfmaSizes(1, problem.depth, problem.outputs, pitch)
         shared = template.shared_bytes
     pointers, sizes_of_window = arguments(writer, pair, pair.nodes[0].inputs[0], weights, tile.columns)
     tiles = PixelTiles.of(pair.output, tile.rows, choice.shift, pair.apart)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from jitdelegate.targets.cuda.contract_kernel import FLOAT, ContractArguments
+from jitdelegate.targets.cuda.contract_kernel import FLOAT, ContractArguments, ContractSizes
 from jitdelegate.targets.cuda.depthwise_kernel import DepthwiseKernel, DepthwiseSizes, DepthwiseTile
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element, pack
-from jitdelegate.targets.cuda.ffma_kernel import Ffma, FfmaKernel, FfmaSizes
-from jitdelegate.targets.cuda.mma_kernel import Mma, MmaKernel, MmaSizes
+from jitdelegate.targets.cuda.ffma_kernel import Ffma, FfmaKernel
+from jitdelegate.targets.cuda.mma_kernel import Mma, MmaKernel
 from jitdelegate.targets.cuda.phases import PhaseSizes
 from jitdelegate.targets.cuda.pixel_tiles import PixelTiles, TilePixels
 from jitdelegate.targets.cuda.sizes import Kind
@@ -130,7 +130,7 @@ class SeparableMma(Mma):
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        return parameters(self, MmaSizes, PhaseSizes)
+        return parameters(self, ContractSizes, PhaseSizes)
 
     def write(self, code: Code, *arguments: Any) -> None:
         """The arguments are those of `parameters`; weights is [tiles of N, tiles of K]."""
@@ -154,7 +154,7 @@ class SeparableMmaKernel(MmaKernel):
         inner_bias: Sequence[Value],
         extra: Sequence[Value],
         inner_extra: Sequence[Value],
-        sizes: MmaSizes,
+        sizes: ContractSizes,
         phase: PhaseSizes,
         tiles: PixelTiles,
         *window: Any,
@@ -206,7 +206,7 @@ class SeparableFfma(Ffma):
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        return parameters(self, FfmaSizes, PhaseSizes)
+        return parameters(self, ContractSizes, PhaseSizes)
 
     def write(self, code: Code, *arguments: Any) -> None:
         """The arguments are those of `parameters`; weights is [tiles of N, tiles of K, steps, columns]."""
@@ -230,7 +230,7 @@ class SeparableFfmaKernel(FfmaKernel):
         inner_bias: Sequence[Value],
         extra: Sequence[Value],
         inner_extra: Sequence[Value],
-        sizes: FfmaSizes,
+        sizes: ContractSizes,
         phase: PhaseSizes,
         tiles: PixelTiles,
         *window: Any,
@@ -257,9 +257,6 @@ class SeparableFfmaKernel(FfmaKernel):
 
     def multiply(self) -> list[Value]:
         return multiplied(self)
-
-    def weights_slot(self, slot: Value) -> Value:
-        return slot  # the loader adds the length of the data
 
 
 def multiplied(kernel: SeparableMmaKernel | SeparableFfmaKernel) -> list[Value]:
