@@ -13,17 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from jitdelegate.targets.cuda.contract_kernel import FLOAT, ContractSizes
+from jitdelegate.targets.cuda.contract_kernel import FLOAT
 from jitdelegate.targets.cuda.depthwise_kernel import DepthwiseKernel
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.division import divisor
 from jitdelegate.targets.cuda.element import Element, load, pack
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
-from jitdelegate.targets.cuda.phases import PhaseSizes
 from jitdelegate.targets.cuda.separable_kernel import (
     CONSTANTS,
-    DepthwiseArguments,
     DepthwiseLoader,
+    SeparableArguments,
     SeparableMma,
     SeparableMmaKernel,
     parameters,
@@ -134,35 +133,32 @@ class InvertedMma(SeparableMma):
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        own = parameters(self, ContractSizes, PhaseSizes)
+        own = parameters(self)
         return *own[:LAST], "pointer", "pointer", *own[LAST:], "int32"
 
     def write(self, code: Code, *arguments: Any) -> None:
-        """The arguments are those of `separable_kernel.parameters`, with those of `ExpandArguments` among them."""
+        """The arguments are those of `SeparableArguments`, with those of `ExpandArguments` among them."""
         own, expand = (*arguments[:LAST], *arguments[LAST + 2 : -1]), (*arguments[LAST : LAST + 2], arguments[-1])
-        InvertedMmaKernel(code, self, ExpandArguments(*expand), *own).write()
+        InvertedMmaKernel(code, self, SeparableArguments(*own), ExpandArguments(*expand)).write()
 
 
 class TileDepthwise(DepthwiseKernel):
     """Depthwise convolution of pixels in shared memory, with weights there too.
 
     Args:
-        data, weights: shared addresses; `weights` of the turn is set with `begin_turn`.
-        across: pixels of a row of the tile's data.
         unit: this thread's group of channels.
     """
 
-    def __init__(self, kernel: InvertedMmaKernel, arguments: DepthwiseArguments, pixels: Value, unit: Value) -> None:
-        code, template = kernel.code, kernel.template
-        data, weights, bias, extra, rows, columns, sizes = arguments
-        super().__init__(template.window, code, data, data, weights, bias, (), extra, None, rows, columns, sizes)
+    def __init__(self, kernel: InvertedMmaKernel, unit: Value) -> None:
+        code, template, arguments = kernel.code, kernel.template, kernel.separable
+        super().__init__(template.window, code, *arguments.of_depthwise)
         one = Divisor(*map(code.integer, divisor(1)))
         self.axes = tuple(  # type: ignore[assignment]
             WindowAxis(code.integer(EVERYWHERE), axis.kernel, axis.stride, code.integer(0), one)
-            for axis in (rows, columns)
+            for axis in (arguments.rows, arguments.columns)
         )
-        self.sizes = sizes._replace(pitch=code.integer(1))
-        self.pixels, self.unit, self.across = pixels, unit, template.seen[1]
+        self.sizes = self.sizes._replace(pitch=code.integer(1))
+        self.pixels, self.unit, self.across = kernel.expanded, unit, template.seen[1]
         self.swizzle, self.row_bytes = Swizzle(template.tile.row_bytes), template.tile.row_bytes
         self.element = template.operand.element
 
@@ -188,12 +184,9 @@ class TileDepthwise(DepthwiseKernel):
 class TileLoader(DepthwiseLoader):
     """Computes depthwise results from pixels in shared memory."""
 
-    def __init__(self, kernel: InvertedMmaKernel, arguments: DepthwiseArguments, pixels: Value) -> None:
-        units = kernel.tile.row_bytes // CHUNK
-        super().__init__(
-            kernel.code, kernel.template.window, arguments, kernel.block, kernel.thread, units, kernel.place_of
-        )
-        self.depthwise = self.tile = TileDepthwise(kernel, arguments, pixels, self.unit)
+    def __init__(self, kernel: InvertedMmaKernel) -> None:
+        super().__init__(kernel)
+        self.depthwise = self.tile = TileDepthwise(kernel, self.unit)
 
     def window_place(self) -> tuple[Value, Value]:
         down = self.row >> self.pixels.tiles.shift
@@ -205,9 +198,11 @@ class InvertedMmaKernel(SeparableMmaKernel):
 
     template: InvertedMma
 
-    def __init__(self, code: Code, template: InvertedMma, expand: ExpandArguments, *arguments: Any) -> None:
+    def __init__(
+        self, code: Code, template: InvertedMma, arguments: SeparableArguments, expand: ExpandArguments
+    ) -> None:
         self.expand = expand
-        super().__init__(code, template, *arguments)
+        super().__init__(code, template, arguments)
 
     def find_data(self) -> None:
         code, template, tile = self.code, self.template, self.tile
@@ -215,7 +210,7 @@ class InvertedMmaKernel(SeparableMmaKernel):
         self.first_weights = self.taps + tile.stages * template.taps_bytes
         self.source = self.first_weights + tile.stages * template.expand_bytes
         self.expanded = self.source + template.seen_rows * template.k_tiles * template.k_row
-        self.depthwise = self.computed = TileLoader(self, self.passed, self.expanded)
+        self.depthwise = self.computed = TileLoader(self)
         self.expand_loader = WeightLoader(
             code, self.expand.weights, code.integer(0), self.thread, tile.threads, template.expand_bytes
         )
@@ -266,7 +261,7 @@ class InvertedMmaKernel(SeparableMmaKernel):
             channel = tile * template.channels + unit * template.window.width
             inside = channel < channels
             source = code.advanced(
-                self.passed.weights, code.select(inside, tap * channels + channel, 0), template.window.weights.nbytes
+                self.separable.taps, code.select(inside, tap * channels + channel, 0), template.window.weights.nbytes
             )
             with code.when(index < template.taps_bytes // CHUNK):
                 copy_async(code, to + index * CHUNK, source, CHUNK, 0, inside)
@@ -284,14 +279,14 @@ class InvertedMmaKernel(SeparableMmaKernel):
             inside = inside & (channel < self.expand.depth)
             element = code.select(inside, pixel * self.expand.depth + channel, 0)
             place = unit // per_tile * (template.seen_rows * template.k_row) + swizzle.place(row, unit % per_tile)
-            source = code.advanced(self.passed.data, element, template.source.nbytes)
+            source = code.advanced(self.separable.data, element, template.source.nbytes)
             copy_async(code, self.source + place, source, CHUNK, 0, inside)
 
     def _source_pixel(self, row: Value) -> tuple[Value, Value]:
         """(whether the pixel under row `row` of the tile's data is inside the image, its number)."""
         code, (down, across) = self.code, self.template.seen
         y, x = row // across, row % across
-        tiles, rows, columns = self.block.tiles, self.passed.rows, self.passed.columns
+        tiles, rows, columns = self.block.tiles, self.separable.rows, self.separable.columns
         y = self.block.y * rows.stride - rows.padding + y * tiles.apart_y.size
         x = self.block.x * columns.stride - columns.padding + x * tiles.apart_x.size
         inside = code.within(y, rows.size) & code.within(x, columns.size) & (row < down * across)

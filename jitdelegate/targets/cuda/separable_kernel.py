@@ -7,11 +7,12 @@ Blocks with other output channels of the same pixels compute the same depthwise 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from jitdelegate.targets.cuda.contract_kernel import FLOAT, ContractArguments, ContractSizes
+from jitdelegate.targets.cuda.contract_kernel import FLOAT, ContractArguments, ContractKernel, ContractSizes
 from jitdelegate.targets.cuda.depthwise_kernel import DepthwiseKernel, DepthwiseSizes, DepthwiseTile
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element, pack
@@ -24,30 +25,50 @@ from jitdelegate.targets.cuda.tensor_core import CHUNK, Swizzle, await_copies, c
 from jitdelegate.targets.cuda.window import WindowAxis
 
 
-class DepthwiseArguments(NamedTuple):
-    """What a separable kernel passes to its depthwise part.
+class SeparableArguments(NamedTuple):
+    """The arguments of a separable kernel, in the order of `parameters`.
 
     Attributes:
-        bias: one pointer, or none if it follows the weights.
-        extra: epilogue operands.
+        weights, bias, extra: those of the 1x1 convolution; `extra` are epilogue operands.
+        taps, inner_bias, inner_extra: those of the depthwise convolution; the bias is one pointer, or none if it
+            follows the weights.
+        sizes, phase: as for a contraction.
+        rows, columns, inner_sizes: as for a depthwise convolution.
     """
 
+    output: Value
     data: Value
     weights: Value
-    bias: Sequence[Value]
+    bias: Value
+    taps: Value
+    inner_bias: Sequence[Value]
     extra: Sequence[Value]
+    inner_extra: Sequence[Value]
+    sizes: ContractSizes
+    phase: PhaseSizes
+    tiles: PixelTiles
     rows: WindowAxis
     columns: WindowAxis
-    sizes: DepthwiseSizes
+    inner_sizes: DepthwiseSizes
+
+    @property
+    def of_contract(self) -> ContractArguments:
+        return ContractArguments(self.output, self.data, self.weights, self.bias, self.data, self.extra)
+
+    @property
+    def of_depthwise(self) -> tuple[Any, ...]:
+        """The arguments of a `DepthwiseKernel` that stores nothing, and is told what a thread computes."""
+        pointers = self.data, self.data, self.taps, self.inner_bias, (), self.inner_extra
+        return *pointers, None, self.rows, self.columns, self.inner_sizes
 
 
-def parameters(template: SeparableMma | SeparableFfma, *sizes: Kind) -> tuple[Kind, ...]:
-    """The kinds of a separable kernel's parameters: output, data, weights, bias, depthwise weights and bias, operands
-    of both epilogues, sizes, tiles, window."""
+def parameters(template: SeparableMma | SeparableFfma) -> tuple[Kind, ...]:
+    """The kinds of a separable kernel's parameters: those of `SeparableArguments`."""
     window = template.window
     bias = ("pointer",) * (window.weights is not Element.FLOAT32)
     operands = template.epilogue.parameters, window.epilogue.parameters
-    return *("pointer",) * 5, bias, *operands, *sizes, PixelTiles, WindowAxis, WindowAxis, DepthwiseSizes
+    sizes = ContractSizes, PhaseSizes, PixelTiles, WindowAxis, WindowAxis, DepthwiseSizes
+    return *("pointer",) * 5, bias, *operands, *sizes
 
 
 CONSTANTS = frozenset({2, 3, 4, 5})
@@ -56,28 +77,13 @@ CONSTANTS = frozenset({2, 3, 4, 5})
 
 class DepthwiseLoader:
     """Computes a thread's part of each tile of data: the depthwise results of neighbouring pixels of a row, for as many
-    channels as `window` computes at a time.
+    channels as the template's window computes at a time."""
 
-    Args:
-        pixels: the block's pixels.
-        units: groups of channels in a tile of K.
-        place: (row, byte) -> the offset of a row's byte from the tile's start, in bytes.
-    """
-
-    def __init__(
-        self,
-        code: Code,
-        window: DepthwiseTile,
-        arguments: DepthwiseArguments,
-        pixels: TilePixels,
-        thread: Value,
-        units: int,
-        place: Callable[[Value, Value], Value],
-    ) -> None:
-        data, weights, bias, extra, rows, columns, sizes = arguments
-        self.depthwise = DepthwiseKernel(window, code, data, data, weights, bias, (), extra, None, rows, columns, sizes)
-        self.code, self.window, self.pixels, self.units, self.place = code, window, pixels, units, place
-        self.row, self.unit = thread // units * window.tile[1], thread % units
+    def __init__(self, kernel: SeparableKernel) -> None:
+        self.code, self.window, self.place = kernel.code, kernel.template.window, kernel.data_place
+        self.pixels, self.units = kernel.block, kernel.template.units
+        self.depthwise = DepthwiseKernel(self.window, self.code, *kernel.separable.of_depthwise)
+        self.row, self.unit = kernel.thread // self.units * self.window.tile[1], kernel.thread % self.units
 
     def compute(self, tile: Value, slot: Value) -> None:
         """Stores this thread's part of a tile of K to the shared address `slot`."""
@@ -124,68 +130,22 @@ class SeparableMma(Mma):
     window: DepthwiseTile
 
     @property
+    def units(self) -> int:
+        """Groups of channels in a tile of K."""
+        return self.tile.row_bytes // self.unit_bytes
+
+    @property
     def is_asynchronous(self) -> bool:
         """Whether weights are copied by cp.async."""
         return self.has_async_copy and not self.converts_weights
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        return parameters(self, ContractSizes, PhaseSizes)
+        return parameters(self)
 
     def write(self, code: Code, *arguments: Any) -> None:
-        """The arguments are those of `parameters`; weights is [tiles of N, tiles of K]."""
-        SeparableMmaKernel(code, self, *arguments).write()
-
-
-class SeparableMmaKernel(MmaKernel):
-    """Writes the kernel of one template."""
-
-    template: SeparableMma
-
-    def __init__(
-        self,
-        code: Code,
-        template: SeparableMma,
-        output: Value,
-        data: Value,
-        weights: Value,
-        bias: Value,
-        taps: Value,
-        inner_bias: Sequence[Value],
-        extra: Sequence[Value],
-        inner_extra: Sequence[Value],
-        sizes: ContractSizes,
-        phase: PhaseSizes,
-        tiles: PixelTiles,
-        *window: Any,
-    ) -> None:
-        self.block = TilePixels.of(code, tiles, code.special("ctaid.x"), template.tile.rows)
-        self.passed = DepthwiseArguments(data, taps, inner_bias, inner_extra, *window)
-        super().__init__(
-            code, template, ContractArguments(output, data, weights, bias, data, extra), sizes, phase, None
-        )
-
-    def find_data(self) -> None:
-        template = self.template
-        self.depthwise = DepthwiseLoader(
-            self.code,
-            template.window,
-            self.passed,
-            self.block,
-            self.thread,
-            self.tile.row_bytes // template.unit_bytes,
-            self.place_of,
-        )
-
-    def place_of(self, row: Value, byte: Value) -> Value:
-        """The offset of a row's byte from the tile's start, in bytes."""
-        return Swizzle(self.tile.row_bytes).place(row, byte // CHUNK) + byte % CHUNK
-
-    def pixel(self, row: Value) -> tuple[Value, Value]:
-        return self.block.pixel(*self.block.place(row))
-
-    def multiply(self) -> list[Value]:
-        return multiplied(self)
+        """The arguments are those of `SeparableArguments`; weights is [tiles of N, tiles of K]."""
+        SeparableMmaKernel(code, self, SeparableArguments(*arguments)).write()
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -201,87 +161,86 @@ class SeparableFfma(Ffma):
     window: DepthwiseTile
 
     @property
+    def units(self) -> int:
+        """Groups of channels in a tile of K."""
+        return self.tile.steps // self.width
+
+    @property
     def min_blocks(self) -> int:
         return 1  # a thread has depthwise sums too
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        return parameters(self, ContractSizes, PhaseSizes)
+        return parameters(self)
 
     def write(self, code: Code, *arguments: Any) -> None:
-        """The arguments are those of `parameters`; weights is [tiles of N, tiles of K, steps, columns]."""
-        SeparableFfmaKernel(code, self, *arguments).write()
+        """The arguments are those of `SeparableArguments`; weights is [tiles of N, tiles of K, steps, columns]."""
+        SeparableFfmaKernel(code, self, SeparableArguments(*arguments)).write()
 
 
-class SeparableFfmaKernel(FfmaKernel):
-    """Writes the kernel of one template."""
+class SeparableKernel(ContractKernel):
+    """Writes the kernel of one template, before `MmaKernel` or `FfmaKernel` in the order of base classes: where these
+    copy data, it computes data."""
 
-    template: SeparableFfma
+    template: SeparableMma | SeparableFfma
 
-    def __init__(
-        self,
-        code: Code,
-        template: SeparableFfma,
-        output: Value,
-        data: Value,
-        weights: Value,
-        bias: Value,
-        taps: Value,
-        inner_bias: Sequence[Value],
-        extra: Sequence[Value],
-        inner_extra: Sequence[Value],
-        sizes: ContractSizes,
-        phase: PhaseSizes,
-        tiles: PixelTiles,
-        *window: Any,
-    ) -> None:
-        self.block = TilePixels.of(code, tiles, code.special("ctaid.x"), template.tile.rows)
-        self.passed = DepthwiseArguments(data, taps, inner_bias, inner_extra, *window)
-        arguments = ContractArguments(output, data, weights, bias, data, extra)
-        super().__init__(code, template, arguments, sizes, phase)
+    def __init__(self, code: Code, template: SeparableMma | SeparableFfma, arguments: SeparableArguments) -> None:
+        self.separable = arguments
+        self.block = TilePixels.of(code, arguments.tiles, code.special("ctaid.x"), template.tile.rows)
+        super().__init__(code, template, arguments.of_contract, arguments.sizes, arguments.phase)
+
+    @abstractmethod
+    def data_place(self, row: Value, byte: Value) -> Value:
+        """The offset of a byte of a row of data from the tile's start, in bytes."""
 
     def find_data(self) -> None:
-        template, tile = self.template, self.tile
-        self.depthwise = DepthwiseLoader(
-            self.code,
-            template.window,
-            self.passed,
-            self.block,
-            self.thread,
-            tile.steps // template.width,
-            lambda row, byte: row * (tile.row_pitch * FLOAT) + byte,
-        )
+        self.depthwise = DepthwiseLoader(self)
 
     def pixel(self, row: Value) -> tuple[Value, Value]:
         return self.block.pixel(*self.block.place(row))
 
     def multiply(self) -> list[Value]:
-        return multiplied(self)
+        """All sums. In each turn, a tile of data is computed and multiplied, while the weights of the next one arrive
+        in the other of two slots."""
+        code, weights = self.code, self.weights
+
+        def copy(tile: Value, slot: Value) -> None:
+            weights.copy(tile, self.weights_slot(slot))
+            commit_copies(code)
+
+        zero = code.integer(0)
+        if self.is_asynchronous:
+            copy(zero, self.shared)
+        code.await_launches()
+        with code.carried(self.tiles, [zero, *self.nothing()]) as (tile, now, following):
+            slot, following[0] = self.shared + now[0], self.next_slot(now[0])
+            if not self.is_asynchronous:
+                weights.put(weights.fetch(tile), self.weights_slot(slot))
+            self.depthwise.compute(tile, slot)
+            if self.is_asynchronous:
+                await_copies(code, 0)
+            code.barrier()
+            if self.is_asynchronous:
+                with code.when(tile + 1 < self.tiles):
+                    copy(tile + 1, self.shared + following[0])
+            following[1:] = self.accumulate(now[1:], slot)
+        return following[1:]
 
 
-def multiplied(kernel: SeparableMmaKernel | SeparableFfmaKernel) -> list[Value]:
-    """All sums. In each turn, a tile of data is computed and multiplied, while the weights of the next one arrive in
-    the other of two slots."""
-    code, weights, is_asynchronous = kernel.code, kernel.weights, kernel.template.is_asynchronous
+class SeparableMmaKernel(SeparableKernel, MmaKernel):
+    """The kernel on tensor cores."""
 
-    def copy(tile: Value, slot: Value) -> None:
-        weights.copy(tile, kernel.weights_slot(slot))
-        commit_copies(code)
+    template: SeparableMma
 
-    zero = code.integer(0)
-    if is_asynchronous:
-        copy(zero, kernel.shared)
-    code.await_launches()
-    with code.carried(kernel.tiles, [zero, *kernel.nothing()]) as (tile, now, following):
-        slot, following[0] = kernel.shared + now[0], kernel.next_slot(now[0])
-        if not is_asynchronous:
-            weights.put(weights.fetch(tile), kernel.weights_slot(slot))
-        kernel.depthwise.compute(tile, slot)
-        if is_asynchronous:
-            await_copies(code, 0)
-        code.barrier()
-        if is_asynchronous:
-            with code.when(tile + 1 < kernel.tiles):
-                copy(tile + 1, kernel.shared + following[0])
-        following[1:] = kernel.accumulate(now[1:], slot)
-    return following[1:]
+    def data_place(self, row: Value, byte: Value) -> Value:
+        return Swizzle(self.tile.row_bytes).place(row, byte // CHUNK) + byte % CHUNK
+
+
+class SeparableFfmaKernel(SeparableKernel, FfmaKernel):
+    """The kernel with float32 multiply-adds."""
+
+    template: SeparableFfma
+
+    def data_place(self, row: Value, byte: Value) -> Value:
+        place: Value = row * (self.tile.row_pitch * FLOAT) + byte
+        return place
