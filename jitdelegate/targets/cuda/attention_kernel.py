@@ -28,6 +28,7 @@ from jitdelegate.targets.cuda.division import coordinates
 from jitdelegate.targets.cuda.element import Element, load, load_where, pack
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.expression import emit
+from jitdelegate.targets.cuda.lanes import first_slice
 from jitdelegate.targets.cuda.line_loader import LineLoader, Lines
 from jitdelegate.targets.cuda.operand import Neighbours
 from jitdelegate.targets.cuda.output import Output
@@ -285,22 +286,12 @@ class AttentionKernel(ABC):
 
     def _meet(self, sums: Sequence[Value], tops: Sequence[Value], totals: Sequence[Value]) -> None:
         """Adds the sums of the other slices to those of the first one, which stores them."""
-        code, tile = self.code, self.template.tile
+        tile, own = self.template.tile, [*sums, *tops, *totals]
         if tile.slices == 1:
             self._store(sums, tops, totals)
             return
-        own, pitch = [*sums, *tops, *totals], tile.slice_threads * FLOAT
-        base, size = code.dynamic_shared() + self.thread * FLOAT, len(own) * pitch
-        code.barrier()
-        with code.when(self.slice > 0):
-            for at, value in enumerate(own):
-                code.store([value], base + (self.slice - 1) * size, at * pitch)
-        code.barrier()
-        with code.when(self.slice.equals(0)):
-            others = [
-                [code.load(base, number * size + at * pitch)[0] for at in range(len(own))]
-                for number in range(tile.slices - 1)
-            ]
+        with first_slice(self.code, own, self.slice, self.thread, tile.slice_threads) as other:
+            others = [[other(k, at) for at in range(len(own))] for k in range(tile.slices - 1)]
             self._store(*self._joined([own, *others]))
 
     def _joined(self, all_of: Sequence[Sequence[Value]]) -> tuple[list[Value], list[Value], list[Value]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import inf
 
 import numpy as np
 
 from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree, size_of
 
+FLOAT = 4
 WARP = 32
 Combine = Callable[[Code, Value, Value], Value]
 """Combines two values of one type; their order makes no difference unless one is NaN."""
@@ -61,6 +63,26 @@ def _combine_warps(code: Code, value: Value, warps: int, combine: Combine, name:
     code.barrier()
     found = [code.load(shared, warp * nbytes, type_)[0] for warp in range(warps)]
     return reduce_tree(found, lambda a, b: combine(code, a, b))
+
+
+@contextmanager
+def first_slice(
+    code: Code, values: Sequence[Value], part: Value, thread: Value, threads: int
+) -> Iterator[Callable[[int, int], Value]]:
+    """The code written in this `with` block runs in slice 0 of a block's threads: groups of `threads` threads, each
+    with so many float32 `values`. Yields (k, number) -> value `number` of the same thread of slice k + 1.
+
+    Values go through dynamic shared memory, in place of whatever was there; `part` is the number of this slice.
+    """
+    pitch = threads * FLOAT
+    base, size = code.dynamic_shared() + thread * FLOAT, len(values) * pitch
+    code.barrier()
+    with code.when(part > 0):
+        for number, value in enumerate(values):
+            code.store([value], base + (part - 1) * size, number * pitch)
+    code.barrier()
+    with code.when(part.equals(0)):
+        yield lambda k, number: code.load(base, k * size + number * pitch)[0]
 
 
 def combine_rows(

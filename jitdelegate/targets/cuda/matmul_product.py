@@ -14,6 +14,7 @@ from typing import ClassVar, NamedTuple, Protocol
 from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
 from jitdelegate.targets.cuda.element import Element
 from jitdelegate.targets.cuda.epilogue import Epilogue
+from jitdelegate.targets.cuda.lanes import first_slice
 from jitdelegate.targets.cuda.matrix_loader import Side
 from jitdelegate.targets.cuda.output import Output
 from jitdelegate.targets.cuda.sizes import Kind, Number
@@ -180,19 +181,12 @@ class ProductKernel(ABC):
 
     def _meet(self, sums: Sequence[Value]) -> None:
         """Adds the sums of the other slices to those of the first slice, which finishes them."""
-        code, slices, pitch = self.code, self.template.slices, self.template.tile.threads * FLOAT
+        slices = self.template.slices
         if slices == 1:
             self._finish(sums)
             return
-        base, size = code.dynamic_shared() + self.thread * FLOAT, len(sums) * pitch
-        code.barrier()
-        with code.when(self.slice > 0):
-            for at, value in enumerate(sums):
-                code.store([value], base + (self.slice - 1) * size, at * pitch)
-        code.barrier()
-        with code.when(self.slice.equals(0)):
-            places = [range(at * pitch, (slices - 1) * size, size) for at in range(len(sums))]
-            others = [[code.load(base, place)[0] for place in one] for one in places]
+        with first_slice(self.code, sums, self.slice, self.thread, self.template.tile.threads) as other:
+            others = [[other(k, at) for k in range(slices - 1)] for at in range(len(sums))]
             self._finish(
                 [reduce_tree([own, *more], lambda a, b: a + b) for own, more in zip(sums, others, strict=True)]
             )
