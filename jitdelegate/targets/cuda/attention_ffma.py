@@ -26,18 +26,13 @@ class FfmaAttention(AttentionTemplate):
     lines or neighbours in shared memory, and of the columns as well."""
 
     family: ClassVar[str] = "attention_ffma"
-
-    @property
-    def stored(self) -> Element:
-        return Element.FLOAT32
+    stored: ClassVar[Element] = Element.FLOAT32
+    thread_rows: ClassVar[int] = THREAD_ROWS
+    other_registers: ClassVar[int] = 88
 
     @property
     def sums(self) -> int:
         return THREAD_ROWS * self.columns // ACROSS
-
-    @property
-    def thread_rows(self) -> int:
-        return THREAD_ROWS
 
     @property
     def weight_pitch(self) -> int:
@@ -48,10 +43,6 @@ class FfmaAttention(AttentionTemplate):
     def slice_bytes(self) -> int:
         loaded = self.key_tile.nbytes + self.value_tile.nbytes
         return loaded + self.tile.rows * self.weight_pitch
-
-    @property
-    def other_registers(self) -> int:
-        return 88
 
     def write(self, code: Code, *arguments: Any) -> None:
         FfmaAttentionKernel(code, self, *arguments).write()

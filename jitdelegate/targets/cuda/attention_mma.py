@@ -24,12 +24,11 @@ class MmaAttention(AttentionTemplate):
     """
 
     family: ClassVar[str] = "attention_mma"
+    uses_tensor_cores: ClassVar[bool] = True
+    thread_rows: ClassVar[int] = 2
+    other_registers: ClassVar[int] = 64
     operand: Operand
     whole_steps: bool
-
-    @property
-    def uses_tensor_cores(self) -> bool:
-        return True
 
     @property
     def stored(self) -> Element:
@@ -38,14 +37,6 @@ class MmaAttention(AttentionTemplate):
     @property
     def sums(self) -> int:
         return self.columns // 2
-
-    @property
-    def thread_rows(self) -> int:
-        return 2
-
-    @property
-    def other_registers(self) -> int:
-        return 64
 
     def write(self, code: Code, *arguments: Any) -> None:
         MmaAttentionKernel(code, self, *arguments).write()

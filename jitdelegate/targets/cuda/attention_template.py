@@ -114,6 +114,11 @@ class AttentionTemplate(Template):
     """
 
     awaits_launches: ClassVar[bool] = True
+    thread_rows: ClassVar[int]
+    """Rows of which a thread has scores."""
+    other_registers: ClassVar[int]
+    """Registers that a thread needs beside those that `registers` counts."""
+
     tile: AttentionTile
     depth: int
     columns: int
@@ -183,16 +188,6 @@ class AttentionTemplate(Template):
         tile = self.tile
         meeting = (tile.slices - 1) * tile.slice_threads * (self.sums + 2 * self.thread_rows) * FLOAT
         return max(tile.rows * self.query_pitch + tile.slices * self.slice_bytes, meeting)
-
-    @property
-    @abstractmethod
-    def thread_rows(self) -> int:
-        """Rows of which a thread has scores."""
-
-    @property
-    @abstractmethod
-    def other_registers(self) -> int:
-        """Registers that a thread needs beside those that `registers` counts."""
 
     @property
     def registers(self) -> int:

@@ -58,13 +58,10 @@ class MmaProduct(ProductTemplate):
     """
 
     family: ClassVar[str] = "matmul_mma"
+    uses_tensor_cores: ClassVar[bool] = True
     tile: MmaTile
     operand: Operand
     whole_steps: bool
-
-    @property
-    def uses_tensor_cores(self) -> bool:
-        return True
 
     @property
     def steps(self) -> int:

@@ -46,6 +46,7 @@ class Mma(ContractTemplate):
     """
 
     family: ClassVar[str] = "contract_mma"
+    uses_tensor_cores: ClassVar[bool] = True
     constants: ClassVar[frozenset[int]] = frozenset({2, 3, 4, 5, 6})
     operand: Operand
     source: Element
@@ -65,10 +66,6 @@ class Mma(ContractTemplate):
     @property
     def sums(self) -> Element:
         return self.operand.sums
-
-    @property
-    def uses_tensor_cores(self) -> bool:
-        return True
 
     @property
     def unit_bytes(self) -> int:

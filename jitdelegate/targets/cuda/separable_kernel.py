@@ -158,16 +158,13 @@ class SeparableFfma(Ffma):
 
     family: ClassVar[str] = "separable_ffma"
     constants: ClassVar[frozenset[int]] = CONSTANTS
+    min_blocks: ClassVar[int] = 1  # a thread has depthwise sums too
     window: DepthwiseTile
 
     @property
     def units(self) -> int:
         """Groups of channels in a tile of K."""
         return self.tile.steps // self.width
-
-    @property
-    def min_blocks(self) -> int:
-        return 1  # a thread has depthwise sums too
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
