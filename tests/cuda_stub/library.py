@@ -28,6 +28,7 @@ from tests.cuda_stub.capture import (
     ordered,
 )
 from tests.cuda_stub.cubins import has_kernel, image_at
+from tests.cuda_stub.handles import DeviceRange, Event, Executable, Function, GlBuffer, Graph, PinnedRange
 from tests.cuda_stub.memory import DeviceMemory, HostMemory
 
 Value = int | float
@@ -92,17 +93,7 @@ UNSAFE = {
     *("cuStreamSynchronize", "cuEventSynchronize", "cuEventQuery"),
 }
 """What breaks captures, as the mode of the capture and of the calling thread say: allocating, freeing, waiting."""
-SHARED_WITHOUT_LEAVE = 48 * 1024
 _FORMATS = {"a": "<Q", "p": "<Q", "w": "<Q", "i": "<i", "f": "<f"}
-
-
-@dataclass
-class Function:
-    """A kernel of a loaded module."""
-
-    image: bytes
-    name: str
-    most_shared_bytes: int = SHARED_WITHOUT_LEAVE
 
 
 class CudaError(Exception):
@@ -665,69 +656,3 @@ class Library:
     def cuEventElapsedTime(self, out: Any, start: int, end: int) -> None:
         """In milliseconds: one for each thing that a stream did."""
         out._obj.value = self._find(end, Event).time - self._find(start, Event).time
-
-
-@dataclass
-class DeviceRange:
-    """Allocated device memory."""
-
-    nbytes: int
-    context: int
-
-
-@dataclass
-class PinnedRange:
-    """Allocated pinned memory of the host.
-
-    Attributes:
-        mapped: its address on the device, once somebody asked for it.
-    """
-
-    buffer: Any
-    context: int = 0
-    mapped: int = 0
-
-    @property
-    def nbytes(self) -> int:
-        return len(self.buffer)
-
-
-@dataclass
-class Graph:
-    """What a capture gave."""
-
-    nodes: Sequence[Node]
-
-
-@dataclass
-class Executable:
-    """A graph that can run."""
-
-    nodes: Sequence[Node]
-
-
-@dataclass
-class Event:
-    """When a stream passed it, and where it was recorded last.
-
-    Attributes:
-        captured: the capture in which it was recorded last, and the nodes before it there.
-    """
-
-    time: float = 0.0
-    recorded: Any = (Stream(), None)
-    captured: tuple[Capture, tuple[Node, ...]] | None = None
-
-
-@dataclass
-class GlBuffer:
-    """A buffer of OpenGL.
-
-    Attributes:
-        address: on the device, while it is mapped.
-        leaving: the stream after whose work it is unmapped.
-    """
-
-    content: bytes
-    address: int = 0
-    leaving: Stream | None = None
