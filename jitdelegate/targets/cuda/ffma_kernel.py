@@ -104,13 +104,13 @@ class Ffma(ContractTemplate):
 class FfmaDataLoader(DataLoader):
     """Loads data in rows of `row_pitch` floats."""
 
-    def __init__(self, kernel: FfmaKernel, source: Element, width: int) -> None:
-        tile = kernel.tile
+    def __init__(self, kernel: FfmaKernel) -> None:
+        tile, width = kernel.tile, kernel.template.width
         self.row_pitch, self.width = tile.row_pitch, width
         super().__init__(
             kernel.code,
             kernel.gather,
-            source,
+            kernel.template.source,
             kernel.arguments.data,
             kernel.thread,
             tile.threads,
@@ -176,7 +176,7 @@ class FfmaKernel(ContractKernel):
 
     def find_data(self) -> None:
         """Sets what brings tiles of data to shared memory."""
-        self.data = FfmaDataLoader(self, self.template.source, self.template.width)
+        self.data = FfmaDataLoader(self)
 
     def _locate_lane(self) -> None:
         """Sets which rows, columns and slice of K this thread multiplies.

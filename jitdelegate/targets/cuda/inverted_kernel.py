@@ -109,11 +109,6 @@ class InvertedMma(SeparableMma):
         return -(-self.steps * STEP // self.k_row)
 
     @property
-    def channels(self) -> int:
-        """Channels of a turn."""
-        return self.tile.row_bytes // self.operand.element.nbytes
-
-    @property
     def taps_bytes(self) -> int:
         """Bytes of the depthwise weights of a turn."""
         return self.down[0] * self.window.columns[0] * self.tile.row_bytes

@@ -316,7 +316,7 @@ def _cycles(gpu: Gpu, pair: Pair, template: SeparableMma | SeparableFfma, shift:
     """Estimated cycles of a pair's launch. A tile of K costs the most of: its bytes from the L2 cache, its products,
     and the instructions that compute depthwise results."""
     problem, window, tile = pair.problem, template.window, template.tile
-    steps = _steps(template)
+    steps = template.channels
     blocks = pair.blocks(tile.rows, shift) * -(-problem.outputs // tile.columns)
     each, turns = -(-blocks // gpu.multiprocessors), -(-pair.channels // steps)
     weights = (steps if turns > 1 else pair.channels) * (
@@ -336,13 +336,6 @@ def _cycles(gpu: Gpu, pair: Pair, template: SeparableMma | SeparableFfma, shift:
     resident = max(REGISTERS // (REGISTERS_OF_THREAD * tile.threads), 1)
     alone = turns * (products + issued + waiting) + (turns - 1) * LOADING_CYCLES + ends + start
     return max(each * (turns * turn + ends), -(-each // resident) * alone)
-
-
-def _steps(template: SeparableMma | SeparableFfma) -> int:
-    """Channels of a tile of K."""
-    if isinstance(template, SeparableMma):
-        return template.tile.row_bytes // template.operand.element.nbytes
-    return template.tile.steps
 
 
 def instructions(window: DepthwiseTile, form: Depthwise) -> int:
@@ -367,7 +360,7 @@ def _writing(pair: Pair, choice: Choice) -> Callable[[Writer, Sequence[Node]], N
 def _write(writer: Writer, pair: Pair, choice: Choice) -> None:
     problem, template = pair.problem, storing(writer, choice.template, pair.nodes[1])
     phase, tile = problem.phases[0], template.tile
-    sizes = (1, _steps(template), tile.columns)
+    sizes = (1, template.channels, tile.columns)
     turns, columns = (size // step for size, step in zip(phase.matrices_shape(*sizes)[1:], sizes[1:], strict=True))
     own = ContractSizes(1, problem.depth, problem.outputs, writer.pitch(problem.output))
     if isinstance(template, SeparableMma):

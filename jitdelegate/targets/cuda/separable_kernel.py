@@ -81,7 +81,7 @@ class DepthwiseLoader:
 
     def __init__(self, kernel: SeparableKernel) -> None:
         self.code, self.window, self.place = kernel.code, kernel.template.window, kernel.data_place
-        self.pixels, self.units = kernel.block, kernel.template.units
+        self.pixels, self.units = kernel.block, kernel.template.channels // self.window.width
         self.depthwise = DepthwiseKernel(self.window, self.code, *kernel.separable.of_depthwise)
         self.row, self.unit = kernel.thread // self.units * self.window.tile[1], kernel.thread % self.units
 
@@ -130,9 +130,9 @@ class SeparableMma(Mma):
     window: DepthwiseTile
 
     @property
-    def units(self) -> int:
-        """Groups of channels in a tile of K."""
-        return self.tile.row_bytes // self.unit_bytes
+    def channels(self) -> int:
+        """Depthwise channels of a tile of K."""
+        return self.tile.row_bytes // self.operand.element.nbytes
 
     @property
     def is_asynchronous(self) -> bool:
@@ -162,9 +162,9 @@ class SeparableFfma(Ffma):
     window: DepthwiseTile
 
     @property
-    def units(self) -> int:
-        """Groups of channels in a tile of K."""
-        return self.tile.steps // self.width
+    def channels(self) -> int:
+        """Depthwise channels of a tile of K."""
+        return self.tile.steps
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
