@@ -15,8 +15,8 @@ def push_scales(graph: Graph) -> Graph:
     """%1 = MUL(%0) by Map(mul(a0, 0.125)); %3 = BATCH_MATMUL(%1, %2) by MatMul() ->
     %3 = BATCH_MATMUL(%0, %2) by MatMul(epilogue=mul(a0, 0.125)).
 
-    Requires that nothing else reads the Map's result; reshapes, transposes and slices may lie between. What the Map
-    moves besides stays, and is then for other passes to fold.
+    Requires that nothing else reads the Map's result, the product's epilogue neither; reshapes, transposes and slices
+    may lie between. What the Map moves besides stays, and is then for other passes to fold.
     """
     nodes = dict(enumerate(graph.nodes))
     for position, node in enumerate(graph.nodes):
@@ -25,7 +25,7 @@ def push_scales(graph: Graph) -> Graph:
             continue
         factor = 1.0
         for index in node.inputs[:2]:
-            writer = _scale(graph, index)
+            writer = _scale(graph, index) if index not in node.inputs[2:] else None
             if writer is not None:
                 factor *= _factor(form_of(graph.nodes[writer]).epilogue) or 1.0  # none is 0
                 nodes[writer] = _without(graph, graph.nodes[writer])

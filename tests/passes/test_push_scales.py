@@ -7,7 +7,7 @@ import pytest
 from jitdelegate.ir.expr import RESULT
 from jitdelegate.ir.forms import MatMul
 from jitdelegate.ir.graph import Graph
-from jitdelegate.passes import lower, push_scales
+from jitdelegate.passes import fuse_elementwise, lower, push_scales
 from tests.passes.graphs import Builder, assert_same
 
 
@@ -37,3 +37,12 @@ def test_both_operands_of_a_product_may_be_the_same_tensor() -> None:
     build = Builder()
     scaled = build.op("MUL", [build.input(2, 3, 4), build.constant(0.5)], (2, 3, 4))
     assert pushes(build.finish(build.op("BATCH_MATMUL", [scaled, scaled], (2, 3, 3), adj_x=False, adj_y=True)))
+
+
+def test_an_operand_that_the_epilogue_reads_too_keeps_its_factor() -> None:
+    build = Builder()
+    scaled = build.op("MUL", [build.input(2, 4, 4), build.constant(0.5)], (2, 4, 4))
+    product = build.op("BATCH_MATMUL", [scaled, build.input(2, 4, 4)], (2, 4, 4), adj_x=False, adj_y=False)
+    fused = fuse_elementwise(lower(build.finish(build.op("ADD", [product, scaled], (2, 4, 4)))))
+    assert len(fused.nodes) == 2
+    assert_same(fused, push_scales(fused))
