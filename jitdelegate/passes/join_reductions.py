@@ -39,7 +39,8 @@ class _Joining:
             else:
                 joined = (node,)
             nodes += joined
-            self._written |= {one.outputs[0]: one for one in joined}
+            if len(joined) == 1:  # what a new reshape shows is no tensor of the graph, which knows who reads it
+                self._written[node.outputs[0]] = joined[0]
         return self._draft.graph(nodes)
 
     def _is_float(self, node: Node) -> bool:

@@ -67,3 +67,10 @@ def test_a_short_sum_of_a_padded_image_does_not_read_beyond_it() -> None:
     padding = build.constant([[0, 0], [1, 0], [0, 0]], "int32")
     padded = build.op("PAD", [build.input(2, 1, 8), padding], (2, 2, 8))
     assert joined(build.finish(reduced(build, "SUM", padded, 1))) == [Map, Reduce]
+
+
+def test_a_reduction_of_a_short_sum_without_its_axis_stays() -> None:
+    build = Builder()
+    squares = build.op("SQUARE", [build.input(3, 2, 4, 8)], (3, 2, 4, 8))
+    once = reduced(build, "SUM", squares, 1, keep=False)
+    assert joined(build.finish(reduced(build, "MEAN", once, 0, keep=False))) == [Map, Reduce]
