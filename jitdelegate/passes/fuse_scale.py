@@ -28,7 +28,7 @@ def fuse_scale(graph: Graph) -> Graph:
     draft = GraphBuilder(graph)
     nodes: dict[int, Node] = {}
     for position, node in enumerate(graph.nodes):
-        found = _producer(graph, nodes, node)
+        found = _producer(graph, draft, nodes, node)
         if found is not None:
             writer, constant = found
             node = _scaled(draft, nodes.pop(writer), node, constant)
@@ -36,7 +36,7 @@ def fuse_scale(graph: Graph) -> Graph:
     return draft.graph(nodes.values())
 
 
-def _producer(graph: Graph, nodes: dict[int, Node], node: Node) -> tuple[int, np.ndarray] | None:
+def _producer(graph: Graph, draft: GraphBuilder, nodes: dict[int, Node], node: Node) -> tuple[int, np.ndarray] | None:
     """(position of the node to scale, the constant); None if the rewrite does not apply."""
     if node.op not in ("ADD", "SUB", "MUL", "DIV"):
         return None
@@ -47,7 +47,7 @@ def _producer(graph: Graph, nodes: dict[int, Node], node: Node) -> tuple[int, np
             continue
         shape = graph.tensors[data].shape
         fits = graph.tensors[node.outputs[0]].shape == shape and constant.size in (1, _per_channel(constant, shape))
-        is_kept = node.op in ("MUL", "DIV") and is_narrow(graph.tensors[producer.inputs[1]])
+        is_kept = node.op in ("MUL", "DIV") and is_narrow(draft.tensors[producer.inputs[1]])
         if fits and not is_kept and (node.op != "DIV" or constant.all()):
             return writer, constant
     return None

@@ -132,6 +132,17 @@ def test_a_chain_of_arithmetic_goes_into_a_depthwise_convolution() -> None:
     assert_same(graph, fused)
 
 
+@pytest.mark.parametrize("op", ["MUL", "DIV"])
+def test_two_factors_go_into_the_weights_one_after_the_other(op: str) -> None:
+    build = Builder()
+    product = build.op("FULLY_CONNECTED", [build.input(3, 8), build.weights(5, 8), build.weights(5)], (3, 5))
+    once = build.op("MUL", [product, build.weights(5)], (3, 5))
+    graph = build.finish(build.op(op, [once, build.constant(0.7)], (3, 5)))
+    fused = fuse_scale(graph)
+    assert ops(fused) == ["FULLY_CONNECTED"]
+    assert_same(graph, fused)
+
+
 def test_weights_that_are_computed_are_not_scaled_but_their_product_is() -> None:
     build = Builder()
     product = build.op("FULLY_CONNECTED", [build.input(3, 8), build.input(5, 8), build.weights(5)], (3, 5))
