@@ -120,6 +120,19 @@ def test_the_inputs_of_a_graph_are_not_read_in_parts() -> None:
     assert found == {"map": 1, "contract_gemv": 3}
 
 
+@pytest.mark.parametrize("image, count", [((), 1), ((), 3), ((1,), 1)])
+def test_channels_of_scalars_are_one_channel_several_times(image: tuple[int, ...], count: int) -> None:
+    draft = Draft((3,) if count == 1 else ())
+    start = draft.map(RELU, 0)
+    access = IndexMap((-1,), (1,), (1,)) if count == 1 else IndexMap((), (), ())
+    spread = draft.node(Map(Arg(0), (access,)), [start], (*image, count) if image or count > 1 else ())
+    row = draft.node(View(), [spread], (1, count))
+    weights = draft.constant(NUMBERS.uniform(-0.5, 0.5, (4, count)).astype(np.float32))
+    graph = draft.graph(draft.node(Contract(), [row, weights, -1], (1, 4)))
+    assert len(plan(graph, gpu_of("sm_90"), "float32").launches) == 2
+    compare(graph, tolerance=1e-5)
+
+
 @pytest.mark.parametrize("first, is_inside", [(2, True), (3, False)])
 def test_selected_channels_lie_in_the_rows_of_their_grid(first: int, *, is_inside: bool) -> None:
     """Two channels of every four, from the one on that would be the last of a row, would end in the next row."""

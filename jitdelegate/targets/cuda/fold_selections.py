@@ -24,6 +24,7 @@ from jitdelegate.passes.graph_builder import GraphBuilder, reshape
 from jitdelegate.passes.remove_dead import remove_dead
 from jitdelegate.targets.cuda.cost import LATENCY_CYCLES
 from jitdelegate.targets.cuda.gpu import Gpu
+from jitdelegate.targets.cuda.index_map import walk
 
 MOST_ELEMENTS = 1 << 22
 """Most elements of a tensor that is looked at: each has its index in an array."""
@@ -232,9 +233,6 @@ class _Folding:
 
 def _through(indices: np.ndarray, access: IndexMap, operand: Shape, output: Shape) -> np.ndarray:
     """Which elements of an operand are read for these elements of an output."""
-    places = np.unravel_index(indices, output)
-    read = [
-        start + (step * places[dim] if dim >= 0 else np.zeros_like(indices))
-        for dim, start, step in zip(access.dims, access.starts, access.steps, strict=True)
-    ]
-    return np.asarray(np.ravel_multi_index(read, operand))
+    found, places = walk(operand, access, output), np.unravel_index(indices, output or (1,))
+    steps = (stride * place for stride, place in zip(found.strides, places, strict=True))
+    return sum(steps, np.full_like(indices, found.offset))
