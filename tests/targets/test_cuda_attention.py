@@ -180,6 +180,21 @@ def test_what_is_read_elsewhere_or_takes_several_scores_is_no_attention() -> Non
     assert len(families(Graph(tuple(tensors), nodes, tuple(own.inputs), (result,)))) == 4
 
 
+@pytest.mark.parametrize("operand", [0, 2])
+def test_queries_and_values_that_an_epilogue_reads_too_are_copied(operand: int) -> None:
+    own = GraphBuilder()
+    parts = [own.input(2, 16, 32) for _ in range(3)]
+    cut = IndexMap.along(0, 1, 2, starts=(0, 0, 16))
+    a, b, values = (own.add(Map(operands=(cut,)), (part,), (2, 16, 16)) for part in parts)
+    added = MatMul(RESULT + Arg(1), (IndexMap.along(0, 1, 2),))
+    first = (replace(added, adj_y=True), (a, b, a)) if operand == 0 else (MatMul(adj_y=True), (a, b))
+    weights = own.add(Softmax(), (own.add(*first, (2, 16, 16)),), (2, 16, 16))
+    second = (added, (weights, values, values)) if operand == 2 else (MatMul(), (weights, values))
+    graph = own.graph(own.add(*second, (2, 16, 16)))
+    assert families(graph) == ["map", "attention_ffma"]
+    compare(graph, "float32", feeds_of(graph), NEAR["float32"] * 3)
+
+
 BUGS: dict[str, tuple[str, Callable[[str, int], str]]] = {
     "a barrier is missing": ("tf32", mutate.remove_barrier),
     "copies are waited for too late": ("tf32", mutate.raise_wait_group),

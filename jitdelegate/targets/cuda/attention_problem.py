@@ -270,7 +270,7 @@ class _ProblemBuilder:
         return True
 
     def _query(self, form: MatMul) -> _Run | None:
-        stored = self.look(self.graph, self.scores.inputs[0])
+        stored = self._stored(self.scores, 0)
         parts = self._parts(stored, self.scores.inputs[0], form.a_order)
         if parts is None:
             return None
@@ -282,7 +282,7 @@ class _ProblemBuilder:
 
     def _shared(self, node: Node, operand: int, order: Shape, scores: Shape, *, swapped: bool) -> _Run | None:
         """Keys or values, whose rows are the keys; `swapped` where they are stored as columns of the product says."""
-        stored = self.look(self.graph, node.inputs[operand])
+        stored = self._stored(node, operand)
         parts = self._parts(stored, node.inputs[operand], order)
         if parts is None:
             return None
@@ -302,6 +302,11 @@ class _ProblemBuilder:
             parts = self._parts(stored, index, form.order)
         assert parts is not None
         return _Run(stored, tuple(axis for part in parts[:-1] for axis in part), 0, 1)
+
+    def _stored(self, product: Node, operand: int) -> Stored:
+        """A matrix of a product; as it is where the product's epilogue reads it too."""
+        index = product.inputs[operand]
+        return (_plainly if index in product.inputs[2:] else self.look)(self.graph, index)
 
     def _parts(self, stored: Stored, index: int, order: Shape) -> list[Axes] | None:
         """The axes of an operand that a product takes as tensor `index`, in the product's order."""
