@@ -25,17 +25,13 @@ from jitdelegate.runtime.cpu.features import level
 from jitdelegate.targets.cuda.gpu import GPUS
 from jitdelegate.targets.reference.evaluate import run_graph
 from jitdelegate.tflite.read import read
-from scripts.fuzz_graphs import LIMIT, difference
+from scripts.fuzz_graphs import GRAPHS, GRAPHS_HELP, LIMIT, difference
 from tests.ops.litert import model_of
 from tests.ptx_simulator import SimulationError
 from tests.targets.cuda_execute import run
 from tests.targets.execute import execute
-from tests.targets.move_graphs import move_graph_of
-from tests.targets.part_draws import part_graph_of
-from tests.targets.random_graphs import graph_of
 
 PRECISIONS = ("float32", "float32", "float32", "float16", "bfloat16", "tf32")
-GRAPHS = {"any": graph_of, "moves": move_graph_of, "parts": part_graph_of}
 SCHEDULES = ("lockstep", "lockstep", "random")
 
 
@@ -45,9 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0, help="of the first graph; the next one has the next seed")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no further graph after this time")
-    parser.add_argument(
-        "--graphs", choices=GRAPHS, default="any", help="moves: transposes; parts: what is joined or cut"
-    )
+    parser.add_argument("--graphs", choices=GRAPHS, default="any", help=GRAPHS_HELP)
     arguments = parser.parse_args(argv)
     draw = GRAPHS[arguments.graphs]
     end, counts = time.monotonic() + arguments.seconds, Counter[str]()

@@ -1,6 +1,6 @@
 """Compiles random models and compares what they compute with LiteRT's builtin kernels.
 
-    python -m scripts.fuzz_graphs --rounds 1000 --seed 1 [--features x86-64-v4 ...] [--seconds 600]
+    python -m scripts.fuzz_graphs --rounds 1000 --seed 1 [--features x86-64-v4 ...] [--seconds 600] [--graphs passes]
 
 Every model runs with one thread and with three, in dirty memory, each block of which ends right before a protected page
 in one run and starts right after one in the other: a single byte read or written beyond is a crash. Limits for cutting
@@ -34,9 +34,14 @@ from scripts.in_child import Failed, in_child
 from tests.ops.litert import model_of
 from tests.targets.execute import program_of
 from tests.targets.fenced import Machine
+from tests.targets.move_graphs import move_graph_of
+from tests.targets.part_draws import part_graph_of
+from tests.targets.pass_draws import pass_graph_of
 from tests.targets.random_graphs import graph_of
 
 Shape = tuple[int, ...]
+GRAPHS = {"any": graph_of, "moves": move_graph_of, "parts": part_graph_of, "passes": pass_graph_of}
+GRAPHS_HELP = "moves: transposes; parts: what is joined or cut; passes: what passes look for"
 LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
 BATCH = 25
 SECONDS_EACH = 60
@@ -187,7 +192,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first model; the next one has the next seed")
     parser.add_argument("--features", nargs="+", choices=LEVELS, default=LEVELS)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no further batch after this time")
+    parser.add_argument("--graphs", choices=GRAPHS, default="any", help=GRAPHS_HELP)
     arguments = parser.parse_args(argv)
+    draw = GRAPHS[arguments.graphs]
     runnable = [each for each in arguments.features if each in levels()]
     end, counts = time.monotonic() + arguments.seconds, Counter[str]()
     last = arguments.seed + arguments.rounds
@@ -195,21 +202,21 @@ def main(argv: list[str] | None = None) -> int:
         if time.monotonic() > end:
             break
         seeds = range(start, min(start + BATCH, last))
-        jobs = [lambda seed=seed: check(graph_of(seed), seed, runnable) for seed in seeds]
+        jobs = [lambda seed=seed: check(draw(seed), seed, runnable) for seed in seeds]
         for seed, answer in zip(seeds, answers(jobs), strict=True):
             counts[answer.split(":")[0]] += 1
             if answer.startswith("wrong"):
-                _report(seed, answer, runnable)
+                _report(draw(seed), seed, answer, runnable)
     print(", ".join(f"{number} {kind}" for kind, number in sorted(counts.items())))
     return 1 if counts["wrong"] else 0
 
 
-def _report(seed: int, answer: str, features: Sequence[str]) -> None:
+def _report(drawn: Graph, seed: int, answer: str, features: Sequence[str]) -> None:
     def fails(graph: Graph) -> bool:
         (again,) = answers([lambda: check(graph, seed, features)])
         return again.startswith("wrong")
 
-    graph = shrink(graph_of(seed), fails)
+    graph = shrink(drawn, fails)
     (smaller,) = answers([lambda: check(graph, seed, features)])
     print(f"seed {seed}: {answer}\n  shrunk: {smaller}\n{graph_text(graph)}", flush=True)
 

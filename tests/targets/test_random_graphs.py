@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from tests.targets.move_graphs import move_graph_of
 from tests.targets.test_cpu_graphs import RUNNABLE
 from tests.tflite.scripts import script
 
@@ -21,12 +20,10 @@ def test_random_graphs_compute_what_litert_computes(capsys: pytest.CaptureFixtur
 
 
 @linux_only
-def test_random_graphs_of_transposes_compute_what_litert_computes(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fuzz = script("fuzz_graphs")
-    monkeypatch.setattr(fuzz, "graph_of", move_graph_of)
-    assert fuzz.main(["--rounds", "20", "--seed", "7"]) == 0, capsys.readouterr().out
+@pytest.mark.parametrize("graphs", ["moves", "passes"])
+def test_random_graphs_of_a_kind_compute_what_litert_computes(graphs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status = script("fuzz_graphs").main(["--rounds", "20", "--seed", "7", "--graphs", graphs])
+    assert status == 0, capsys.readouterr().out
 
 
 @linux_only
