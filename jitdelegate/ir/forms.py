@@ -236,7 +236,7 @@ class Contract(Window):
     def loads_exactly(self, operand: Shape) -> bool:
         """Sums of integers load several channels at once."""
         at_once = {"int32": 4, "int64": 8}.get(self.accumulator, 1)
-        return operand[-1] // self.groups % at_once == 0
+        return (operand or (1,))[-1] // self.groups % at_once == 0
 
     @property
     def is_pointwise(self) -> bool:

@@ -164,6 +164,16 @@ def test_a_large_depthwise_is_fused_with_the_pointwise_layer_after_it() -> None:
     assert forms.count("Depthwise+Contract") == 2
 
 
+def test_an_epilogue_reads_an_input_without_axes() -> None:
+    net = Network(np.random.default_rng(0))
+    product = net.conv(net.input(1, 3, 4, 5), 6)
+    graph = passes.run(net.graph(net.same("MUL", product, net.input())))
+    assert len(graph.nodes) == 1
+    feeds = [net.random.normal(size=graph.tensors[index].shape).astype(np.float32) for index in graph.inputs]
+    for found, expected in zip(execute(graph, feeds, level()), run_graph(graph, feeds), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 def test_equal_layers_share_code_and_keep_their_own_weights() -> None:
     graph = _lowered(layers)
     made = generate(graph, "x86-64-v3")
