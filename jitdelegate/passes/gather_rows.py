@@ -70,7 +70,8 @@ class _Gathering:
             return None
         first, *others = sources = list(map(self._of, node.inputs))
         if isinstance(form, View):
-            return replace(first, order=first.order.reshape(shape[:-1]))
+            is_same = first.order.size == prod(shape[:-1])  # pairs of complex numbers are twice as many rows of floats
+            return replace(first, order=first.order.reshape(shape[:-1])) if is_same else None
         if isinstance(form, Concat):
             if form.axis == len(shape) - 1 or any(other.root != first.root for other in others):
                 return None

@@ -22,8 +22,8 @@ class Builder:
         self._inputs: list[int] = []
         self._random = np.random.default_rng(0)
 
-    def input(self, *shape: int) -> int:
-        self._inputs.append(self._add(Tensor("input", shape, "float32")))
+    def input(self, *shape: int, dtype: str = "float32") -> int:
+        self._inputs.append(self._add(Tensor("input", shape, dtype)))
         return self._inputs[-1]
 
     def shape(self, index: int) -> tuple[int, ...]:

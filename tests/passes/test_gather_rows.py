@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jitdelegate.ir.forms import Concat, Map
+from jitdelegate.ir.forms import Concat, Map, View
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.index_forms import Gather
 from jitdelegate.passes import gather_rows, lower, remove_identity
@@ -84,3 +84,10 @@ def test_short_rows_and_single_kernels_stay() -> None:
         for axis in range(1, 1 + moves):
             x = build.rolled(x, axis, 1)
         assert Gather not in forms(build.finish(build.relu(x)))
+
+
+def test_rows_of_complex_numbers_are_not_those_of_floats() -> None:
+    build = Rows()
+    real = build.op("REAL", [build.input(5, 2, dtype="complex64")], (5, 2))
+    found = gather_rows(lower(build.finish(build.join(0, real, build.input(3, 2)))))
+    assert [type(node.form) for node in found.nodes] == [View, Map, Concat]
