@@ -262,6 +262,17 @@ def test_on_cuda_a_cache_and_its_update_are_one_region_that_one_launch_writes_ro
     assert [launch.form for launch in kept.launches].count("Update") == 2
 
 
+def test_on_cuda_copies_of_caches_do_not_wait_until_one_of_them_is_updated() -> None:
+    """Copies of two caches, to be updated as parts of one tensor, could be one launch otherwise."""
+    draft = Draft()
+    row, start = draft.given((1, 4)), draft.given((2,), "int32")
+    caches = [draft.given((3, 4)) for _ in range(2)]
+    updated = [draft.update(cache, row, start) for cache in caches]
+    graph = draft.graph(draft.node(Concat(), (*updated, *caches), (12, 4)))
+    feeds = [numbers(graph.tensors[index].shape, graph.tensors[index].dtype) for index in graph.inputs]
+    np.testing.assert_array_equal(run_on_cuda(graph, feeds)[0], run_graph(graph, feeds)[0])
+
+
 def random_graph(dice: random.Random) -> Graph:
     """Updates, Views, copies and sums of a few tensors of one shape, some of which are read again."""
     draft, rank = Draft(dice.choice(("float32", "int32"))), dice.randint(1, 3)

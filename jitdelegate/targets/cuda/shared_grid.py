@@ -81,11 +81,12 @@ def share_grids(writer: Writer, buffers: Buffers) -> list[Launch]:
 
 def _may_wait(writer: Writer, buffers: Buffers, one: int, last: int) -> bool:
     """Whether launch number `one` may run where launch `last` does, which writes a part of the same tensor: until then,
-    nobody reads that tensor, and nobody overwrites it or what launch `one` reads."""
-    kept = [buffers[index] for index in writer.launches[one].tensors()]
+    nobody reads that tensor, and nobody overwrites it, the same part of it, or what launch `one` reads."""
+    part, *_ = tensors = writer.launches[one].tensors()
+    kept = [buffers[index] for index in tensors]
     later = [access for launch in writer.launches[one + 1 : last + 1] for access in launch.accesses()]
     return not any(
-        index not in writer.parts and buffers[index] in kept if writes else buffers[index] == kept[0]
+        index == part or (index not in writer.parts and buffers[index] in kept) if writes else buffers[index] == kept[0]
         for index, writes in later
     )
 
