@@ -98,6 +98,50 @@ def test_a_numba_cuda_that_the_kernels_are_not_written_for_is_not_tried(versions
         TemplateStore(None).text(Nothing())
 
 
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What NVVM was asked for: texts and architectures."""
+    asked: list[tuple[str, str]] = []
+
+    def compile_text(text: str, architecture: str) -> bytes:
+        asked.append((text, architecture))
+        return f"{text} for {architecture}".encode()
+
+    monkeypatch.setattr(template_store, "_compiled", compile_text)
+    monkeypatch.setattr(template_store, "installed_toolchain", lambda: "nvidia-nvvm 13.5")
+    return asked
+
+
+def ptx(path: Path, text: str, architecture: str = "sm_90") -> bytes:
+    """As a process of its own gets it."""
+    return TemplateStore(open_place(str(path))).ptx(Nothing(), text, architecture)
+
+
+def test_ptx_is_made_once_for_each_text_and_architecture(tmp_path: Path, compiled: list[tuple[str, str]]) -> None:
+    asked = [("a", "sm_90"), ("b", "sm_90"), ("a", "sm_80")]
+    for _ in range(2):
+        for text, architecture in asked:
+            assert ptx(tmp_path / "cache", text, architecture) == f"{text} for {architecture}".encode()
+    assert compiled == asked
+
+
+def test_another_toolchain_makes_ptx_anew(
+    tmp_path: Path, compiled: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ptx(tmp_path / "cache", "a")
+    monkeypatch.setattr(template_store, "installed_toolchain", lambda: "nvidia-nvvm 13.6")
+    ptx(tmp_path / "cache", "a")
+    assert len(compiled) == 2
+
+
+def test_ptx_of_an_unknown_toolchain_is_not_kept(
+    tmp_path: Path, compiled: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(template_store, "installed_toolchain", lambda: "")
+    assert [ptx(tmp_path / "cache", "a") for _ in range(2)] == [b"a for sm_90"] * 2
+    assert len(compiled) == 2 and not list((tmp_path / "cache").glob("*.ptx"))
+
+
 def test_templates_are_as_equal_as_their_texts() -> None:
     zero, minus = (scaled(value) for value in (0.0, -0.0))
     assert zero == scaled(0.0) and hash(zero) == hash(scaled(0.0))
