@@ -19,7 +19,7 @@ from jitdelegate.targets.cuda.sizes import Kind
 from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.template_store import TemplateStore
 
-VERSIONS = {"numba-cuda": "0.30.4", "numba": "0.68.1", "llvmlite": "0.50.0"}
+VERSIONS = {"numba-cuda": "0.30.4", "numba": "0.68.1", "llvmlite": "0.50.0", "nvidia-nvvm": "13.5.37"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,8 @@ class Nothing(Template):
 def versions(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """What seems to be installed."""
     installed = dict(VERSIONS)
-    monkeypatch.setattr(template_store, "version", installed.__getitem__)
+    monkeypatch.setattr("importlib.metadata.version", installed.__getitem__)
+    monkeypatch.setattr(template_store, "installed_toolchain", lambda: ", ".join(map(" ".join, installed.items())))
     return installed
 
 
@@ -108,7 +109,6 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         return f"{text} for {architecture}".encode()
 
     monkeypatch.setattr(template_store, "_compiled", compile_text)
-    monkeypatch.setattr(template_store, "installed_toolchain", lambda: "nvidia-nvvm 13.5")
     return asked
 
 
@@ -126,20 +126,22 @@ def test_ptx_is_made_once_for_each_text_and_architecture(tmp_path: Path, compile
 
 
 def test_another_toolchain_makes_ptx_anew(
-    tmp_path: Path, compiled: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, compiled: list[tuple[str, str]], versions: dict[str, str]
 ) -> None:
     ptx(tmp_path / "cache", "a")
-    monkeypatch.setattr(template_store, "installed_toolchain", lambda: "nvidia-nvvm 13.6")
+    versions["nvidia-nvvm"] = "13.6.1"
     ptx(tmp_path / "cache", "a")
     assert len(compiled) == 2
 
 
-def test_ptx_of_an_unknown_toolchain_is_not_kept(
-    tmp_path: Path, compiled: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+def test_nothing_of_an_unknown_toolchain_is_kept(
+    tmp_path: Path, lowered: list[Template], compiled: list[tuple[str, str]], versions: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(template_store, "installed_toolchain", lambda: "")
-    assert [ptx(tmp_path / "cache", "a") for _ in range(2)] == [b"a for sm_90"] * 2
-    assert len(compiled) == 2 and not list((tmp_path / "cache").glob("*.ptx"))
+    versions.clear()
+    for _ in range(2):
+        text(tmp_path / "cache", Nothing())
+        assert ptx(tmp_path / "cache", "a") == b"a for sm_90"
+    assert len(lowered) == len(compiled) == 2 and not list((tmp_path / "cache").iterdir())
 
 
 def test_templates_are_as_equal_as_their_texts() -> None:

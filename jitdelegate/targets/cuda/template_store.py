@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 
 from xxhash import xxh3_128_digest, xxh3_128_hexdigest
 
@@ -18,18 +17,16 @@ from jitdelegate.targets.cuda.template import Template
 
 SUFFIX, PTX_SUFFIX = ".nvvm", ".ptx"
 NUMBA_CUDA = "numba-cuda"
-_PACKAGES = (NUMBA_CUDA, "numba", "llvmlite")
 _HASH_BYTES = 16
 
 
 class TemplateStore:
     """NVVM IR and PTX of templates. If a file is damaged, or cannot be read or written, its text is made again; that is
-    no error."""
+    no error. Nothing is kept where the versions of the compilers are unknown."""
 
     def __init__(self, place: Place | None) -> None:
-        self._place = place
-        self._compiler = _compiler()
         self._toolchain = installed_toolchain()
+        self._place = place if self._toolchain else None
 
     def text(self, template: Template) -> str:
         """The NVVM IR text of a template.
@@ -39,18 +36,16 @@ class TemplateStore:
                 for.
             ImportError: numba-cuda is needed, but not installed.
         """
-        name = _name(template, SUFFIX, self._compiler, template.text)
+        name = _name(template, SUFFIX, self._toolchain, template.text)
         return self._kept(name, lambda: _lowered(template))
 
     def ptx(self, template: Template, text: str, architecture: str) -> bytes:
-        """PTX of a template's NVVM IR text. It is not kept where the version of NVVM is unknown.
+        """PTX of a template's NVVM IR text.
 
         Raises:
             CompileError: NVVM refuses the text.
             DeviceError: NVVM or libdevice is not installed.
         """
-        if not self._toolchain:
-            return _compiled(text, architecture)
         name = _name(template, PTX_SUFFIX, self._toolchain, architecture, text)
         return self._kept(name, lambda: _compiled(text, architecture).decode()).encode()
 
@@ -105,16 +100,10 @@ def _lowered(template: Template) -> str:
 
 def _check_numba_cuda() -> None:
     """Refuses other versions of numba-cuda: their internals may differ."""
+    from importlib.metadata import version
+
     found = version(NUMBA_CUDA)
     if not found.startswith(NUMBA_CUDA_VERSIONS):
         raise DeviceError(
             f"{NUMBA_CUDA} {found} is installed, expected {NUMBA_CUDA_VERSIONS}*: pip install jitdelegate[cuda]"
         )
-
-
-def _compiler() -> str:
-    """Names and versions of the packages that make the texts; "" if one is not installed."""
-    try:
-        return ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
-    except PackageNotFoundError:
-        return ""
