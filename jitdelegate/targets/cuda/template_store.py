@@ -73,7 +73,7 @@ class TemplateStore:
     def _write(self, name: str, text: str) -> None:
         if self._place is None:
             return
-        content = zlib.compress(text.encode())
+        content = zlib.compress(text.encode(), zlib.Z_BEST_SPEED)
         try:
             self._place.write(name, xxh3_128_digest(content) + content, flush=False)
         except OSError:
