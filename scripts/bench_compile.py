@@ -5,8 +5,8 @@
 Prints CPU and wall seconds of the whole process, its peak resident memory as a multiple of the model's file, the
 program's size as a multiple of it, kernels, functions and bytes of code: medians with their range, and the stages.
 
-CUDA is measured twice: with an empty cache of templates, when Numba lowers every kernel, and with a filled one, as for
-a second GPU or another model of the same kinds of layers.
+CUDA is measured three times: with an empty cache of templates, when Numba lowers every kernel; with their NVVM IR, as
+for a GPU of another architecture; and with their PTX too, as for another model of the same kinds of layers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from typing import Any
 
 from jitdelegate.commands.demo_model import mobilenet_v1
 
-EMPTY, FILLED = "no templates", "templates"
+EMPTY, LOWERED, FILLED = "no templates", "NVVM IR", "templates"
+"""What the cache of templates holds, in the order in which runs with the same cache fill it."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -87,11 +88,19 @@ def measure(model: Path, arguments: argparse.Namespace, folder: Path) -> None:
     for number in range(arguments.rounds):
         for target in arguments.target:
             cache = folder / f"{model.stem}-{target.replace(':', '-')}-{number}"
-            for state in (EMPTY, FILLED) if target.startswith("cuda") else ("",):
+            for state in (EMPTY, LOWERED, FILLED) if target.startswith("cuda") else ("",):
+                if state == LOWERED:
+                    forget_ptx(cache)
                 name = f"{target}, {state}" if state else target
                 runs.setdefault(name, []).append(_child(model, target, arguments.precision, cache))
     for name, found in runs.items():
         print("\n".join(_lines(f"{model.stem}, {name}", model.stat().st_size, found)), flush=True)
+
+
+def forget_ptx(cache: Path) -> None:
+    """Leaves only the NVVM IR of templates."""
+    for file in cache.glob("*.ptx"):
+        file.unlink()
 
 
 def _child(model: Path, target: str, precision: str, cache: Path) -> dict[str, Any]:

@@ -28,12 +28,15 @@ def compiled(
         ModelError, DeviceError: as `compile_model`.
         CompilerFailedError: the compiler cannot be imported, or raises an unexpected error, which is the cause.
     """
+    from jitdelegate.compiler.rare_collection import rare_collection
+
     start = time.perf_counter()
     try:
-        from jitdelegate.compiler.compile import compile_model  # here, since the import is what fails without LLVM
+        with rare_collection():
+            from jitdelegate.compiler.compile import compile_model  # here, since the import is what fails without LLVM
 
-        seconds["import compiler"] = time.perf_counter() - start
-        return compile_model(content, options, key, seconds, lenders)
+            seconds["import compiler"] = time.perf_counter() - start
+            return compile_model(content, options, key, seconds, lenders)
     except JitDelegateError:
         raise
     except Exception as error:

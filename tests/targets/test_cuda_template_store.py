@@ -19,7 +19,7 @@ from jitdelegate.targets.cuda.sizes import Kind
 from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.template_store import TemplateStore
 
-VERSIONS = {"numba-cuda": "0.30.4", "numba": "0.68.1", "llvmlite": "0.50.0"}
+VERSIONS = {"numba-cuda": "0.30.4", "numba": "0.68.1", "llvmlite": "0.50.0", "nvidia-nvvm": "13.5.37"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,8 @@ class Nothing(Template):
 def versions(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """What seems to be installed."""
     installed = dict(VERSIONS)
-    monkeypatch.setattr(template_store, "version", installed.__getitem__)
+    monkeypatch.setattr("importlib.metadata.version", installed.__getitem__)
+    monkeypatch.setattr(template_store, "installed_toolchain", lambda: ", ".join(map(" ".join, installed.items())))
     return installed
 
 
@@ -96,6 +97,51 @@ def test_a_numba_cuda_that_the_kernels_are_not_written_for_is_not_tried(versions
     versions["numba-cuda"] = "0.31.0"
     with pytest.raises(DeviceError, match=r"numba-cuda 0\.31\.0 is installed, expected 0\.30\.\*: pip install"):
         TemplateStore(None).text(Nothing())
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What NVVM was asked for: texts and architectures."""
+    asked: list[tuple[str, str]] = []
+
+    def compile_text(text: str, architecture: str) -> bytes:
+        asked.append((text, architecture))
+        return f"{text} for {architecture}".encode()
+
+    monkeypatch.setattr(template_store, "_compiled", compile_text)
+    return asked
+
+
+def ptx(path: Path, text: str, architecture: str = "sm_90") -> bytes:
+    """As a process of its own gets it."""
+    return TemplateStore(open_place(str(path))).ptx(Nothing(), text, architecture)
+
+
+def test_ptx_is_made_once_for_each_text_and_architecture(tmp_path: Path, compiled: list[tuple[str, str]]) -> None:
+    asked = [("a", "sm_90"), ("b", "sm_90"), ("a", "sm_80")]
+    for _ in range(2):
+        for text, architecture in asked:
+            assert ptx(tmp_path / "cache", text, architecture) == f"{text} for {architecture}".encode()
+    assert compiled == asked
+
+
+def test_another_toolchain_makes_ptx_anew(
+    tmp_path: Path, compiled: list[tuple[str, str]], versions: dict[str, str]
+) -> None:
+    ptx(tmp_path / "cache", "a")
+    versions["nvidia-nvvm"] = "13.6.1"
+    ptx(tmp_path / "cache", "a")
+    assert len(compiled) == 2
+
+
+def test_nothing_of_an_unknown_toolchain_is_kept(
+    tmp_path: Path, lowered: list[Template], compiled: list[tuple[str, str]], versions: dict[str, str]
+) -> None:
+    versions.clear()
+    for _ in range(2):
+        text(tmp_path / "cache", Nothing())
+        assert ptx(tmp_path / "cache", "a") == b"a for sm_90"
+    assert len(lowered) == len(compiled) == 2 and not list((tmp_path / "cache").iterdir())
 
 
 def test_templates_are_as_equal_as_their_texts() -> None:

@@ -5,8 +5,8 @@ from the bottom:
 
 - A kernel is a subclass of `Template` (`template.py`): the fields hold everything that the code depends on, and `write`
   writes the code. `sizes.py` has records of launch arguments, with named fields; `writer.py` collects launches and
-  constants; `front_end.py` calls Numba, `back_end.py` calls NVVM and nvJitLink, and `template_store.py` caches Numba's
-  output.
+  constants; `front_end.py` calls Numba, `back_end.py` calls NVVM and nvJitLink, and `template_store.py` caches the
+  output of Numba and NVVM.
 - `device_code.py` is the builder that kernels are written with. `element.py` loads and stores tensors. `division.py`
   and `axes.py` split indices into coordinates. `lanes.py` combines the values of several threads. `output.py` and
   `epilogue.py` are the end of a kernel, `expression.py` is its scalar mathematics.

@@ -7,7 +7,7 @@ Tables of tuned candidates have these texts, and nothing else of the kernels.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from jitdelegate.ir.graph import Node
@@ -38,8 +38,13 @@ def problem(family: str, elements: Sequence[Element], **sizes: int | str) -> str
 
 def candidate(tile: Any, *split: int) -> str:
     """The name of a candidate: the numbers of its tile, a record of numbers, and how many share the work."""
-    numbers = tile if isinstance(tile, tuple) else astuple(tile)
-    return "/".join(["-".join(map(str, flattened(numbers))), *map(str, split)])
+    whole = tile if isinstance(tile, tuple) else numbers(tile)
+    return "/".join(["-".join(map(str, flattened(whole))), *map(str, split)])
+
+
+def numbers(tile: Any) -> tuple[Any, ...]:
+    """The numbers of a tile, a record of numbers and tuples; `astuple` would copy each of them."""
+    return tuple(getattr(tile, each.name) for each in fields(tile))
 
 
 @dataclass(slots=True)

@@ -32,11 +32,11 @@ def compile_templates(templates: Sequence[Template], architecture: str, store: T
         ImportError: numba-cuda is needed and not installed.
     """
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        jobs = [pool.submit(compile_template, template, store.text(template), architecture) for template in templates]
+        jobs = [pool.submit(compile_template, one, store.text(one), architecture, store) for one in templates]
         return [job.result() for job in jobs]
 
 
-def compile_template(template: Template, text: str, architecture: str) -> Compiled:
+def compile_template(template: Template, text: str, architecture: str, store: TemplateStore) -> Compiled:
     """Machine code of one template from its NVVM IR."""
-    code = back_end.ptx(text, architecture)
+    code = store.ptx(template, text, architecture)
     return Compiled(template, code, back_end.cubin(code, architecture))

@@ -7,7 +7,7 @@ convention, `nvvm.set_cuda_kernel` and `nvvm.set_launch_bounds`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from llvmlite import ir
@@ -17,7 +17,7 @@ from numba.cuda.cudadrv import nvvm
 from numba.cuda.extending import intrinsic
 
 from jitdelegate.targets.cuda.device_code import Code, Value
-from jitdelegate.targets.cuda.sizes import Kind, filled, members
+from jitdelegate.targets.cuda.sizes import Kind, count, filled, members
 from jitdelegate.targets.cuda.template import Template
 
 BASELINE = (8, 0)
@@ -31,13 +31,13 @@ def lower(template: Template) -> str:
     """NVVM IR text of a template's kernel, a C function named by its symbol; the same in every process.
 
     The kernel passes all parameters as one tuple to an intrinsic function, whose body `Template.write` writes. Numba
-    flattens tuples: each number and pointer is a parameter of the C function. Pointers are aligned to POINTER_ALIGN and
-    do not alias.
+    flattens tuples: each number and pointer is a parameter of the C function, and the tuple, which Numba builds of them
+    again, is left out. Pointers are aligned to POINTER_ALIGN and do not alias.
     """
 
     def typed(context: Any, arguments: Any) -> Any:
         def generate(target: Any, builder: Any, signature: Any, values: Any) -> Any:
-            _write(template, Code(builder), values[0])
+            _write(template, Code(builder))
             return target.get_dummy_value()
 
         return types.void(arguments), generate
@@ -52,6 +52,8 @@ def lower(template: Template) -> str:
     result = compile_cuda(kernel, types.void, parameters, cc=BASELINE, abi="c", nvvm_options={"opt": 3})
     function = result.library.get_function(result.fndesc.llvm_func_name)
     _return_nothing(function)
+    entry = function.entry_basic_block
+    entry.instructions = [one for one in entry.instructions if not isinstance(one, ir.InsertValue)]
     for argument in function.args:
         if isinstance(argument.type, ir.PointerType):
             argument.add_attribute("noalias")
@@ -63,13 +65,14 @@ def lower(template: Template) -> str:
     return _without_counters("\n".join(str(module) for module in result.library.modules))
 
 
-def _write(template: Template, code: Code, parameters: Any) -> None:
-    """The whole kernel, whose parameters are a tuple."""
+def _write(template: Template, code: Code) -> None:
+    """The whole kernel."""
+    numbers = (Value(code, parameter) for parameter in code.builder.function.args)
     arguments: list[Any] = []
     for place, kind in enumerate(template.parameters):
-        numbers = list(_numbers(code, kind, code.builder.extract_value(parameters, place)))
-        arguments.append(filled(kind, iter(numbers)))
-        pointers = [one for one in numbers if isinstance(one.value.type, ir.PointerType)]
+        own = list(islice(numbers, count(kind)))
+        arguments.append(filled(kind, iter(own)))
+        pointers = [one for one in own if isinstance(one.value.type, ir.PointerType)]
         if place in template.constants:
             code.constants += pointers
         else:
@@ -87,15 +90,6 @@ def _numba_type(kind: Kind) -> Any:
     return TYPES[kind] if isinstance(kind, str) else types.Tuple([_numba_type(one) for one in members(kind)])
 
 
-def _numbers(code: Code, kind: Kind, value: Any) -> Iterator[Value]:
-    """The numbers and pointers of a parameter, in order."""
-    if isinstance(kind, str):
-        yield Value(code, value)
-        return
-    for place, one in enumerate(members(kind)):
-        yield from _numbers(code, one, code.builder.extract_value(value, place))
-
-
 def _return_nothing(function: Any) -> None:
     """Makes the function return nothing: the C convention gives it an `i8*` result, which CUDA kernels do not have."""
     for block in function.blocks:
@@ -111,8 +105,8 @@ def _return_nothing(function: Any) -> None:
 def _set_cluster(function: Any, size: int) -> None:
     """Makes `size` neighbouring blocks along z a cluster, in every launch."""
     module = function.module
-    for axis, count in zip("xyz", (1, 1, size), strict=True):
-        named = [function, f"cluster_dim_{axis}", ir.Constant(ir.IntType(32), count)]
+    for axis, blocks in zip("xyz", (1, 1, size), strict=True):
+        named = [function, f"cluster_dim_{axis}", ir.Constant(ir.IntType(32), blocks)]
         module.add_named_metadata("nvvm.annotations", module.add_metadata(named))
 
 

@@ -28,8 +28,11 @@ from jitdelegate.targets.cuda.template import (
     WeightsPointer,
 )
 from jitdelegate.targets.cuda.template_store import TemplateStore
-from jitdelegate.targets.cuda.tuning import Tuning
 from jitdelegate.targets.target import Generated, Trace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jitdelegate.targets.cuda.tuning import Tuning
 
 
 def generate(
@@ -41,7 +44,7 @@ def generate(
         graph: every node carries a form.
         kind: "sm_90:132", or "sm_90" for the most common GPU of this architecture.
         precision: "float32", "tf32", "float16" or "bfloat16".
-        place: where the templates' IR and the user's tables of tuned kernels are; None for no cache.
+        place: where the templates' lowered code and the user's tables of tuned kernels are; None for no cache.
         trace: called with the plan of launches and memory, and the PTX.
         tuning: how to measure what the tables lack; None takes the package's own table as it is.
     Raises:

@@ -6,8 +6,8 @@ between never leave the multiprocessor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 
 from jitdelegate.ir.forms import Contract
@@ -68,7 +68,9 @@ class Choice:
     def name(self) -> str:
         """As tables of tuned kernels have it."""
         window = self.template.window
-        return choices.candidate((*astuple(self.template.tile), *self.template.sides, window.width, *window.tile))
+        return choices.candidate(
+            (*choices.numbers(self.template.tile), *self.template.sides, window.width, *window.tile)
+        )
 
 
 def find(writer: Writer) -> Iterator[Chain]:
@@ -81,10 +83,11 @@ def find(writer: Writer) -> Iterator[Chain]:
         residual = None if before is None else _residual(writer, writer.graph.nodes[before], places[0], pair)
         if residual is None:
             continue
-        choice = separable.preferred(_candidates(writer, residual), used, _apart(writer, alone, residual))
+        candidates = _candidates(writer, residual)
+        choice = separable.preferred(candidates, used, _apart(writer, alone, residual))
         if choice:
             used.add(choice.template)
-            yield Chain((before or 0, *places), _Writing(residual, choice), writes_rows=True)
+            yield Chain((before or 0, *places), _Writing(residual, choice, candidates), writes_rows=True)
 
 
 def _residual(writer: Writer, first: Node, reader: int, pair: Pair) -> Residual | None:
@@ -123,11 +126,11 @@ def _candidates(writer: Writer, residual: Residual) -> list[Choice]:
     return [Choice(template, _cycles(writer, residual, template)) for template in _templates(writer, residual)]
 
 
-def _tuned(writer: Writer, residual: Residual, choice: Choice) -> Choice:
+def _tuned(writer: Writer, residual: Residual, choice: Choice, candidates: Sequence[Choice]) -> Choice:
     """The tuned way to compute a residual; `choice` where nothing is known."""
     elements = writer.element(residual.problem.data), residual.problem.weights, residual.pair.problem.weights
     text = separable.text_of(writer, "inverted", elements, residual.pair, I=residual.problem.depth)
-    ranked = sorted(_candidates(writer, residual), key=lambda one: one.cycles)
+    ranked = sorted(candidates, key=lambda one: one.cycles)
     return writer.choose(text, {one.name: one for one in (choice, *ranked)})
 
 
@@ -208,10 +211,11 @@ def _tiled(pair: Pair) -> tuple[int, int]:
 class _Writing:
     residual: Residual
     choice: Choice
+    candidates: Sequence[Choice]
 
     def __call__(self, writer: Writer, nodes: object) -> None:
         residual, pair = self.residual, self.residual.pair
-        choice = _tuned(writer, residual, self.choice)
+        choice = _tuned(writer, residual, self.choice, self.candidates)
         template = separable.storing(writer, choice.template, pair.nodes[1])
         assert isinstance(template, InvertedMma)
         tile, operand, shift = template.tile, template.operand, template.sides[1].bit_length() - 1

@@ -7,7 +7,7 @@ repeat that work. This pays where it costs less than a launch and the way throug
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Protocol, TypeVar
 
@@ -18,7 +18,7 @@ from jitdelegate.targets.cuda.chains import Chain
 from jitdelegate.targets.cuda.contract_kernel import ContractSizes
 from jitdelegate.targets.cuda.conv_problem import ConvProblem, problem_of
 from jitdelegate.targets.cuda.cost import COPIED, launch_cycles
-from jitdelegate.targets.cuda.depthwise_kernel import DepthwiseSizes, DepthwiseTile, positions, spacing
+from jitdelegate.targets.cuda.depthwise_kernel import DepthwiseSizes, DepthwiseTile, Steps, positions, spacing
 from jitdelegate.targets.cuda.division import divisor
 from jitdelegate.targets.cuda.element import Element, common_width
 from jitdelegate.targets.cuda.gpu import REGISTERS, Gpu
@@ -67,6 +67,8 @@ class Pair:
     Attributes:
         image, output: sizes [rows, columns] of the data and of the results.
         images, channels: images, and channels of the depthwise convolution.
+        steps: kernel, stride and dilation down and across.
+        apart: rows and columns from one pixel of a tile to the next.
     """
 
     nodes: tuple[Node, Node]
@@ -76,15 +78,8 @@ class Pair:
     output: Sequence[int]
     images: int
     channels: int
-
-    @property
-    def apart(self) -> tuple[int, int]:
-        """Rows and columns from one pixel of a tile to the next."""
-        return spacing(self._steps(0)), spacing(self._steps(1))
-
-    def _steps(self, axis: int) -> tuple[int, int, int]:
-        form = self.window
-        return form.kernel[axis], form.stride[axis], form.dilation[axis]
+    steps: tuple[Steps, Steps]
+    apart: tuple[int, int]
 
     def blocks(self, pixels: int, shift: int) -> int:
         """Tiles of so many pixels, 2 ** shift of them across."""
@@ -93,8 +88,7 @@ class Pair:
     def seen(self, pixels: int, shift: int) -> int:
         """Pixels of data under the windows of a tile."""
         sides = pixels >> shift, 1 << shift
-        counts = (positions(side, self._steps(axis), self.apart[axis]) for axis, side in enumerate(sides))
-        return prod(map(min, counts, self.image))
+        return prod(map(min, map(positions, sides, self.steps, self.apart), self.image))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +108,7 @@ class Choice:
     def name(self) -> str:
         """As tables of tuned kernels have it."""
         window = self.template.window
-        return choices.candidate((*astuple(self.template.tile), window.width, *window.tile, self.shift))
+        return choices.candidate((*choices.numbers(self.template.tile), window.width, *window.tile, self.shift))
 
 
 class Estimated(Protocol):
@@ -134,10 +128,12 @@ def find(writer: Writer) -> Iterator[Chain]:
     """The pairs of the writer's graph that one kernel computes faster than two."""
     alone, used = Writer(writer.graph, writer.gpu, writer.precision), set[Template]()
     for places, pair in pairs(writer):
-        choice = preferred(_candidates(writer, pair), used, _apart(alone, pair))
+        candidates = _candidates(writer, pair)
+        choice = preferred(candidates, used, _apart(alone, pair))
         if choice:
             used.add(choice.template)
-            yield Chain(places, _writing(pair, choice), writes_rows=True, width=choice.template.window.width)
+            write = _writing(pair, choice, candidates)
+            yield Chain(places, write, writes_rows=True, width=choice.template.window.width)
 
 
 def pairs(writer: Writer) -> Iterator[tuple[tuple[int, int], Pair]]:
@@ -170,7 +166,9 @@ def _pair(writer: Writer, first: Node, second: Node) -> Pair | None:
     problem = problem_of(writer, second)
     if gemv.fits(problem) or not problem.is_direct:
         return None
-    return Pair((first, second), problem, window, data[1:3], output[1:3], data[0], data[3])
+    rows, columns = zip(window.kernel, window.stride, window.dilation, strict=True)
+    steps, apart = (rows, columns), (spacing(rows), spacing(columns))
+    return Pair((first, second), problem, window, data[1:3], output[1:3], data[0], data[3], steps, apart)
 
 
 def _apart(alone: Writer, pair: Pair) -> float:
@@ -185,7 +183,7 @@ def preferred(candidates: Sequence[AnyChoice], used: Collection[Template], most:
     """The candidate of the fewest cycles below `most`, or one as fast, about, that needs no further template; None if
     there is none."""
     fast = sorted((one for one in candidates if one.cycles < most), key=lambda one: one.cycles)
-    known = (one for one in fast if one.template in used and one.cycles < NEARLY * fast[0].cycles)
+    known = (one for one in fast if one.cycles < NEARLY * fast[0].cycles and one.template in used)
     return next(known, fast[0] if fast else None)
 
 
@@ -197,10 +195,10 @@ def _candidates(writer: Writer, pair: Pair) -> list[Choice]:
     ]
 
 
-def _tuned(writer: Writer, pair: Pair, choice: Choice) -> Choice:
+def _tuned(writer: Writer, pair: Pair, choice: Choice, candidates: Sequence[Choice]) -> Choice:
     """The tuned way to compute a pair; `choice` where nothing is known."""
     best = {choice.template: choice}  # of each template the shape of tiles that is expected to be the best
-    for one in sorted(_candidates(writer, pair), key=lambda one: one.cycles):
+    for one in sorted(candidates, key=lambda one: one.cycles):
         best.setdefault(one.template, one)
     first = writer.element(pair.nodes[0].inputs[0])
     text = text_of(writer, "separable", (first, pair.problem.weights), pair)
@@ -302,7 +300,7 @@ def _window(writer: Writer, pair: Pair, target: Element, elements: int, threads:
     outputs, rest = divmod(elements, width * threads)
     if rest or outputs not in OUTPUTS or width * target.nbytes < WORD:
         return None
-    rows, columns = zip(form.kernel, form.stride, form.dilation, strict=True)
+    rows, columns = pair.steps
     taps, is_alone = prod(form.kernel), outputs == 1
     is_unrolled = taps * outputs <= (depthwise.MOST_UNROLLED_ALONE if is_alone else depthwise.MOST_UNROLLED)
     if positions(outputs, columns, spacing(columns)) > depthwise.MOST_SEEN:
@@ -353,8 +351,8 @@ def storing(writer: Writer, template: SeparableMma | SeparableFfma, node: Node) 
     return replace(template, output=output, run=common_width(grain, min(template.run, output.widest)))
 
 
-def _writing(pair: Pair, choice: Choice) -> Callable[[Writer, Sequence[Node]], None]:
-    return lambda writer, _: _write(writer, pair, _tuned(writer, pair, choice))
+def _writing(pair: Pair, choice: Choice, candidates: Sequence[Choice]) -> Callable[[Writer, Sequence[Node]], None]:
+    return lambda writer, _: _write(writer, pair, _tuned(writer, pair, choice, candidates))
 
 
 def _write(writer: Writer, pair: Pair, choice: Choice) -> None:

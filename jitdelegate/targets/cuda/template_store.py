@@ -1,37 +1,32 @@
-"""Caches the NVVM IR of templates beside the programs: Numba's front end runs once per template for all GPUs."""
+"""Caches the lowered code of templates beside the programs: Numba's front end runs once per template for all GPUs, NVVM
+once per architecture, whatever models have the template."""
 
 from __future__ import annotations
 
 import os
 import zlib
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable
 
 from xxhash import xxh3_128_digest, xxh3_128_hexdigest
 
 from jitdelegate.cache.place import Place
 from jitdelegate.errors import CacheError, DeviceError
 from jitdelegate.program.generator_digest import GENERATOR_DIGEST
-from jitdelegate.runtime.cuda.toolchain import NUMBA_CUDA_VERSIONS
+from jitdelegate.runtime.cuda.toolchain import NUMBA_CUDA_VERSIONS, installed_toolchain
 from jitdelegate.targets.cuda.template import Template
 
-SUFFIX = ".nvvm"
+SUFFIX, PTX_SUFFIX = ".nvvm", ".ptx"
 NUMBA_CUDA = "numba-cuda"
-_PACKAGES = (NUMBA_CUDA, "numba", "llvmlite")
 _HASH_BYTES = 16
 
 
 class TemplateStore:
-    """IR texts by template. If a file is damaged, or cannot be read or written, the text is made again; that is no
-    error.
-
-    Attributes:
-        hits, misses: number of texts found in the cache, and of texts that Numba had to make.
-    """
+    """NVVM IR and PTX of templates. If a file is damaged, or cannot be read or written, its text is made again; that is
+    no error. Nothing is kept where the versions of the compilers are unknown."""
 
     def __init__(self, place: Place | None) -> None:
-        self._place = place
-        self._compiler = _compiler()
-        self.hits = self.misses = 0
+        self._toolchain = installed_toolchain()
+        self._place = place if self._toolchain else None
 
     def text(self, template: Template) -> str:
         """The NVVM IR text of a template.
@@ -41,19 +36,26 @@ class TemplateStore:
                 for.
             ImportError: numba-cuda is needed, but not installed.
         """
-        name = self._name(template)
-        found = self._read(name)
-        if found is not None:
-            self.hits += 1
-            return found
-        self.misses += 1
-        text = _lowered(template)
-        self._write(name, text)
-        return text
+        name = _name(template, SUFFIX, self._toolchain, template.text)
+        return self._kept(name, lambda: _lowered(template))
 
-    def _name(self, template: Template) -> str:
-        parts = f"{GENERATOR_DIGEST}\0{self._compiler}\0{template.text}"
-        return f"{template.family}-{xxh3_128_hexdigest(parts.encode())}{SUFFIX}"
+    def ptx(self, template: Template, text: str, architecture: str) -> bytes:
+        """PTX of a template's NVVM IR text.
+
+        Raises:
+            CompileError: NVVM refuses the text.
+            DeviceError: NVVM or libdevice is not installed.
+        """
+        name = _name(template, PTX_SUFFIX, self._toolchain, architecture, text)
+        return self._kept(name, lambda: _compiled(text, architecture).decode()).encode()
+
+    def _kept(self, name: str, make: Callable[[], str]) -> str:
+        """The text of this name, which is made and written where it is missing."""
+        found = self._read(name)
+        if found is None:
+            found = make()
+            self._write(name, found)
+        return found
 
     def _read(self, name: str) -> str | None:
         if self._place is None:
@@ -71,11 +73,22 @@ class TemplateStore:
     def _write(self, name: str, text: str) -> None:
         if self._place is None:
             return
-        content = zlib.compress(text.encode())
+        content = zlib.compress(text.encode(), zlib.Z_BEST_SPEED)
         try:
             self._place.write(name, xxh3_128_digest(content) + content, flush=False)
         except OSError:
             return  # if the disk is full, only the next start takes longer
+
+
+def _name(template: Template, suffix: str, *parts: str) -> str:
+    """The file of what the generators make of these parts."""
+    return f"{template.family}-{xxh3_128_hexdigest(chr(0).join((GENERATOR_DIGEST, *parts)).encode())}{suffix}"
+
+
+def _compiled(text: str, architecture: str) -> bytes:
+    from jitdelegate.targets.cuda import back_end
+
+    return back_end.ptx(text, architecture)
 
 
 def _lowered(template: Template) -> str:
@@ -87,16 +100,10 @@ def _lowered(template: Template) -> str:
 
 def _check_numba_cuda() -> None:
     """Refuses other versions of numba-cuda: their internals may differ."""
+    from importlib.metadata import version
+
     found = version(NUMBA_CUDA)
     if not found.startswith(NUMBA_CUDA_VERSIONS):
         raise DeviceError(
             f"{NUMBA_CUDA} {found} is installed, expected {NUMBA_CUDA_VERSIONS}*: pip install jitdelegate[cuda]"
         )
-
-
-def _compiler() -> str:
-    """Names and versions of the packages that make the texts; "" if one is not installed."""
-    try:
-        return ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
-    except PackageNotFoundError:
-        return ""
