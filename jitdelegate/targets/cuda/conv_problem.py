@@ -142,8 +142,8 @@ class ConvProblem:
 
     @property
     def weights(self) -> Element:
-        """The type of the weights; those of floats may be integers."""
-        return OWN[str(self.phases[0].weights.dtype)]
+        """The type of the weights; those of floats may be integers or float16."""
+        return Element(str(self.phases[0].weights.dtype))
 
     def text(
         self, phase: Phase, elements: Sequence[Element], family: str, width: int, epilogue: Epilogue, way: str = ""

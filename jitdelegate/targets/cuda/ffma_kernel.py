@@ -36,7 +36,7 @@ class Ffma(ContractTemplate):
 
     Attributes:
         is_asynchronous: whether copies to shared memory bypass registers.
-        weights: the element type of weights; integers are converted on the way to shared memory.
+        weights: the element type of weights; others than float32 are converted on the way to shared memory.
     """
 
     family: ClassVar[str] = "contract_ffma"
@@ -150,7 +150,7 @@ class FfmaWeightLoader(WeightLoader):
         return [self._quad(exists, first + at // FLOAT) for at in self.places]
 
     def _quad(self, exists: Value, index: Value) -> list[Value]:
-        """Four neighbouring integers as float32."""
+        """Four neighbouring weights as float32."""
         found = load_where(self.code, self.element, exists, self.weights, index, QUAD)
         return [cast(self.code, one, self.element.dtype, "float32") for one in found]
 

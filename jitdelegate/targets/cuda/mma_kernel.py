@@ -42,7 +42,8 @@ class Mma(ContractTemplate):
     Attributes:
         has_async_copy: whether the GPU has cp.async and whole mma steps.
         has_halo: whether pixels outside the image are not zeros.
-        weights: the element type of weights; of floats, integers are converted on the way to shared memory.
+        weights: the element type of weights; beside floats, others than float32 are converted on the way to shared
+            memory.
     """
 
     family: ClassVar[str] = "contract_mma"
@@ -84,7 +85,7 @@ class Mma(ContractTemplate):
 
     @property
     def converts_weights(self) -> bool:
-        """Whether weights are integers beside data of floats."""
+        """Whether weights beside data of floats are narrower than float32 in memory."""
         return self.weights is not Element.FLOAT32 and not self.operand.is_integer
 
     @property
@@ -203,7 +204,7 @@ class MmaDataLoader(DataLoader):
 
 
 class MmaWeightLoader(WeightLoader):
-    """Loads integer weights as floats, through registers."""
+    """Loads narrow weights as floats, through registers."""
 
     def __init__(self, template: Mma, *arguments: Any) -> None:
         self.template = template

@@ -1,0 +1,31 @@
+"""Weights of float32 that are float16 numbers, as they were in the file: kept so in memory beside data of float32, and
+widened on the way to shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from jitdelegate.ir.dequantize import is_half
+from jitdelegate.targets.cuda.conv_problem import ConvProblem
+from jitdelegate.targets.cuda.element import Element
+from jitdelegate.targets.cuda.writer import STORED, Writer
+
+
+def with_half_weights(writer: Writer, problem: ConvProblem) -> ConvProblem:
+    """The problem with float16 weights, where they are float16 numbers and this pays; else the problem itself."""
+    is_wide = problem.weights is STORED[writer.precision] is Element.FLOAT32
+    if not is_wide or not _pays(writer, problem) or not is_half(writer.array(problem.node.inputs[1])):
+        return problem
+    phases = (replace(phase, weights=phase.weights.astype(np.float16)) for phase in problem.phases)
+    return replace(problem, phases=tuple(phases))
+
+
+def _pays(writer: Writer, problem: ConvProblem) -> bool:
+    """Whether fewer bytes outweigh that weights go through registers: always where they do so anyway, elsewhere where
+    they are most of what a launch reads and writes, so that few pixels meet them."""
+    weights = sum(phase.weights.nbytes for phase in problem.phases)
+    tensors = problem.data, problem.output
+    moved = sum(writer.graph.tensors[index].size * writer.element(index).nbytes for index in tensors)
+    return not writer.gpu.has_async_copy or weights >= moved
