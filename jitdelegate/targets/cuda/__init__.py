@@ -10,12 +10,12 @@ from the bottom:
 - `device_code.py` is the builder that kernels are written with. `element.py` loads and stores tensors. `division.py`
   and `axes.py` split indices into coordinates. `lanes.py` combines the values of several threads. `output.py` and
   `epilogue.py` are the end of a kernel, `expression.py` is its scalar mathematics.
-- Contract: `narrow_weights.py` finds integers among weights, `half_weights.py` float16 numbers, `contract.py` chooses
-  the kernel. `conv_problem.py` and `pixel_gather.py` are implicit GEMM on the host and on the device. `ffma.py` chooses
-  tiles for products without tensor cores, `mma.py` for those with them; `ffma_kernel.py` and `mma_kernel.py` (with
-  `tensor_core.py`) are their kernels, `tile_loader.py` and `contract_kernel.py` hold what the two share, `ffma_tile.py`
-  and `mma_tile.py` have tiles and costs. `gemv.py` is for few pixels, `split_k.py` adds up parts of K,
-  `contract_wide.py` sums 64 bits.
+- Contract: `narrow_weights.py` finds integers among weights, `stored_weights.py` float16 numbers and, for
+  `narrow_integers.py`, int4; `contract.py` chooses the kernel. `conv_problem.py` and `pixel_gather.py` are implicit
+  GEMM on the host and on the device. `ffma.py` chooses tiles for products without tensor cores, `mma.py` for those with
+  them; `ffma_kernel.py` and `mma_kernel.py` (with `tensor_core.py`) are their kernels, `tile_loader.py` and
+  `contract_kernel.py` hold what the two share, `ffma_tile.py` and `mma_tile.py` have tiles and costs. `gemv.py` is for
+  few pixels, `split_k.py` adds up parts of K, `contract_wide.py` sums 64 bits.
 - MatMul: `matmul.py` chooses the kernel; `matmul_product.py` is shared by `matmul_ffma.py`, which loads by
   `matrix_loader.py`, and `matmul_mma.py`, which loads by `line_loader.py` and `fragments.py`.
 - Attention: `attention.py` finds it and chooses the kernel, `attention_problem.py` and `strides.py` say where its

@@ -7,7 +7,7 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda import contract_wide, ffma, gemv
 from jitdelegate.targets.cuda.conv_problem import problem_of
 from jitdelegate.targets.cuda.element import Element
-from jitdelegate.targets.cuda.half_weights import with_half_weights
+from jitdelegate.targets.cuda.stored_weights import with_stored_weights
 from jitdelegate.targets.cuda.writer import Writer
 
 
@@ -27,8 +27,8 @@ def write_contract(writer: Writer, node: Node) -> None:
     elif gemv.fits(problem):
         gemv.write(writer, problem)
     elif is_float and writer.precision == "float32":
-        ffma.write(writer, with_half_weights(writer, problem))
+        ffma.write(writer, with_stored_weights(writer, problem))
     else:
         from jitdelegate.targets.cuda import mma
 
-        mma.write(writer, with_half_weights(writer, problem))
+        mma.write(writer, with_stored_weights(writer, problem))

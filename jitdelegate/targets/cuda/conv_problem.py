@@ -90,6 +90,7 @@ class ConvProblem:
         grain: what the widths of accesses to the data have to divide, besides `depth`.
         halo: the stored value of pixels outside the image.
         phases: one; for a transposed convolution, one per position of output pixels relative to the data's pixels.
+        are_packed: whether the weights are int4 that lie two to a byte in memory.
     """
 
     node: Node
@@ -103,6 +104,7 @@ class ConvProblem:
     groups: int
     halo: int
     phases: tuple[Phase, ...]
+    are_packed: bool = False
 
     @property
     def depth(self) -> int:
@@ -143,7 +145,7 @@ class ConvProblem:
     @property
     def weights(self) -> Element:
         """The type of the weights; those of floats may be integers or float16."""
-        return Element(str(self.phases[0].weights.dtype))
+        return Element.INT4 if self.are_packed else Element(str(self.phases[0].weights.dtype))
 
     def text(
         self, phase: Phase, elements: Sequence[Element], family: str, width: int, epilogue: Epilogue, way: str = ""

@@ -33,6 +33,8 @@ class Element(Enum):
     BOOL = "bool"
     COMPLEX64 = "complex64"
     FLOAT16_BITS = "bits of float16"
+    INT4 = "int4"
+    """Of weights alone, two to a byte."""
 
     @property
     def dtype(self) -> str:
@@ -56,7 +58,9 @@ class Element(Enum):
         return 16 // self.nbytes
 
 
-OWN: Mapping[str, Element] = {element.dtype: element for element in Element if not element.is_narrow_float}
+OWN: Mapping[str, Element] = {
+    element.dtype: element for element in Element if not (element.is_narrow_float or element is Element.INT4)
+}
 """Storage by tensor type, where the precision option does not change it."""
 _REGISTERS: Mapping[int, Any] = {1: I8, 2: I16, 4: I32, 8: I64}
 

@@ -10,12 +10,13 @@ import numpy as np
 
 from jitdelegate.targets.cuda.choices import candidate
 from jitdelegate.targets.cuda.contract_kernel import FLOAT, ContractSizes
-from jitdelegate.targets.cuda.conv_problem import ConvProblem, Phase
+from jitdelegate.targets.cuda.conv_problem import ConvProblem
 from jitdelegate.targets.cuda.element import Element, common_width
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.ffma_kernel import Ffma
 from jitdelegate.targets.cuda.ffma_tile import QUAD, TILES, Tile
 from jitdelegate.targets.cuda.gpu import Gpu
+from jitdelegate.targets.cuda.narrow_integers import pairs_of_int4
 from jitdelegate.targets.cuda.phases import packed, records_of
 from jitdelegate.targets.cuda.split_k import combining_cycles, meeting_cycles, possible_parts, write_combine
 from jitdelegate.targets.cuda.template import Argument, NoPointer, TensorPointer, WeightsPointer
@@ -112,7 +113,7 @@ def _launch(
         (
             output,
             writer.pointer(problem.data),
-            packed_weights(writer, phases, sizes, tile),
+            packed_weights(writer, problem, sizes, tile),
             writer.constant(problem.biases(phases[0], tile.columns)),
             NoPointer() if template.is_direct else writer.constant(np.concatenate(tables)),
             writer.constant(packed(records)) if template.is_scattered else NoPointer(),
@@ -130,12 +131,13 @@ def _launch(
     )
 
 
-def packed_weights(writer: Writer, phases: Sequence[Phase], sizes: tuple[int, int, int], tile: Tile) -> WeightsPointer:
-    """The phases' weights as the kernel copies them; `sizes` as for `Phase.matrices`."""
+def packed_weights(writer: Writer, problem: ConvProblem, sizes: tuple[int, int, int], tile: Tile) -> WeightsPointer:
+    """The weights of a problem as the kernel copies them; `sizes` as for `Phase.matrices`."""
+    parts = (part for phase in problem.phases for part in tiled(phase.matrices(*sizes), tile))
     return writer.packed(
-        ("tiles of steps", *sizes),
-        [phase.weights for phase in phases],
-        lambda: (part for phase in phases for part in tiled(phase.matrices(*sizes), tile)),
+        ("tiles of steps", *sizes, problem.weights),
+        [phase.weights for phase in problem.phases],
+        lambda: (pairs_of_int4(part, QUAD) if problem.are_packed else part for part in parts),
     )
 
 

@@ -23,6 +23,7 @@ from jitdelegate.targets.cuda.device_code import F32, Code, Value
 from jitdelegate.targets.cuda.element import Element, load_where
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.ffma_tile import LANES_ACROSS, LANES_DOWN, QUAD, Tile
+from jitdelegate.targets.cuda.narrow_integers import floats_of_nibbles
 from jitdelegate.targets.cuda.phases import PhaseSizes
 from jitdelegate.targets.cuda.pixel_gather import PixelRow, TableEntry
 from jitdelegate.targets.cuda.sizes import Kind
@@ -151,6 +152,8 @@ class FfmaWeightLoader(WeightLoader):
 
     def _quad(self, exists: Value, index: Value) -> list[Value]:
         """Four neighbouring weights as float32."""
+        if self.element is Element.INT4:
+            return floats_of_nibbles(self.code, self.code.load_where(exists, self.weights, index // 2, bits=16)[0])
         found = load_where(self.code, self.element, exists, self.weights, index, QUAD)
         return [cast(self.code, one, self.element.dtype, "float32") for one in found]
 

@@ -18,16 +18,10 @@ from jitdelegate.targets.cuda.conv_problem import ConvProblem, blank, whole
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element, common_width, joined, load, load_where, store
 from jitdelegate.targets.cuda.epilogue import Epilogue
-from jitdelegate.targets.cuda.gemv_weights import (
-    SCALES,
-    Rows,
-    floats_of_bytes,
-    floats_of_nibbles,
-    rows_of,
-    sixteenfold,
-)
+from jitdelegate.targets.cuda.gemv_weights import SCALES, Rows, rows_of, sixteenfold
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.lanes import combine_lanes
+from jitdelegate.targets.cuda.narrow_integers import floats_of_bytes, floats_of_nibbles
 from jitdelegate.targets.cuda.sizes import Kind, Number
 from jitdelegate.targets.cuda.template import Template, TensorPointer
 from jitdelegate.targets.cuda.writer import Writer, check_memory

@@ -1,8 +1,7 @@
 """Rows of weights for GEMV, as wide as they were in the file: floats, bytes, or two int4 in each byte.
 
-Eight neighbouring int4 are a word: byte k has number k in its low half and number 4 + k in its high one. A mask makes
-four of them bytes, times 16, for sums of integers. Where parts of a row have scales of their own, a lane multiplies by
-the scale what it added up.
+Eight neighbouring int4 are a word. A mask makes four of them bytes, times 16, for sums of integers. Where parts of a
+row have scales of their own, a lane multiplies by the scale what it added up.
 """
 
 from __future__ import annotations
@@ -13,15 +12,14 @@ import numpy as np
 
 from jitdelegate.ir.dequantize import is_half, requantized
 from jitdelegate.targets.cuda.conv_problem import ConvProblem
-from jitdelegate.targets.cuda.device_code import Code, Value
+from jitdelegate.targets.cuda.device_code import Value
 from jitdelegate.targets.cuda.element import OWN, Element
+from jitdelegate.targets.cuda.narrow_integers import are_int4, pairs_of_int4
 from jitdelegate.targets.cuda.tensor_core import Operand
 from jitdelegate.targets.cuda.writer import STORED, Writer
 
-WORD, HIGH_HALVES = 4, 0xF0F0F0F0 - (1 << 32)
+EACH, HIGH_HALVES = 8, 0xF0F0F0F0 - (1 << 32)
 SCALES = {Element.FLOAT16: np.float16, Element.FLOAT32: np.float32}
-MAGIC = 0x4B000000
-"""Bits of 2**23 as float32: below 2**23, an integer in the low bits is added to it."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class Rows:
         """Some rows, padded to multiples of eight, in the form that lanes read."""
         if self.element.is_narrow_float:
             return Operand(self.element.value).rounded(numbers)
-        return packed(numbers) if self.is_packed else numbers
+        return pairs_of_int4(numbers, EACH) if self.is_packed else numbers
 
     @property
     def scale(self) -> Element | None:
@@ -61,7 +59,7 @@ def rows_of(writer: Writer, problem: ConvProblem) -> Rows:
     (phase,) = problem.phases
     numbers = phase.weights.reshape(problem.outputs, phase.steps)
     if numbers.dtype != np.float32:
-        return Rows(numbers, OWN[str(numbers.dtype)], _are_int4(numbers))
+        return Rows(numbers, OWN[str(numbers.dtype)], are_int4(numbers))
     found = _parts(writer, problem, numbers)
     if found is not None:
         return found
@@ -77,38 +75,10 @@ def _parts(writer: Writer, problem: ConvProblem, numbers: np.ndarray) -> Rows | 
         return None
     whole, scales = found
     length = whole.shape[1] // scales.shape[1]
-    is_packed = _are_int4(whole)
+    is_packed = are_int4(whole)
     return Rows(whole, Element.INT8, is_packed, scales) if length & (length - 1) == 0 and length >= 16 else None
-
-
-def _are_int4(numbers: np.ndarray) -> bool:
-    return numbers.dtype == np.int8 and numbers.size > 0 and bool(numbers.min() >= -8 and numbers.max() < 8)
-
-
-def packed(numbers: np.ndarray) -> np.ndarray:
-    """uint8[rows, K / 2]: int8[rows, K] of 4 bits, K a multiple of eight, as `low_bytes` and `nibbles` read it."""
-    words = numbers.reshape(len(numbers), -1, 2, WORD).view(np.uint8)
-    found: np.ndarray = words[:, :, 0] & 15 | words[:, :, 1] << 4
-    return found.reshape(len(numbers), -1)
 
 
 def sixteenfold(word: Value) -> list[Value]:
     """A word of int4 as two words of bytes, each number times 16."""
     return [word << 4 & HIGH_HALVES, word & HIGH_HALVES]
-
-
-def floats_of_bytes(code: Code, word: Value) -> list[Value]:
-    """The int8 of a word as floats; a conversion of integers would take as long as four other instructions."""
-    return _floats(code, word ^ 0x80808080 - (1 << 32), 0x80)
-
-
-def floats_of_nibbles(code: Code, word: Value) -> list[Value]:
-    """The int4 of a word as floats."""
-    offset = word ^ 0x88888888 - (1 << 32)
-    return [one for half in (offset, offset >> 4) for one in _floats(code, half & 0x0F0F0F0F, 8)]
-
-
-def _floats(code: Code, word: Value, zero: int) -> list[Value]:
-    """The bytes of a word, less `zero`, as floats."""
-    bits = [code.ptx(f"prmt.b32 $0, $1, {MAGIC}, {0x7650 + byte};", "r", [word])[0] for byte in range(WORD)]
-    return [code.from_bits(one) - float((1 << 23) + zero) for one in bits]

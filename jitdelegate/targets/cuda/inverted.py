@@ -225,14 +225,14 @@ class _Writing:
         turns = phase.matrices_shape(*sizes)[1] // k_tile
         expand = Tile(template.seen_rows, k_tile, (1, 1, 1), template.k_row, 1)
         expand_sizes = (1, template.k_row // operand.element.nbytes, k_tile)
-        weights = mma.packed_weights(writer, problem.phases, sizes, tile, operand)
+        weights = mma.packed_weights(writer, problem, sizes, tile, operand)
         pointers, window = separable.arguments(writer, pair, residual.problem.data, weights, tile.columns)
         writer.launch(
             template,
             (pair.blocks(tile.rows, shift), 1, 1),
             (
                 *pointers[:LAST],
-                mma.packed_weights(writer, residual.problem.phases, expand_sizes, expand, operand),
+                mma.packed_weights(writer, residual.problem, expand_sizes, expand, operand),
                 writer.constant(residual.problem.biases(first, k_tile)),
                 *pointers[LAST:],
                 ContractSizes(1, problem.depth, problem.outputs, writer.pitch(problem.output)),

@@ -11,12 +11,13 @@ import numpy as np
 from jitdelegate.errors import CompileError
 from jitdelegate.targets.cuda.choices import candidate
 from jitdelegate.targets.cuda.contract_kernel import FLOAT, ContractSizes
-from jitdelegate.targets.cuda.conv_problem import ConvProblem, Phase
+from jitdelegate.targets.cuda.conv_problem import ConvProblem
 from jitdelegate.targets.cuda.element import Element, common_width
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.mma_kernel import WORD, Mma
 from jitdelegate.targets.cuda.mma_tile import MOST_PADDED, SHORTEST_ROW, SLIM_TILES, TILES, WIDE_TILES, Tile
+from jitdelegate.targets.cuda.narrow_integers import pairs_of_int4
 from jitdelegate.targets.cuda.phases import packed, records_of
 from jitdelegate.targets.cuda.split_k import combining_cycles, meeting_cycles, possible_parts, write_combine
 from jitdelegate.targets.cuda.template import Argument, NoPointer, TensorPointer, WeightsPointer
@@ -165,7 +166,7 @@ def _launch(
         (
             output,
             writer.pointer(problem.data),
-            packed_weights(writer, phases, sizes, tile, template.operand),
+            packed_weights(writer, problem, sizes, tile, template.operand),
             writer.constant(np.concatenate([problem.biases(phase, tile.columns) for phase in phases])),
             NoPointer() if template.is_direct else writer.constant(np.concatenate(tables)),
             (writer.constant(np.full(CHUNK, problem.halo, template.source.dtype)),) if template.has_halo else (),
@@ -185,13 +186,14 @@ def _launch(
 
 
 def packed_weights(
-    writer: Writer, phases: Sequence[Phase], sizes: tuple[int, int, int], tile: Tile, operand: Operand
+    writer: Writer, problem: ConvProblem, sizes: tuple[int, int, int], tile: Tile, operand: Operand
 ) -> WeightsPointer:
-    """The phases' weights as the kernel copies them; `sizes` as for `Phase.matrices`."""
+    """The weights of a problem as the kernel copies them; `sizes` as for `Phase.matrices`."""
+    parts = (tiled(phase.matrices(*sizes), tile, operand) for phase in problem.phases)
     return writer.packed(
-        ("tiles in shared memory", sizes, tile, operand),
-        [phase.weights for phase in phases],
-        lambda: (tiled(phase.matrices(*sizes), tile, operand) for phase in phases),
+        ("tiles in shared memory", sizes, tile, operand, problem.weights),
+        [phase.weights for phase in problem.phases],
+        lambda: (pairs_of_int4(part, part.shape[-1]) if problem.are_packed else part for part in parts),
     )
 
 

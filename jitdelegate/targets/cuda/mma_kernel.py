@@ -21,10 +21,11 @@ from jitdelegate.targets.cuda.contract_kernel import (
     ContractTemplate,
     added,
 )
-from jitdelegate.targets.cuda.device_code import I32, Code, Value
+from jitdelegate.targets.cuda.device_code import I16, I32, Code, Value
 from jitdelegate.targets.cuda.element import Element, load, load_where, pack, resized
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.mma_tile import Tile
+from jitdelegate.targets.cuda.narrow_integers import floats_of_nibbles
 from jitdelegate.targets.cuda.phases import PhaseSizes
 from jitdelegate.targets.cuda.pixel_gather import PixelRow, TableEntry
 from jitdelegate.targets.cuda.sizes import Kind
@@ -218,10 +219,17 @@ class MmaWeightLoader(WeightLoader):
 
     def _chunk(self, place: Value) -> list[Value]:
         """The numbers of a chunk, which begin at number `place` of all weights."""
-        code, element, stored = self.code, self.template.operand.element, self.template.weights
-        found = load_run(code, stored, self.weights, place, CHUNK // element.nbytes)
-        values = [cast(code, one, stored.dtype, "float32") for one in found]
+        code, element = self.code, self.template.operand.element
+        values = self._floats(place, CHUNK // element.nbytes)
         return pack(code, element, values) if element.is_narrow_float else values
+
+    def _floats(self, place: Value, count: int) -> list[Value]:
+        code, stored = self.code, self.template.weights
+        if stored is Element.INT4:
+            (word,) = code.load(self.weights, place // 2, I32 if count > QUAD else I16)
+            return floats_of_nibbles(code, word)
+        found = load_run(code, stored, self.weights, place, count)
+        return [cast(code, one, stored.dtype, "float32") for one in found]
 
 
 class MmaKernel(ContractKernel):

@@ -362,10 +362,10 @@ def _write(writer: Writer, pair: Pair, choice: Choice) -> None:
     turns, columns = (size // step for size, step in zip(phase.matrices_shape(*sizes)[1:], sizes[1:], strict=True))
     own = ContractSizes(1, problem.depth, problem.outputs, writer.pitch(problem.output))
     if isinstance(template, SeparableMma):
-        weights = mma.packed_weights(writer, problem.phases, sizes, template.tile, template.operand)
+        weights = mma.packed_weights(writer, problem, sizes, template.tile, template.operand)
         shared = _with_slots(template.tile, turns * template.tile.row_bytes).shared_bytes
     else:
-        weights = ffma.packed_weights(writer, problem.phases, sizes, template.tile)
+        weights = ffma.packed_weights(writer, problem, sizes, template.tile)
         shared = template.shared_bytes
     pointers, sizes_of_window = arguments(writer, pair, pair.nodes[0].inputs[0], weights, tile.columns)
     tiles = PixelTiles.of(pair.output, tile.rows, choice.shift, pair.apart)

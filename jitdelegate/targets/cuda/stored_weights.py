@@ -1,5 +1,5 @@
-"""Weights of float32 that are float16 numbers, as they were in the file: kept so in memory beside data of float32, and
-widened on the way to shared memory."""
+"""How wide weights beside floats are in memory, which is as in the file: int4 lie two to a byte, and float32 that are
+float16 numbers are stored so. They become floats on the way to shared memory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ import numpy as np
 from jitdelegate.ir.dequantize import is_half
 from jitdelegate.targets.cuda.conv_problem import ConvProblem
 from jitdelegate.targets.cuda.element import Element
+from jitdelegate.targets.cuda.narrow_integers import are_int4
 from jitdelegate.targets.cuda.writer import STORED, Writer
 
 
-def with_half_weights(writer: Writer, problem: ConvProblem) -> ConvProblem:
-    """The problem with float16 weights, where they are float16 numbers and this pays; else the problem itself."""
+def with_stored_weights(writer: Writer, problem: ConvProblem) -> ConvProblem:
+    """The problem with weights as they lie in memory, which is narrower where that pays."""
+    if problem.sums is not Element.FLOAT32:
+        return problem
+    if all(are_int4(phase.weights) for phase in problem.phases):
+        return replace(problem, are_packed=True)
     is_wide = problem.weights is STORED[writer.precision] is Element.FLOAT32
     if not is_wide or not _pays(writer, problem) or not is_half(writer.array(problem.node.inputs[1])):
         return problem
@@ -23,8 +28,8 @@ def with_half_weights(writer: Writer, problem: ConvProblem) -> ConvProblem:
 
 
 def _pays(writer: Writer, problem: ConvProblem) -> bool:
-    """Whether fewer bytes outweigh that weights go through registers: always where they do so anyway, elsewhere where
-    they are most of what a launch reads and writes, so that few pixels meet them."""
+    """Whether fewer bytes outweigh that weights go through registers: always where float32 does so too, elsewhere where
+    weights are most of what a launch reads and writes, so that few pixels meet them."""
     weights = sum(phase.weights.nbytes for phase in problem.phases)
     tensors = problem.data, problem.output
     moved = sum(writer.graph.tensors[index].size * writer.element(index).nbytes for index in tensors)
