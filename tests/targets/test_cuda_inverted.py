@@ -51,6 +51,8 @@ RESIDUALS = {
         Pair((1, 11, 13, 64), 32, dilation=(2, 4), padding=(2, 2, 4, 4), residual=True, second=RESULT + Arg(1)), 32
     ),
     "many channels": residual(Pair((1, 5, 6, 200), 36, first=HARD_SWISH), 96),
+    "columns that no threads divide": residual(Pair((1, 6, 7, 24), 66), 16),
+    "more columns than threads": residual(Pair((1, 6, 7, 24), 133), 16),
     "5x5, a gate": residual(
         Pair((1, 6, 5, 24), 8, kernel=(5, 5), padding=(2, 2, 2, 2), gate=True, first=RESULT * Arg(1), bias=False), 8
     ),
