@@ -199,6 +199,14 @@ def test_an_output_that_a_launch_reads_is_copied() -> None:
     assert copies(driver) == (0, 1)
 
 
+def test_an_output_that_lies_where_an_input_does_is_copied_as_the_input_is() -> None:
+    """A launch could write it before another one reads the input."""
+    host = 1 << 12
+    made = route.Route(diamond(ROW), [host] * 2, [0, 0], lambda offset: offset << 10, lambda address: address)
+    assert made.uploads == [(X_OFFSET << 10, host, 16)]
+    assert made.downloads == [(host, Y_OFFSET << 10, 16)]
+
+
 @pytest.mark.parametrize("first", [0, 8])
 def test_an_output_of_which_a_launch_reads_a_part_is_copied(first: int) -> None:
     last = Launch(kernel=2, grid=(1, 1, 1), block=(32, 1, 1), kinds="aap", values=(FIRST, LEFT, Y_OFFSET + first))

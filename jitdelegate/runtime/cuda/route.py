@@ -34,7 +34,8 @@ def port_offsets(program: Program) -> tuple[int, ...]:
 class Route:
     """The memory of one run. Runs of equal routes are the same work for the GPU.
 
-    Kernels use small inputs and outputs in pinned memory of the host where they lie, if only one launch reads them.
+    Kernels use small inputs and outputs in pinned memory of the host where they lie, if only one launch reads them, and
+    no other tensor lies there.
 
     Attributes:
         regions: offset of inputs and outputs, as in the program, to the address on the GPU that kernels use.
@@ -74,7 +75,8 @@ class Route:
                 self.regions.setdefault(offset, address)
         near = set[int]()
         for position in _small_ports(program, offsets, changed):
-            address = mapped(pinned[position]) if pinned[position] and not device[position] else 0
+            is_alone = pinned.count(pinned[position]) == 1  # else an output lies where an input is read
+            address = mapped(pinned[position]) if pinned[position] and is_alone and not device[position] else 0
             if address and not address % KERNEL_ALIGNMENT:
                 self.regions[offsets[position]] = address
                 near.add(position)
