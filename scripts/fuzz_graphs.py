@@ -34,14 +34,23 @@ from scripts.in_child import Failed, in_child
 from tests.ops.litert import model_of
 from tests.targets.execute import program_of
 from tests.targets.fenced import Machine
+from tests.targets.fused_draws import fused_graph_of
 from tests.targets.move_graphs import move_graph_of
 from tests.targets.part_draws import part_graph_of
 from tests.targets.pass_draws import pass_graph_of
 from tests.targets.random_graphs import graph_of
 
 Shape = tuple[int, ...]
-GRAPHS = {"any": graph_of, "moves": move_graph_of, "parts": part_graph_of, "passes": pass_graph_of}
-GRAPHS_HELP = "moves: transposes; parts: what is joined or cut; passes: what passes look for"
+GRAPHS = {
+    "any": graph_of,
+    "fused": fused_graph_of,
+    "moves": move_graph_of,
+    "parts": part_graph_of,
+    "passes": pass_graph_of,
+}
+GRAPHS_HELP = (
+    "fused: attention and the like; moves: transposes; parts: what is joined or cut; passes: what passes look for"
+)
 LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
 BATCH = 25
 SECONDS_EACH = 60

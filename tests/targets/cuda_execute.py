@@ -15,6 +15,7 @@ pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
 pytest.importorskip("cuda.bindings.nvvm", reason="needs cuda-bindings, the extra 'cuda'")
 
 from jitdelegate.targets.cuda import back_end
+from jitdelegate.targets.cuda.choices import Choices
 from jitdelegate.targets.cuda.gpu import GPUS
 from jitdelegate.targets.cuda.plan import plan
 from jitdelegate.targets.cuda.template import Argument, NoPointer, Template, TensorPointer, WeightsPointer
@@ -49,9 +50,10 @@ def run(
     precision: str = "float32",
     schedule: str = "lockstep",
     seed: int = 0,
+    choices: Choices | None = None,
 ) -> list[np.ndarray]:
     """The outputs of a lowered graph. Every tensor has memory of its own, so that nobody reaches into a neighbour's."""
-    planned = plan(graph, GPUS[architecture], precision)
+    planned = plan(graph, GPUS[architecture], precision, choices)
     memory = Memory()
     places = {index: memory.allocate(max(1, size)) for index, (_, size) in planned.blocks.items()}
     roots = {index: root for index, root in planned.buffers.items() if root in places}

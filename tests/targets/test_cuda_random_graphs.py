@@ -19,7 +19,7 @@ def test_random_graphs_compute_what_the_forms_say(capsys: pytest.CaptureFixture[
     assert status == 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("graphs", "rounds"), [("moves", "25"), ("parts", "10"), ("passes", "10")])
+@pytest.mark.parametrize(("graphs", "rounds"), [("fused", "12"), ("moves", "25"), ("parts", "10"), ("passes", "10")])
 def test_random_graphs_of_one_kind_compute_what_the_forms_say(
     graphs: str, rounds: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
