@@ -88,6 +88,17 @@ def test_int4_are_multiplied_as_bytes_by_bytes() -> None:
     assert np.array_equal(found, (data.astype(np.int32) - 3) @ weights.T.astype(np.int32) + np.arange(40))
 
 
+def test_sums_of_many_int4_do_not_overflow() -> None:
+    """Of bytes they would not either; products of two weights in a byte are 16 times as large."""
+    depth = 140_000
+    weights = np.full((1, depth), -8, np.int8)
+    graph = graph_of(Contract(accumulator="int32"), Tensor("x", (1, depth), "int8"), (1, 1), weights=weights)
+    graph = replace(graph, tensors=tuple(replace(one, dtype="int32") if k in graph.outputs else one
+                                         for k, one in enumerate(graph.tensors)))  # fmt: skip
+    (found,) = run(graph, [np.full((1, depth), -128, np.int8)])
+    assert found.item() == depth * 8 * 128
+
+
 def test_they_compile_everywhere_without_spills() -> None:
     graphs = product(in_parts(4300, 64, 32, 4), 4), product(CASES["int8 in few parts"][0])
     assert_compiles_everywhere([template for graph in graphs for template in templates_of(graph)])

@@ -59,7 +59,8 @@ def rows_of(writer: Writer, problem: ConvProblem) -> Rows:
     (phase,) = problem.phases
     numbers = phase.weights.reshape(problem.outputs, phase.steps)
     if numbers.dtype != np.float32:
-        return Rows(numbers, OWN[str(numbers.dtype)], are_int4(numbers))
+        is_packed = are_int4(numbers) and (problem.sums is Element.FLOAT32 or _fit_sixteenfold(numbers))
+        return Rows(numbers, OWN[str(numbers.dtype)], is_packed)
     found = _parts(writer, problem, numbers)
     if found is not None:
         return found
@@ -77,6 +78,11 @@ def _parts(writer: Writer, problem: ConvProblem, numbers: np.ndarray) -> Rows | 
     length = whole.shape[1] // scales.shape[1]
     is_packed = are_int4(whole)
     return Rows(whole, Element.INT8, is_packed, scales) if length & (length - 1) == 0 and length >= 16 else None
+
+
+def _fit_sixteenfold(numbers: np.ndarray) -> bool:
+    """Whether no sum of products with bytes overflows 32 bits where all products are 16 times as large."""
+    return int(np.abs(numbers).sum(axis=1, dtype=np.int64).max()) * 256 * 16 < 1 << 31
 
 
 def sixteenfold(word: Value) -> list[Value]:
