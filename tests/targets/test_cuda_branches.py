@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 import pytest
 
 from jitdelegate.ir.expr import Arg
-from jitdelegate.ir.forms import IndexMap, Map, Softmax
+from jitdelegate.ir.forms import Concat, IndexMap, Map, Softmax
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ir.index_forms import Suppress
 from jitdelegate.program.program import Port, Program
@@ -35,9 +36,10 @@ OLD, NEW = GPUS["sm_80"], GPUS["sm_90"]
 WIDTH = 64
 
 
-def arms(*lengths: int) -> Graph:
-    """Softmaxes of one input in arms of so many, and the sum of their ends."""
-    tensors = [Tensor("x", (2, WIDTH), "float32")]
+def arms(*lengths: int, are_joined: bool = False) -> Graph:
+    """Softmaxes of one input in arms of so many, and the sum of their ends; or multiples of these one after the other,
+    of which those of equal arms share a grid."""
+    tensors, same = [Tensor("x", (2, WIDTH), "float32")], IndexMap.broadcast((2, WIDTH), (2, WIDTH))
     nodes, ends = [], []
     for length in lengths:
         last = 0
@@ -45,17 +47,17 @@ def arms(*lengths: int) -> Graph:
             tensors.append(Tensor(f"t{len(tensors)}", (2, WIDTH), "float32"))
             nodes.append(Node("SOFTMAX", (last,), (len(tensors) - 1,), form=Softmax(beta=len(tensors))))
             last = len(tensors) - 1
+        if are_joined:  # a kernel that writes parts
+            tensors.append(Tensor(f"t{len(tensors)}", (2, WIDTH), "float32"))
+            nodes.append(Node("MUL", (last,), (len(tensors) - 1,), form=Map(Arg(0) * float(length), (same,))))
+            last = len(tensors) - 1
         ends.append(last)
-    tensors.append(Tensor("y", (2, WIDTH), "float32"))
+    tensors.append(Tensor("y", (2, WIDTH * (len(ends) if are_joined else 1)), "float32"))
+    if are_joined:
+        nodes.append(Node("CONCATENATION", tuple(ends), (len(tensors) - 1,), form=Concat(axis=1)))
+        return Graph(tuple(tensors), tuple(nodes), (0,), (len(tensors) - 1,))
     total = sum((Arg(k) for k in range(1, len(ends))), Arg(0))
-    nodes.append(
-        Node(
-            "ADD",
-            tuple(ends),
-            (len(tensors) - 1,),
-            form=Map(total, (IndexMap.broadcast((2, WIDTH), (2, WIDTH)),) * len(ends)),
-        )
-    )
+    nodes.append(Node("ADD", tuple(ends), (len(tensors) - 1,), form=Map(total, (same,) * len(ends))))
     return Graph(tuple(tensors), tuple(nodes), (0,), (len(tensors) - 1,))
 
 
@@ -97,8 +99,7 @@ def ordered(
 ) -> tuple[Order, ...]:
     """The orders of launches whose buffers lie apart, or in these ranges."""
     places = ranges or {one.buffer: (10 * one.buffer, 10 * one.buffer + 10) for own in touched for one in own}
-    own = [[(places[one.buffer], one.writes) for one in each] for each in touched]
-    return Branches([launch() for _ in touched], touched, gpu).orders(own)
+    return Branches([launch() for _ in touched], touched, gpu).orders(places)
 
 
 DIAMOND = [touches([0], 1), touches([1], 2), touches([2], 3), touches([1], 4), touches([4], 5), touches([3, 5], 6)]
@@ -118,7 +119,7 @@ def test_a_gpu_whose_launches_begin_early_needs_longer_arms() -> None:
 
 def test_long_launches_that_fill_the_gpu_run_one_after_another() -> None:
     full = [launch(100_000.0, OLD.multiprocessors)] * 6
-    places = [[((10 * one.buffer, 10 * one.buffer + 10), one.writes) for one in own] for own in DIAMOND]
+    places = {buffer: (10 * buffer, 10 * buffer + 10) for buffer in range(7)}
     assert list(Branches(full, DIAMOND, OLD).orders(places)) == in_a_row(6, OLD)
 
 
@@ -126,6 +127,13 @@ def test_memory_that_both_arms_use_keeps_their_order() -> None:
     shared = {0: (0, 10), 1: (10, 20), 2: (20, 30), 3: (30, 40), 4: (20, 30), 5: (50, 60), 6: (60, 70)}
     orders = ordered(DIAMOND, ranges=shared)
     assert {1, 2} <= before(orders)[3]
+
+
+def test_arms_that_write_parts_of_one_tensor_run_side_by_side() -> None:
+    arms = [[touches([1], 2 + arm), touches([2 + arm], 9, Part(9, 4 * arm, 4, 12))] for arm in range(3)]
+    orders = ordered([touches([0], 1), *chain(*arms), touches([9], 10)])
+    assert [order.stream for order in orders] == [0, 0, 0, 1, 1, 2, 2, 0]
+    assert before(orders)[-1] == set(range(7))
 
 
 def test_more_arms_than_streams_follow_one_another() -> None:
@@ -251,11 +259,12 @@ def executed(
     running.close()
 
 
+@pytest.mark.parametrize("are_joined", [False, True], ids=["sum", "parts of a concatenation"])
 @pytest.mark.parametrize(
     ("kind", "capability"), [("sm_80", (8, 0)), ("sm_90", (9, 0)), ("compute_90", (12, 1))], ids=str
 )
-def test_branches_compute_the_same_in_any_order(kind: str, capability: tuple[int, int]) -> None:
-    graph = arms(4, 4, 3)
+def test_branches_compute_the_same_in_any_order(kind: str, capability: tuple[int, int], are_joined: bool) -> None:
+    graph = arms(4, 4, 3, are_joined=are_joined)
     x = np.random.default_rng(0).uniform(-2, 2, (2, WIDTH)).astype(np.float32)
     (expected,) = run_graph(graph, [x])
     for found in executed(graph, kind, capability, x, range(3)):

@@ -77,8 +77,7 @@ class Branches:
         Args:
             touches: by launch.
         """
-        self._launches = launches
-        self._gpu = gpu
+        self._launches, self._touches, self._gpu = launches, touches, gpu
         self._needs = _needs(touches) if len(launches) <= MOST_LAUNCHES else []
         self.regions = _regions(_ancestors(self._needs))
 
@@ -86,16 +85,18 @@ class Branches:
         """The regions that gain by branches, if nothing else keeps launches in order."""
         return [region for region, orders in self._chosen(self._needs).items() if any(one.stream for one in orders)]
 
-    def orders(self, ranges: Sequence[Sequence[tuple[Range, bool]]]) -> tuple[Order, ...]:
+    def orders(self, ranges: Mapping[int, Range]) -> tuple[Order, ...]:
         """The order of all launches.
 
         Args:
-            ranges: by launch, the memory that it touches, and whether it writes there.
+            ranges: by buffer, its memory.
         """
-        needs = [set(one) for one in self._needs]
+        needs, touches = [set(one) for one in self._needs], self._touches
         for first, end in self.regions:
             for later in range(first, end):
-                needs[later].update(one for one in range(first, later) if _overlap(ranges[one], ranges[later]))
+                needs[later].update(
+                    one for one in range(first, later) if _share_memory(touches[one], touches[later], ranges)
+                )
         found = in_a_row(len(self._launches), self._gpu)
         for (first, _), orders in self._chosen(needs).items():
             found[first : first + len(orders)] = orders
@@ -203,10 +204,19 @@ def _regions(ancestors: Sequence[int]) -> list[Range]:
     return sorted((before + 1, joint) for before, joint in pairs if joint - before > 2)
 
 
-def _overlap(a: Sequence[tuple[Range, bool]], b: Sequence[tuple[Range, bool]]) -> bool:
+def _share_memory(a: Sequence[Touch], b: Sequence[Touch], ranges: Mapping[int, Range]) -> bool:
+    """Whether one of two launches writes where another buffer of the other one lies."""
     return any(
-        (writes or wrote) and start < last and first < end for (start, end), writes in a for (first, last), wrote in b
+        (one.writes or other.writes)
+        and one.buffer != other.buffer
+        and _overlap(ranges[one.buffer], ranges[other.buffer])
+        for one in a
+        for other in b
     )
+
+
+def _overlap(a: Range, b: Range) -> bool:
+    return a[0] < b[1] and b[0] < a[1]
 
 
 def _assigned(

@@ -138,16 +138,15 @@ def plan(graph: Graph, gpu: Gpu, precision: str, choices: Choices | None = None)
     lives = dict(sorted(lives_of(_touched(writer, buffers), lambda index: _bytes(writer, index)).items()))
     shared = dict.fromkeys(buffers[index] for index in (*graph.given, *graph.returned))
     ports = {index: lives.pop(index) for index in shared}
-    touches = _touches(writer, buffers)
-    branches = Branches(writer.launches, touches, gpu)
+    branches = Branches(writer.launches, _touches(writer, buffers), gpu)
     arena_bytes, offsets = _placed(lives, branches)
     blocks = {index: (offset, lives[index].size) for index, offset in offsets.items()}
     start = arena_bytes
     for index, life in ports.items():
         blocks[index] = start, life.size
         start += -(-max(life.size, 1) // ALIGN) * ALIGN
-    ranges = [[(_range(blocks[one.buffer]), one.writes) for one in own] for own in touches]
-    return _planned(writer, branches.orders(ranges), buffers, blocks, frozenset(ports), arena_bytes)
+    orders = branches.orders({index: (offset, offset + size) for index, (offset, size) in blocks.items()})
+    return _planned(writer, orders, buffers, blocks, frozenset(ports), arena_bytes)
 
 
 def written(graph: Graph, gpu: Gpu, precision: str, choices: Choices) -> tuple[Writer, Buffers]:
@@ -288,12 +287,6 @@ def _placed(lives: Mapping[int, Life], branches: Branches) -> tuple[int, dict[in
         return arena_bytes, offsets
     apart_bytes, apart = place(extended(lives, regions), ALIGN)
     return (apart_bytes, apart) if apart_bytes <= arena_bytes * MOST_GROWTH + GROWTH_BYTES else (arena_bytes, offsets)
-
-
-def _range(block: tuple[int, int]) -> tuple[int, int]:
-    """The first byte of a block and the one after its last."""
-    offset, size = block
-    return offset, offset + size
 
 
 def _bytes(writer: Writer, index: int) -> int:
