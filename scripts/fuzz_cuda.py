@@ -1,12 +1,13 @@
 """Random graphs on the CUDA target in the PTX simulator: any GPU, any precision, any order of warps.
 
-    python -m scripts.fuzz_cuda [--rounds 100] [--seed 0] [--seconds S] [--graphs parts]
+    python -m scripts.fuzz_cuda [--rounds 100] [--seed 0] [--seconds S] [--graphs parts] [--through session]
 
 In float32 results are compared with the forms' references; what the CPU target's own rounding makes of the graph says
 how much may be asked. In other precisions that is done for fused graphs only, where inputs rounded as the precision
 does say it too; else what the simulator checks counts: bounds, races, barriers, memory that nobody wrote. Half of the
-graphs take any candidate for each kernel, and most of the fused ones fuse all that they can. Exit status 1 if some
-graph fails; it is printed, with the seed that draws it again.
+graphs take any candidate for each kernel, and most of the fused ones fuse all that they can. Launches run one by one,
+each tensor in memory of its own; through a session, the whole program runs on a stub of the driver, with all branches
+that there can be, in any order. Exit status 1 if some graph fails; it is printed, with the seed that draws it again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.print import graph_text
 from jitdelegate.passes.support import unsupported
 from jitdelegate.runtime.cpu.features import level
-from jitdelegate.targets.cuda import attention, inverted, separable
+from jitdelegate.targets.cuda import attention, branches, inverted, separable
 from jitdelegate.targets.cuda.choices import Choices, Question
 from jitdelegate.targets.cuda.gpu import GPUS
 from jitdelegate.targets.reference.evaluate import run_graph
@@ -36,6 +37,7 @@ from scripts.fuzz_graphs import GRAPHS, GRAPHS_HELP, LIMIT, difference
 from tests.ops.litert import model_of
 from tests.ptx_simulator import SimulationError
 from tests.targets.cuda_execute import run
+from tests.targets.cuda_session import run_session
 from tests.targets.execute import execute
 from tests.targets.fused_draws import fused_graph_of
 
@@ -64,6 +66,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first graph; the next one has the next seed")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no further graph after this time")
     parser.add_argument("--graphs", choices=GRAPHS, default="any", help=GRAPHS_HELP)
+    parser.add_argument("--through", choices=("launches", "session"), default="launches", help="what runs the kernels")
     arguments = parser.parse_args(argv)
     draw = GRAPHS[arguments.graphs]
     end, counts = time.monotonic() + arguments.seconds, Counter[str]()
@@ -71,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
         if time.monotonic() > end:
             break
         graph = draw(seed)
-        answer = check(graph, seed, is_fused=draw is fused_graph_of)
+        answer = check(graph, seed, is_fused=draw is fused_graph_of, in_session=arguments.through == "session")
         counts[answer.partition(":")[0]] += 1
         if answer.startswith("wrong"):
             print(f"seed {seed}: {answer}\n{graph_text(graph)}", flush=True)
@@ -79,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if counts["wrong"] else 0
 
 
-def check(drawn: Graph, seed: int, *, is_fused: bool = False) -> str:
+def check(drawn: Graph, seed: int, *, is_fused: bool = False, in_session: bool = False) -> str:
     """ "ok", "refused: ..." with jitdelegate's sentence, or "wrong: ..."."""
     model = read(model_of(drawn))
     folded = passes.run(model.graphs[0], passes=passes.FOLD)
@@ -96,7 +99,11 @@ def check(drawn: Graph, seed: int, *, is_fused: bool = False) -> str:
     feeds = [numbers.uniform(-2, 2, graph.tensors[i].shape).astype(np.float32) for i in graph.inputs]
     try:
         with all_fused() if is_fused and draw.random() < 0.7 else nullcontext():
-            found = run(graph, feeds, architecture, precision, schedule, seed, choices)
+            if in_session:
+                with patch.object(branches, "WORTH", np.inf):
+                    found = run_session(graph, feeds, architecture, precision, seed, choices)
+            else:
+                found = run(graph, feeds, architecture, precision, schedule, seed, choices)
     except SimulationError as error:
         return f"wrong: {architecture}, {precision}, {schedule}: {error}"
     wrong = _wrong(graph, feeds, found, precision) if is_fused or precision == "float32" else ""

@@ -13,24 +13,14 @@ from jitdelegate.ir.expr import Arg
 from jitdelegate.ir.forms import Concat, IndexMap, Map, Softmax
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ir.index_forms import Suppress
-from jitdelegate.program.program import Port, Program
-from jitdelegate.program.read import read
-from jitdelegate.program.write import write
-from jitdelegate.runtime.cuda.device import Device
-from jitdelegate.runtime.cuda.driver import Driver
-from jitdelegate.runtime.cuda.session import CudaSession
 from jitdelegate.targets.cuda import plan as plan_module
 from jitdelegate.targets.cuda.branches import Branches, Order, Touch, extended, in_a_row, nanoseconds
 from jitdelegate.targets.cuda.gpu import GPUS, Gpu, gpu_of
 from jitdelegate.targets.cuda.plan import plan
 from jitdelegate.targets.cuda.template import Launch
-from jitdelegate.targets.cuda.template_store import TemplateStore
 from jitdelegate.targets.parts import Part
 from jitdelegate.targets.plan_memory import Life
 from jitdelegate.targets.reference.evaluate import run_graph
-from tests.cuda_stub.library import Library
-from tests.cuda_stub.simulator import SimulatedMemory, simulate
-from tests.ptx_simulator import Memory, Module
 
 OLD, NEW = GPUS["sm_80"], GPUS["sm_90"]
 WIDTH = 64
@@ -222,39 +212,13 @@ def executed(
     graph: Graph, kind: str, capability: tuple[int, int], x: np.ndarray, seeds: Sequence[int]
 ) -> Iterator[np.ndarray]:
     """What a session computes whose branches run in orders drawn from the seeds."""
-    generate = pytest.importorskip("jitdelegate.targets.cuda.generate")
-    gpu = gpu_of(kind)
-    planned = plan(graph, gpu, "float32")
-    compiled = generate.compile_templates(planned.templates, gpu.architecture, TemplateStore(None))
-    made = generate.generated(planned, compiled, graph.inputs, graph.outputs)
-    ports = [Port(name=one.name, index=at, shape=one.shape, dtype=one.dtype, nbytes=4 * one.size)
-             for at, one in enumerate(graph.tensors) if at in (*graph.inputs, *graph.outputs)]  # fmt: skip
-    program = Program(
-        key=(("model", "0" * 32), ("target", "cuda")),
-        target="cuda",
-        features=kind,
-        loader="cubin",
-        inputs=(ports[0],),
-        outputs=(ports[1],),
-        kernels=made.kernels,
-        arena_bytes=made.arena_bytes,
-        entries=made.entries,
-        launches=made.launches,
-        input_offsets=made.input_offsets,
-        output_offsets=made.output_offsets,
-        code=made.code,
-        weights=made.weights,
-    )
-    modules = {one.template.symbol: Module(one.ptx.decode()) for one in compiled}
-    kinds = {made.kernels[each.kernel].name: each.kinds for each in made.launches}
-    memory = SimulatedMemory(Memory())
-    library = Library(simulate(modules), kinds, memory=memory, capability=capability)
-    running = CudaSession(read(write(program)), Device(Driver(library), 0))
+    cuda_session = pytest.importorskip("tests.targets.cuda_session")
+    running, library = cuda_session.session_of(graph, kind, capability)
     for seed in seeds:
         library.choose = random.Random(seed).choice
         yield np.asarray(running.run([x])[0])
     assert not running.graph_failure
-    assert (library.calls["cuLaunchKernelEx"] > 0) == gpu.has_dependent_launch
+    assert (library.calls["cuLaunchKernelEx"] > 0) == gpu_of(kind).has_dependent_launch
     assert library.calls["cuStreamWaitEvent"] > 0
     running.close()
 

@@ -27,6 +27,12 @@ def test_random_graphs_of_one_kind_compute_what_the_forms_say(
     assert script("fuzz_cuda").main(arguments) == 0, capsys.readouterr().out
 
 
+@pytest.mark.parametrize("graphs", ["any", "fused", "parts"])
+def test_random_graphs_run_in_sessions(graphs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--rounds", "8", "--seed", "7", "--graphs", graphs, "--through", "session"]
+    assert script("fuzz_cuda").main(arguments) == 0, capsys.readouterr().out
+
+
 def test_a_kernel_that_reads_another_element_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
