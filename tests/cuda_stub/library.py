@@ -608,11 +608,20 @@ class Library:
         """Pinned memory to which arguments point has the same content for the host and the device, after this too."""
         rooms = [one for one in self.live.values() if isinstance(one, PinnedRange) and one.mapped]
         reached = [room for room in rooms if any(0 <= value - room.mapped < room.nbytes for value in values)]
-        for room in reached:
-            self.memory.write(room.mapped, room.buffer.raw)
+        with self._unwatched():
+            for room in reached:
+                self.memory.write(room.mapped, room.buffer.raw)
         yield
-        for room in reached:
-            room.buffer.raw = self.memory.read(room.mapped, room.nbytes)
+        with self._unwatched():
+            for room in reached:
+                room.buffer.raw = self.memory.read(room.mapped, room.nbytes)
+
+    @contextmanager
+    def _unwatched(self) -> Iterator[None]:
+        """For copies that a GPU does not make: nobody notes what they touch."""
+        touched, self.memory.touched = self.memory.touched, None
+        yield
+        self.memory.touched = touched
 
     @entry
     def cuGraphicsGLRegisterBuffer(self, out: Any, name: int, flags: int) -> None:
