@@ -10,7 +10,7 @@ from unittest.mock import patch
 import numpy as np
 
 from jitdelegate.ir.graph import Graph
-from jitdelegate.program.program import Port, Program
+from jitdelegate.program.program import Program
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cuda.device import Device
@@ -24,6 +24,7 @@ from jitdelegate.targets.cuda.template_store import TemplateStore
 from tests.cuda_stub.library import Library
 from tests.cuda_stub.simulator import SimulatedMemory, simulate
 from tests.ptx_simulator import Memory, Module
+from tests.targets.execute import port_of
 
 
 def session_of(
@@ -43,8 +44,8 @@ def session_of(
         target="cuda",
         features=kind,
         loader="cubin",
-        inputs=tuple(_port(graph, index) for index in graph.inputs),
-        outputs=tuple(_port(graph, index) for index in graph.outputs),
+        inputs=tuple(port_of(graph, index) for index in graph.inputs),
+        outputs=tuple(port_of(graph, index) for index in graph.outputs),
         kernels=made.kernels,
         arena_bytes=made.arena_bytes,
         entries=made.entries,
@@ -59,12 +60,6 @@ def session_of(
     kinds = {made.kernels[each.kernel].name: each.kinds for each in made.launches}
     library = Library(simulate(modules), kinds, memory=SimulatedMemory(Memory()), capability=capability)
     return CudaSession(read(write(program)), Device(Driver(library), 0)), library
-
-
-def _port(graph: Graph, index: int) -> Port:
-    tensor = graph.tensors[index]
-    nbytes = tensor.size * np.dtype(tensor.dtype).itemsize
-    return Port(name=tensor.name, index=index, shape=tensor.shape, dtype=tensor.dtype, nbytes=nbytes)
 
 
 def run_session(

@@ -22,8 +22,8 @@ def program_of(graph: Graph, generated: Generated, features: str) -> Program:
         target="cpu",
         features=features,
         loader=generated.loader,
-        inputs=tuple(_port(graph, i) for i in graph.inputs),
-        outputs=tuple(_port(graph, i) for i in graph.outputs),
+        inputs=tuple(port_of(graph, i) for i in graph.inputs),
+        outputs=tuple(port_of(graph, i) for i in graph.outputs),
         arena_bytes=generated.arena_bytes,
         scratch_bytes=generated.scratch_bytes,
         sync_bytes=generated.sync_bytes,
@@ -34,7 +34,8 @@ def program_of(graph: Graph, generated: Generated, features: str) -> Program:
     )
 
 
-def _port(graph: Graph, index: int) -> Port:
+def port_of(graph: Graph, index: int) -> Port:
+    """The port of an input or output of a program."""
     tensor = graph.tensors[index]
     size = tensor.size * np.dtype(tensor.dtype).itemsize
     return Port(name=tensor.name, index=index, shape=tensor.shape, dtype=whole(tensor.dtype), nbytes=size)

@@ -60,21 +60,22 @@ CASES = {
 }  # fmt: skip
 
 
+COMPUTED = [
+    ("sm_90", "float32"),
+    ("sm_75", "float32"),
+    ("sm_90", "float16"),
+    ("sm_75", "float16"),
+    ("sm_90", "bfloat16"),
+    ("sm_90", "tf32"),
+]
+"""Architectures and precisions that graphs with narrow weights are computed in."""
+
+
 def feeds(graph: Graph) -> list[np.ndarray]:
     return [np.random.default_rng(0).uniform(-1, 1, graph.tensors[0].shape).astype(np.float32)]
 
 
-@pytest.mark.parametrize(
-    "architecture, precision",
-    [
-        ("sm_90", "float32"),
-        ("sm_75", "float32"),
-        ("sm_90", "float16"),
-        ("sm_75", "float16"),
-        ("sm_90", "bfloat16"),
-        ("sm_90", "tf32"),
-    ],
-)
+@pytest.mark.parametrize(("architecture", "precision"), COMPUTED)
 @pytest.mark.parametrize("name", CASES)
 def test_a_contraction_agrees_with_the_reference(name: str, architecture: str, precision: str) -> None:
     compare(CASES[name], precision, feeds(CASES[name]), TOLERANCES[precision], architecture=architecture)

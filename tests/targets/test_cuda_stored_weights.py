@@ -22,8 +22,8 @@ from jitdelegate.targets.cuda.plan import plan
 from tests.targets.cuda_execute import ptx_of, templates_of
 from tests.targets.cuda_graphs import compare
 from tests.targets.integer_graphs import graph_of
+from tests.targets.test_cuda_hybrid import COMPUTED, TOLERANCES, feeds
 
-TOLERANCES = {"float32": 1e-5, "float16": 0.01, "bfloat16": 0.06, "tf32": 0.01}
 SMALLEST = 2.0**-24
 """Subnormal as float16, normal as float32."""
 
@@ -76,8 +76,7 @@ def weights_of(graph: Graph, architecture: str, precision: str) -> Element:
 
 
 def agrees(graph: Graph, architecture: str, precision: str) -> None:
-    data = np.random.default_rng(0).uniform(-1, 1, graph.tensors[0].shape).astype(np.float32)
-    compare(graph, precision, [data], TOLERANCES[precision], architecture=architecture)
+    compare(graph, precision, feeds(graph), TOLERANCES[precision], architecture=architecture)
 
 
 @pytest.mark.parametrize("architecture, precision", [("sm_90", "float32"), ("sm_75", "float32"), ("sm_90", "tf32")])
@@ -87,17 +86,7 @@ def test_products_with_float16_agree_with_the_reference(name: str, architecture:
     agrees(HALF[name], architecture, precision)
 
 
-@pytest.mark.parametrize(
-    "architecture, precision",
-    [
-        ("sm_90", "float32"),
-        ("sm_75", "float32"),
-        ("sm_90", "float16"),
-        ("sm_75", "float16"),
-        ("sm_90", "bfloat16"),
-        ("sm_90", "tf32"),
-    ],
-)
+@pytest.mark.parametrize(("architecture", "precision"), COMPUTED)
 @pytest.mark.parametrize("name", SMALL)
 def test_products_with_int4_agree_with_the_reference(name: str, architecture: str, precision: str) -> None:
     assert weights_of(INT4[name], architecture, precision) is Element.INT4
