@@ -27,9 +27,9 @@ import numpy as np
 
 import jitdelegate
 from jitdelegate.analysis.survey import analyze
+from jitdelegate.engine.example_values import example_values
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.measurement.difference import nrmse
-from jitdelegate.measurement.inputs import example_values
 from jitdelegate.options import DelegateOptions
 from jitdelegate.tflite.read import read
 

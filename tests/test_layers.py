@@ -45,6 +45,7 @@ COLD_MODULES = {
     "jitdelegate.litert_delegate.probe",
     "jitdelegate.litert_delegate.probe_model",
     "jitdelegate.engine.choose_precision",
+    "jitdelegate.engine.example_values",
     "jitdelegate.engine.precompile",
     "jitdelegate.options.flags",
     "jitdelegate.options.user_warning",

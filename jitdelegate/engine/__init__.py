@@ -7,5 +7,6 @@
 - `current_subgraph.py`: a subgraph with the shapes of the moment, for CompiledModel.
 - `hosted_model.py`: programs inside LiteRT's own interpreter.
 - `delegate_message.py`: which operators run on LiteRT. `decisions.py`: the same for reports and the debug log.
+- `choose_precision.py`: the precision "auto", on given inputs or on `example_values.py`.
 - `precompile.py`: programs that are stored and never opened, for GPUs that this machine lacks.
 """

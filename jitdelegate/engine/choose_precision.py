@@ -20,6 +20,7 @@ import numpy as np
 from jitdelegate.cache.fingerprint import fingerprint
 from jitdelegate.cache.key import CHOSEN, INPUTS, Key
 from jitdelegate.compiler.entry import compiled
+from jitdelegate.engine.example_values import example_values
 from jitdelegate.engine.executable import Executable
 from jitdelegate.errors import CompilerFailedError, DeviceError, OptionError, ProgramError
 from jitdelegate.program.program import IN_PARTITIONS, LITERT, Port, Program
@@ -134,19 +135,8 @@ def _inputs(program: Program, given: Mapping[str, np.ndarray] | None, has: str) 
     """Values for all inputs: the given ones, or made up ones where none are given."""
     random = np.random.default_rng(0)
     if given is None:
-        return [_made_up(port, random) for port in program.inputs]
+        return [example_values(port.shape, port.dtype, random) for port in program.inputs]
     return [_fitting(port, given, has) for port in program.inputs]
-
-
-def _made_up(port: Port, random: np.random.Generator) -> np.ndarray:
-    """-1 to 1 for floats, any for narrow integers, 0 and 1 for wide ones, which often are indices."""
-    kind = np.dtype(port.dtype)
-    if kind.kind in "fc":
-        return np.asarray(random.uniform(-1, 1, port.shape)).astype(kind)
-    if kind.kind in "iu" and kind.itemsize <= 2:
-        limits = np.iinfo(kind)
-        return np.asarray(random.integers(limits.min, limits.max, port.shape, dtype=kind, endpoint=True))
-    return np.asarray(random.integers(0, 2, port.shape)).astype(kind)
 
 
 def _fitting(port: Port, arrays: Mapping[str, np.ndarray], has: str) -> np.ndarray:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from jitdelegate.commands.demo_model import mobilenet_v1
+from jitdelegate.engine.example_values import example_values
 from jitdelegate.errors import JitDelegateError
-from jitdelegate.measurement.inputs import example_values
 from jitdelegate.passes import FOLD
 from jitdelegate.passes import run as run_passes
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
