@@ -66,6 +66,7 @@ class Tensor:
         shape_signature: as `shape`, -1 for dimensions that are not known.
         has_rank: False where the file says that even the rank is unknown.
         is_matrix: of a constant, whether another subgraph multiplies by it.
+        is_static: of a value that an uncompiled operator writes, whether LiteRT has said that this is its shape.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Tensor:
     sparsity: Sparsity | None = None
     grid: Quant | None = None
     is_matrix: bool = False
+    is_static: bool = False
 
     @property
     def is_constant(self) -> bool:
@@ -177,6 +179,7 @@ class Graph:
         outputs: the caller's outputs, then the `after` of each state.
         states: empty until `passes.functional_state` has run.
         quantized: how quantized operators are computed.
+        called: the model's subgraphs, if operators may name some; empty once shapes are inferred.
     """
 
     tensors: tuple[Tensor, ...]
@@ -186,6 +189,7 @@ class Graph:
     name: str = ""
     states: tuple[State, ...] = ()
     quantized: QuantizedOptions = QuantizedOptions()
+    called: tuple[Graph, ...] = ()
 
     @property
     def given(self) -> tuple[int, ...]:
