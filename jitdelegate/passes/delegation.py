@@ -218,7 +218,10 @@ def needs_host(graph: Graph, delegation: Delegation) -> str:
     if unwritten is not None:
         return f"The output '{graph.tensors[unwritten].name}' is written by no operator."
     odd = next((graph.tensors[index] for index in ports if graph.tensors[index].dtype not in PORTS), None)
-    return "" if odd is None else f"'{odd.name}' is {odd.dtype}."
+    if odd is not None:
+        return f"'{odd.name}' is {odd.dtype}."
+    unsure = min(unsure_tensors(graph) & ports, default=None)
+    return "" if unsure is None else f"LiteRT finds out the shape of '{graph.tensors[unsure].name}' as it runs."
 
 
 def names_others(node: Node) -> bool:

@@ -41,7 +41,7 @@ def litert_shapes(call: Call, graphs: Sequence[Graph] = ()) -> tuple[Shape, ...]
         content = _content(call, graphs)
     except (OptionError, BuilderSizeError, ValueError, TypeError, OverflowError):
         return None  # what the writer cannot write; the operator is refused as if LiteRT had not known
-    shapes = _prepared(content)
+    shapes = _prepared(content, custom=call.node.custom)
     return None if shapes is None else (*shapes, *(tensor.shape for tensor in _states(call)))
 
 
@@ -140,21 +140,35 @@ def _options(node: Node) -> dict[str, Any]:
     return {name: value for name, value in node.attrs.items() if not (isinstance(value, str | tuple | bytes) and not value)}
 
 
-def _prepared(content: bytes) -> tuple[Shape, ...] | None:
-    """The shapes of a model's outputs after LiteRT has prepared it, without its default delegate, which packs weights;
-    None where LiteRT refuses the model or finds out a shape only as it runs."""
+def _prepared(content: bytes, *, custom: bool) -> tuple[Shape, ...] | None:
+    """The shapes of a model's outputs after LiteRT has prepared it; None where LiteRT refuses the model or finds out a
+    shape only as it runs.
+
+    Its default delegate, which packs weights, is asked only about custom operators that nothing else knows.
+    """
     from ai_edge_litert.interpreter import OpResolverType
 
-    kernels = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-    try:
-        interpreter = interpreter_class()(model_content=content, experimental_op_resolver_type=kernels)
-        interpreter.allocate_tensors()
-        details = interpreter.get_output_details()
-        shapes = tuple(tuple(map(int, detail["shape"])) for detail in details)
-        if any(0 in shape for shape in shapes):
-            return None  # it has no memory either way, so nobody can tell
-        for detail in details:
-            interpreter.tensor(detail["index"])()  # raises for a tensor without memory
-    except (ValueError, RuntimeError):
-        return None
+    resolvers = [OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES, *([OpResolverType.AUTO] if custom else [])]
+    for resolver in resolvers:
+        try:
+            interpreter = interpreter_class()(model_content=content, experimental_op_resolver_type=resolver)
+            interpreter.allocate_tensors()
+            return _static_shapes(interpreter)
+        except (ValueError, RuntimeError):
+            continue
+    return None
+
+
+def _static_shapes(interpreter: Any) -> tuple[Shape, ...] | None:
+    """The shapes of the outputs of a prepared model.
+
+    Raises:
+        ValueError: an output has no memory before a run.
+    """
+    details = interpreter.get_output_details()
+    shapes = tuple(tuple(map(int, detail["shape"])) for detail in details)
+    if any(0 in shape for shape in shapes):
+        return None  # without memory in any case, so nobody can tell
+    for detail in details:
+        interpreter.tensor(detail["index"])()
     return shapes
