@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jitdelegate.errors import shortened
+
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
@@ -81,6 +83,11 @@ class Tensor:
     grid: Quant | None = None
     is_matrix: bool = False
     is_static: bool = False
+
+    @property
+    def title(self) -> str:
+        """The name for messages, which is not longer than `errors.LONGEST_NAME`."""
+        return shortened(self.name)
 
     @property
     def is_constant(self) -> bool:

@@ -137,7 +137,9 @@ def _write_node(builder: GraphBuilder, node: Node, places: Sequence[int], output
 
 def _options(node: Node) -> dict[str, Any]:
     """The options that the file has: LiteRT distinguishes absent vectors and texts from empty ones."""
-    return {name: value for name, value in node.attrs.items() if not (isinstance(value, str | tuple | bytes) and not value)}
+    return {
+        name: value for name, value in node.attrs.items() if not (isinstance(value, str | tuple | bytes) and not value)
+    }
 
 
 def _prepared(content: bytes, *, custom: bool) -> tuple[Shape, ...] | None:

@@ -169,7 +169,9 @@ def mixed() -> bytes:
     window = {"padding": "SAME", "stride_w": 1, "stride_h": 1}
     pool = {"padding": "VALID", "stride_w": 2, "stride_h": 2, "filter_width": 2, "filter_height": 2}
     y = model.op("CONV_2D", [x, weights(6, 3, 3, 4), weights(6)], (1, 1, 1, 1), options=window)
-    y = model.op("DEPTHWISE_CONV_2D", [y, weights(1, 3, 3, 6), weights(6)], (), options=window | {"depth_multiplier": 1})
+    y = model.op(
+        "DEPTHWISE_CONV_2D", [y, weights(1, 3, 3, 6), weights(6)], (), options=window | {"depth_multiplier": 1}
+    )
     y = model.op("MAX_POOL_2D", [y], (1,), options=pool)
     y = model.op("PAD", [y, ints((0, 0), (1, 1), (1, 1), (0, 0))], (1,))
     y = model.op("TRANSPOSE", [y, ints(0, 3, 1, 2)], (1, 1))
@@ -222,7 +224,14 @@ def test_what_follows_from_values_stays_with_litert(road: str, loader: str, monk
     partial.assert_same(ROADS[road](content, rounds, **ALL), partial.expected(content, rounds))
     with jitdelegate.load(content, options=partial.options(**ALL)) as model:
         places = {each.op: each.place for each in model.report().operators}
-    assert places == {"TANH": "cpu", "GREATER": "cpu", "WHERE": "litert", "SHAPE": "litert", "FAKE_QUANT": "litert", "EXP": "cpu"}
+    assert places == {
+        "TANH": "cpu",
+        "GREATER": "cpu",
+        "WHERE": "litert",
+        "SHAPE": "litert",
+        "FAKE_QUANT": "litert",
+        "EXP": "cpu",
+    }
 
 
 @pytest.mark.parametrize("loader", partial.LOADERS)
