@@ -36,16 +36,19 @@ def litert_shapes(call: Call, graphs: Sequence[Graph] = ()) -> tuple[Shape, ...]
         call: the node in a graph of only its own tensors, whose shapes are true.
         graphs: the model's subgraphs, which the node may name in its options.
     """
-    if not _may_ask(call, graphs):
-        return None
-    try:
-        contents = [_content(each, graphs) for each in (call, _with_other_hints(call))]
-    except (OptionError, BuilderSizeError, ValueError, TypeError, OverflowError):
-        return None  # what the writer cannot write; the operator is refused as if LiteRT had not known
-    shapes, others = (_prepared(content, custom=call.node.custom) for content in contents)
-    if shapes is None or others not in (shapes, None):
+    shapes = _answer(call, graphs) if _may_ask(call, graphs) else None
+    if shapes is None or _answer(_with_other_hints(call), graphs) not in (shapes, None):
         return None
     return (*shapes, *(tensor.shape for tensor in _states(call)))
+
+
+def _answer(call: Call, graphs: Sequence[Graph]) -> tuple[Shape, ...] | None:
+    """LiteRT's shapes of the outputs; None also where the operator cannot be written as a file."""
+    try:
+        content = _content(call, graphs)
+    except (OptionError, BuilderSizeError, ValueError, TypeError, OverflowError):
+        return None
+    return _prepared(content, custom=call.node.custom)
 
 
 def _with_other_hints(call: Call) -> Call:
