@@ -1,5 +1,14 @@
 """Every deliberate error of jitdelegate derives from JitDelegateError and says what was found and what was expected."""
 
+LONGEST_NAME = 60
+"""Most characters of a tensor's name in a message: converters join the names of all layers that became one operator."""
+
+
+def shortened(name: str) -> str:
+    """A tensor's name for a message, with its middle left out if it is long; both ends tell tensors apart."""
+    kept = LONGEST_NAME - 3
+    return name if len(name) <= LONGEST_NAME else f"{name[: kept // 2]}...{name[-(kept - kept // 2) :]}"
+
 
 class JitDelegateError(Exception):
     """Root of the errors that jitdelegate raises on purpose."""

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jitdelegate.analysis.facts import NodeFact
-from jitdelegate.compiler.partitioned import NOTHING_ELSE
 from jitdelegate.ops.registry import OPS
 from jitdelegate.passes.functional_state import RESOURCE_OPS
+from jitdelegate.program.program import NOTHING_ELSE, UNKNOWN_SHAPE
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,11 @@ def _says(pattern: str) -> Callable[[NodeFact], bool]:
     return lambda node: bool(found.search(node.reason))
 
 
-lacks_shape = _says(r"is known only to LiteRT\.$")
-"""Whether an operator runs on LiteRT because of an operator before it."""
+def lacks_shape(node: NodeFact) -> bool:
+    """Whether an operator runs on LiteRT because of an operator before it."""
+    return node.reason.endswith(UNKNOWN_SHAPE)
+
+
 _IS_SHAPELESS = _says(r"the rank of '|has no elements, its shape is")
 _IS_FOREIGN = _says(r"^The custom operator |bytes of options are not what its kernel reads\.$")
 

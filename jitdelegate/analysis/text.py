@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from jitdelegate.analysis.amounts import positions
 from jitdelegate.analysis.facts import Analysis, NodeFact, PlaceTotals, SubgraphFacts, Suggestion, Totals
+from jitdelegate.program.program import LITERT, general_reason
 from jitdelegate.tables import printable, table
 
 LONGEST_NAME = 80
@@ -35,7 +36,7 @@ def _subgraph(facts: SubgraphFacts, told: str) -> str:
 
 
 def _operators(nodes: Sequence[NodeFact]) -> str:
-    rows = [(span(each), _place(each[0]), _ops(each), each[0].execution, _reason(each[0])) for each in groups(nodes)]
+    rows = [(span(each), _place(each[0]), _ops(each), each[0].execution, _reason(each)) for each in groups(nodes)]
     filled = [place for place in range(len(HEADINGS)) if any(row[place] for row in rows)]
     return table([HEADINGS[k] for k in filled], [[row[k] for k in filled] for row in rows], right=(0,))
 
@@ -85,7 +86,7 @@ def groups(nodes: Sequence[NodeFact]) -> list[list[NodeFact]]:
 
 
 def _kind(node: NodeFact) -> tuple[object, ...]:
-    return node.place, node.partition, node.reason, node.execution
+    return node.place, node.partition, general_reason(node.reason), node.execution
 
 
 def span(group: Sequence[NodeFact]) -> str:
@@ -101,8 +102,12 @@ def _ops(group: Sequence[NodeFact]) -> str:
     return ", ".join(name[:LONGEST_NAME] for name in dict.fromkeys(node.op for node in group))
 
 
-def _reason(node: NodeFact) -> str:
-    return (node.reason.removeprefix(f"{node.op}: ") or ALONE) if node.place == "litert" else ""
+def _reason(group: Sequence[NodeFact]) -> str:
+    first = group[0]
+    if first.place != LITERT:
+        return ""
+    is_one = all(node.reason == first.reason for node in group)
+    return (first.reason.removeprefix(f"{first.op}: ") or ALONE) if is_one else general_reason(first.reason)
 
 
 def _suggestion(suggestion: Suggestion) -> Iterator[str]:

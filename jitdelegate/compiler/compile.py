@@ -15,7 +15,7 @@ from jitdelegate import passes
 from jitdelegate.cache.key import FEATURES, Key
 from jitdelegate.compiler.codegen import target_program
 from jitdelegate.compiler.litert_partitions import LiteRTPartitions
-from jitdelegate.compiler.partitioned import NOTHING_ELSE, PartitionedModel
+from jitdelegate.compiler.partitioned import PartitionedModel
 from jitdelegate.compiler.program_metadata import (
     as_in_file,
     compiled_operators,
@@ -34,7 +34,7 @@ from jitdelegate.passes.shape_inputs import shape_inputs
 from jitdelegate.passes.shared_matrices import shared_matrices
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import WHOLE_MODEL, port_problem, unsupported
-from jitdelegate.program.program import NO_TENSOR, Program
+from jitdelegate.program.program import NO_TENSOR, NOTHING_ELSE, Program
 from jitdelegate.program.write import parts
 from jitdelegate.targets import target_named
 from jitdelegate.tflite.read import read

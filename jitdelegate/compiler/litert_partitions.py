@@ -12,7 +12,7 @@ from jitdelegate.passes.delegation import Delegation, delegate, refused_nodes, s
 from jitdelegate.passes.likely_shapes import likely_shapes
 from jitdelegate.passes.partition import Subset, borders, partition
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
-from jitdelegate.program.program import Program
+from jitdelegate.program.program import NOTHING_ELSE, Program
 
 HOSTED_STATE = "Its variable lives in the memory of LiteRT's interpreter."
 Positions = tuple[int, ...]
@@ -132,7 +132,7 @@ class LiteRTPartitions(PartitionedModel):
         for state in graph.states:
             users = set(state_users(graph, state))
             if not users.isdisjoint(own) and not users.issubset(own):
-                reason = reason or f"The variable '{graph.tensors[state.before].name}' is used by operators elsewhere."
+                reason = reason or f"The variable '{graph.tensors[state.before].title}' is used by operators elsewhere."
         for index in stuck(graph, nodes):
             reason = reason or stuck_reason(graph, index)
         if reason:
@@ -164,10 +164,10 @@ class LiteRTPartitions(PartitionedModel):
         outputs = tuple(index for index in written if index in file.outputs or not own.issuperset(file.readers[index]))
         made = {index for position in nodes for index in graph.nodes[position].outputs}
         if any(index not in made and not graph.tensors[index].is_constant for index in outputs):
-            raise RefusedError(nodes, "Nothing is compiled that it is needed for.")
+            raise RefusedError(nodes, NOTHING_ELSE)
         unknown = next((index for index in inputs if index >= len(file.tensors)), None)
         if unknown is not None:
-            raise RefusedError(nodes, f"'{graph.tensors[unknown].name}' is not there in LiteRT.")
+            raise RefusedError(nodes, f"'{graph.tensors[unknown].title}' is not there in LiteRT.")
         return nodes, inputs, outputs
 
 

@@ -27,6 +27,7 @@ from jitdelegate.program.program import (
     LITERT,
     NO_KERNEL,
     NO_PARTITION,
+    NOTHING_ELSE,
     ZEROS,
     Kernel,
     Operator,
@@ -42,7 +43,6 @@ from jitdelegate.tflite.read import read
 if TYPE_CHECKING:
     from jitdelegate.program.program import Bytes
 
-NOTHING_ELSE = "Nothing is compiled that it is needed for."
 MOST_CROSSING = 0.002
 """Largest share of a run for crossings between LiteRT's partitions and compiled ones. Above it, LiteRT's own
 interpreter calls the compiled code, at a few hundred nanoseconds a crossing."""
@@ -177,7 +177,7 @@ class PartitionedModel:
         different indices."""
         pairs = zip(self._original.outputs, graph.returned, strict=True)
         moved = next((old for old, new in pairs if old != new), None)
-        return "" if moved is None else f"The output '{self._original.tensors[moved].name}' is a variable."
+        return "" if moved is None else f"The output '{self._original.tensors[moved].title}' is a variable."
 
     def _prefers_host(self, graph: Graph, delegation: Delegation) -> str:
         """Why to run in LiteRT's interpreter although separate partitions would do; "" not to."""

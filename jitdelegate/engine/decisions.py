@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jitdelegate.options.debug import log
+from jitdelegate.program.program import general_reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ def operator_lines(operators: Sequence[Operator]) -> list[str]:
         first, last = group[0], group[-1]
         span = str(first.index) if first is last else f"{first.index}-{last.index}"
         ops = ", ".join(dict.fromkeys(operator.op for operator in group))
-        reason = first.reason.removeprefix(f"{ops}: ")
+        is_one = all(operator.reason == first.reason for operator in group)
+        reason = first.reason.removeprefix(f"{ops}: ") if is_one else general_reason(first.reason)
         way = f" ({first.execution})" if first.execution else ""
         lines.append(f"{span:>10} {first.place:<7} {ops}{way}" + (f": {reason}" if reason else ""))
     return lines
@@ -53,4 +55,4 @@ def _groups(operators: Sequence[Operator]) -> list[list[Operator]]:
 
 
 def _kind(operator: Operator) -> tuple[str, str, str]:
-    return operator.place, operator.reason, operator.execution
+    return operator.place, general_reason(operator.reason), operator.execution

@@ -6,7 +6,7 @@ import _thread
 import ctypes
 
 from jitdelegate.cache.key import variant_parts
-from jitdelegate.errors import CompileError, DelegationError, DeviceError, JitDelegateError, ProgramError
+from jitdelegate.errors import CompileError, DelegationError, DeviceError, JitDelegateError, ProgramError, shortened
 from jitdelegate.litert_delegate.delegate_client import DelegateClient, DelegateKernel, Facts
 from jitdelegate.litert_delegate.native_delegate import NativeDelegate
 from jitdelegate.litert_delegate.trust import refusal
@@ -155,7 +155,8 @@ def _kernel(executable: Executable, nodes: tuple[int, ...], shapes: Mapping[int,
     for port in known:
         found, expected = _shape_of(port, shapes), port.shape
         if found != expected:
-            raise _UnknownError(f"'{port.name}' has the shape {list(found)}, and the program is for {list(expected)}.")
+            name = shortened(port.name)
+            raise _UnknownError(f"'{name}' has the shape {list(found)}, and the program is for {list(expected)}.")
     session = executable.open(program)
     if executable.source.options.profile:
         executable.hosted_sessions[nodes] = session

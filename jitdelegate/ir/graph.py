@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jitdelegate.errors import shortened
+
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
@@ -66,6 +68,7 @@ class Tensor:
         shape_signature: as `shape`, -1 for dimensions that are not known.
         has_rank: False where the file says that even the rank is unknown.
         is_matrix: of a constant, whether another subgraph multiplies by it.
+        is_static: of a value that an uncompiled operator writes, whether LiteRT has said that this is its shape.
     """
 
     name: str
@@ -79,6 +82,12 @@ class Tensor:
     sparsity: Sparsity | None = None
     grid: Quant | None = None
     is_matrix: bool = False
+    is_static: bool = False
+
+    @property
+    def title(self) -> str:
+        """The name for messages, which is not longer than `errors.LONGEST_NAME`."""
+        return shortened(self.name)
 
     @property
     def is_constant(self) -> bool:
@@ -177,6 +186,7 @@ class Graph:
         outputs: the caller's outputs, then the `after` of each state.
         states: empty until `passes.functional_state` has run.
         quantized: how quantized operators are computed.
+        called: the model's subgraphs, if operators may name some; empty once shapes are inferred.
     """
 
     tensors: tuple[Tensor, ...]
@@ -186,6 +196,7 @@ class Graph:
     name: str = ""
     states: tuple[State, ...] = ()
     quantized: QuantizedOptions = QuantizedOptions()
+    called: tuple[Graph, ...] = ()
 
     @property
     def given(self) -> tuple[int, ...]:

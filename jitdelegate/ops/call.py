@@ -103,13 +103,13 @@ def constant_problems(call: Call, *operands: int) -> Iterator[str]:
     """Reasons to refuse the node, where one of these given operands is known only at run time."""
     for operand in operands:
         if call.constant(operand) is None:
-            yield f"{call.node.op}: input {operand} ('{call.tensor(operand).name}') is not a constant."
+            yield f"{call.node.op}: input {operand} ('{call.tensor(operand).title}') is not a constant."
 
 
 def dequantization_problems(call: Call, operand: int) -> Iterator[str]:
     """Reasons to refuse the node, unless its quantized operand is a constant whose real numbers are known."""
     tensor = call.tensor(operand)
-    quant, name = tensor.quant, f"{call.node.op}: input {operand} ('{tensor.name}')"
+    quant, name = tensor.quant, f"{call.node.op}: input {operand} ('{tensor.title}')"
     if tensor.data is None or tensor.sparsity is not None or quant is None:
         yield f"{name} is {tensor.dtype} and no dense constant."
         return

@@ -33,7 +33,7 @@ class Densify(Folded):
     def problems(self, call: Call) -> Iterator[str]:
         source = call.tensor(0)
         if source.data is None:
-            yield f"DENSIFY: input 0 ('{source.name}') is not a constant."
+            yield f"DENSIFY: input 0 ('{source.title}') is not a constant."
         if source.sparsity is not None:
             yield from sparsity_problems(source.shape, source.sparsity, source.data)
         elif call.constant(0) is None:

@@ -253,7 +253,7 @@ class Conv2D(QuantizedWeighted):
     @staticmethod
     def _product_problems(call: Call) -> Iterator[str]:
         """Reasons why the convolution cannot be a product of patches and filter."""
-        name, (_, height, width, _) = call.tensor(1).name, call.shape(1)
+        name, (_, height, width, _) = call.tensor(1).title, call.shape(1)
         if height * width > MAX_PARTS:
             yield f"CONV_2D: the filter '{name}' of {height * width} places is not a constant, the most is {MAX_PARTS}."
 
@@ -394,7 +394,7 @@ class TransposeConv(QuantizedWeighted):
             yield f"TRANSPOSE_CONV: strides of {list(stride(call.node.attrs))} are {phases} parts, over {MAX_PARTS}."
         yield from self._sizes(call, asked)
         if not self.is_constant(call) and max(prod(call.shape(1)[1:3]), prod(stride(call.node.attrs))) > MAX_PARTS:
-            name, (_, height, width, _) = call.tensor(1).name, call.shape(1)
+            name, (_, height, width, _) = call.tensor(1).title, call.shape(1)
             yield f"TRANSPOSE_CONV: the filter '{name}' of {height * width} places is not a constant."
 
     def _sizes(self, call: Call, asked: Shape) -> Iterator[str]:

@@ -99,7 +99,7 @@ class PadV2(Pad):
         if prod(call.shape(2)) != 1:
             yield f"PADV2: the value's shape is {list(call.shape(2))}, expected one element."
         if call.constant(2) is None and call.output.dtype not in (*NUMBERS, "bool"):
-            yield f"PADV2: input 2 ('{call.tensor(2).name}') of type {call.output.dtype} is not a constant."
+            yield f"PADV2: input 2 ('{call.tensor(2).title}') of type {call.output.dtype} is not a constant."
         if call.constant(2) is None and max(call.shape(0), default=0) > MAX_NUMBERED:
             yield f"PADV2 of {list(call.shape(0))} with a value that is known at run time only is not supported."
 

@@ -44,12 +44,12 @@ def parameter_problems(tensor: Tensor) -> Iterator[str]:
     """What is wrong with a tensor that has not one scale for all elements, or a zero point that is none of its type."""
     scales = tensor.quant.scales if tensor.is_quantized and tensor.quant else ()
     if len(scales) != 1:
-        yield f"'{tensor.name}' has {len(scales)} scales, expected one."
+        yield f"'{tensor.title}' has {len(scales)} scales, expected one."
     elif not SCALES[0] <= scales[0] <= SCALES[1]:
-        yield f"the scale of '{tensor.name}' is {scales[0]}, expected {SCALES[0]:.3g} to {SCALES[1]:.3g}."
+        yield f"the scale of '{tensor.title}' is {scales[0]}, expected {SCALES[0]:.3g} to {SCALES[1]:.3g}."
     element, middle = ELEMENT_TYPES[tensor.dtype], zero(tensor)
     if not element.minimum <= middle <= element.maximum:
-        yield f"the zero point of '{tensor.name}' is {middle}, which is no {tensor.dtype}."
+        yield f"the zero point of '{tensor.title}' is {middle}, which is no {tensor.dtype}."
 
 
 def per_tensor_problems(call: Call, *tensors: Tensor) -> Iterator[str]:

@@ -50,18 +50,19 @@ def weight_problems(call: Call, operands: Operands) -> Iterator[str]:
         if bias.dtype not in BIASES[data.dtype]:
             yield f"{call.node.op}: the bias of {data.dtype} is {bias.dtype}, expected {BIASES[data.dtype][0]}."
         if bias.quant is not None and any(bias.quant.zero_points):
-            yield f"{call.node.op}: the bias '{bias.name}' has a zero point, expected 0."
+            yield f"{call.node.op}: the bias '{bias.title}' has a zero point, expected 0."
     if weights.dtype not in WEIGHTS[data.dtype]:
         yield f"{call.node.op}: the filter of {data.dtype} is {weights.dtype}, expected {WEIGHTS[data.dtype][0]}."
     yield from _scale_problems(call, weights, operands.channel_axis)
     yield from factor_problems(call, float(_factors(data, weights, call.output, EVEN).max()))
     is_grouped = len(weights.shape) == 4 and operands.channel_axis == 0 and weights.shape[3] != data.shape[3]
     if is_grouped and weights.dtype == "uint8" and zero(weights) != MIDDLE:
-        yield f"{call.node.op}: the filter '{weights.name}' in groups has the zero point {zero(weights)}, expected 128."
+        middle = zero(weights)
+        yield f"{call.node.op}: the filter '{weights.title}' in groups has the zero point {middle}, expected 128."
 
 
 def _scale_problems(call: Call, weights: Tensor, axis: int) -> Iterator[str]:
-    name, quant = f"{call.node.op}: the filter '{weights.name}'", weights.quant
+    name, quant = f"{call.node.op}: the filter '{weights.title}'", weights.quant
     if quant is None or not quant.scales:
         yield f"{name} has no scales."
         return

@@ -169,7 +169,7 @@ class Op:
             yield from self._without_elements(values)
         for tensor in values + call.outputs:
             if tensor.is_variable:
-                yield f"{self.name}: '{tensor.name}' is a variable, which keeps its value from run to run."
+                yield f"{self.name}: '{tensor.title}' is a variable, which keeps its value from run to run."
 
     def knows_shapes(self, call: Call) -> bool:
         """Whether `shapes` holds for the node, which may be quantized or have types that no kernel supports."""
@@ -182,13 +182,13 @@ class Op:
         """Reasons why no kernel supports tensors of these shapes."""
         for tensor in tensors:
             if not tensor.has_rank:
-                yield f"{self.name}: the rank of '{tensor.name}' is not known."
+                yield f"{self.name}: the rank of '{tensor.title}' is not known."
             if len(tensor.shape) > MAX_RANK:
-                yield f"{self.name}: '{tensor.name}' has rank {len(tensor.shape)}, at most {MAX_RANK} is supported."
+                yield f"{self.name}: '{tensor.title}' has rank {len(tensor.shape)}, at most {MAX_RANK} is supported."
             if min(tensor.shape, default=0) < 0:
-                yield f"{self.name}: the shape of '{tensor.name}' is {list(tensor.shape)}."
+                yield f"{self.name}: the shape of '{tensor.title}' is {list(tensor.shape)}."
             if prod(tensor.shape) > MAX_ELEMENTS:
-                yield f"{self.name}: '{tensor.name}' has {prod(tensor.shape)} elements, more than {MAX_ELEMENTS}."
+                yield f"{self.name}: '{tensor.title}' has {prod(tensor.shape)} elements, more than {MAX_ELEMENTS}."
 
     def _data(self, call: Call) -> list[Tensor]:
         """The operands that are given and no `parameters`."""
@@ -197,7 +197,7 @@ class Op:
     def _without_elements(self, tensors: Sequence[Tensor]) -> Iterator[str]:
         for tensor in tensors:
             if 0 in tensor.shape:
-                yield f"{self.name}: '{tensor.name}' has no elements, its shape is {list(tensor.shape)}."
+                yield f"{self.name}: '{tensor.title}' has no elements, its shape is {list(tensor.shape)}."
 
     def _emptiness(self, call: Call) -> Iterator[str]:
         if not self.skips_empty:

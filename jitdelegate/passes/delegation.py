@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jitdelegate.ir.graph import ABSENT, Graph, Model, Node, State
+from jitdelegate.ops import find
 from jitdelegate.options import DelegateOptions
 from jitdelegate.passes.cost import Rates, saved_seconds
 from jitdelegate.passes.functional_state import RESOURCE_OPS, resource_problem
 from jitdelegate.passes.infer_shapes import unsure_tensors
 from jitdelegate.passes.partition import Subset, borders, partition
 from jitdelegate.passes.support import PORTS, node_reason
+from jitdelegate.program.program import ITS_PARTITION
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +61,17 @@ def refused_nodes(model: Model, graph: Graph, number: int, options: DelegateOpti
 
 
 def _node_reason(graph: Graph, node: Node, unsure: set[int], options: DelegateOptions) -> str | None:
-    reasons = (node_reason(graph, node), _unsure_reason(graph, node, unsure))
-    return next((each for each in (*reasons, _excluded(graph, node, options)) if each is not None), None)
+    reasons = (_unsure_reason(graph, node, unsure), node_reason(graph, node), _excluded(graph, node, options))
+    return next((each for each in reasons if each is not None), None)
 
 
 def _unsure_reason(graph: Graph, node: Node, unsure: set[int]) -> str | None:
+    """The reason if an operator that may be compiled reads a tensor of unknown shape: before all that it might say of
+    the file's shape."""
     index = next((index for index in node.inputs if index in unsure), None)
-    return None if index is None else f"{node.op}: the shape of '{graph.tensors[index].name}' is known only to LiteRT."
+    if index is None or find(node) is None:
+        return None
+    return f"{node.op}: the shape of '{graph.tensors[index].title}' is known only to LiteRT."  # as in UNKNOWN_SHAPE
 
 
 def stuck(graph: Graph, nodes: Sequence[int]) -> list[int]:
@@ -75,7 +81,7 @@ def stuck(graph: Graph, nodes: Sequence[int]) -> list[int]:
 
 def stuck_reason(graph: Graph, index: int) -> str:
     """Why the users of the `stuck` tensor are not delegated."""
-    return f"'{graph.tensors[index].name}' is {graph.tensors[index].dtype}, which does not pass to and from LiteRT."
+    return f"'{graph.tensors[index].title}' is {graph.tensors[index].dtype}, which does not pass to and from LiteRT."
 
 
 def _excluded(graph: Graph, node: Node, options: DelegateOptions) -> str | None:
@@ -182,7 +188,7 @@ class _Delegating:
             users = set(state_users(self._graph, state))
             homes = [subset for subset in delegated if not users.isdisjoint(subset.nodes)]
             if homes and not users.issubset(homes[0].nodes):
-                name = self._graph.tensors[state.before].name
+                name = self._graph.tensors[state.before].title
                 for position in users - self._reasons.keys():
                     yield position, f"Its variable '{name}' is used by operators elsewhere."
 
@@ -190,7 +196,7 @@ class _Delegating:
 def _because(subset: Subset, fault: str) -> Iterator[tuple[int, str]]:
     """(position, sentence) for every node of a partition."""
     count = len(subset.nodes)
-    sentence = f"Its partition of {'one operator' if count == 1 else f'{count} operators'} {fault}."
+    sentence = f"{ITS_PARTITION}{'one operator' if count == 1 else f'{count} operators'} {fault}."
     return ((position, sentence) for position in subset.nodes)
 
 
@@ -216,9 +222,12 @@ def needs_host(graph: Graph, delegation: Delegation) -> str:
                 return f"{node.op} has a variable."
     unwritten = next((index for index in graph.returned if graph.writer[index] is None), None)
     if unwritten is not None:
-        return f"The output '{graph.tensors[unwritten].name}' is written by no operator."
+        return f"The output '{graph.tensors[unwritten].title}' is written by no operator."
     odd = next((graph.tensors[index] for index in ports if graph.tensors[index].dtype not in PORTS), None)
-    return "" if odd is None else f"'{odd.name}' is {odd.dtype}."
+    if odd is not None:
+        return f"'{odd.title}' is {odd.dtype}."
+    unsure = min(unsure_tensors(graph) & ports, default=None)
+    return "" if unsure is None else f"LiteRT finds out the shape of '{graph.tensors[unsure].title}' as it runs."
 
 
 def names_others(node: Node) -> bool:

@@ -190,7 +190,7 @@ class _Resources:
         assert value.now is not None
         found, expected = _type(tensor), _type(self._draft.tensors[value.now])
         if found != expected:
-            raise CompileError(f"{node.op}: '{tensor.name}' is {found}, but the variable '{name[1]}' is {expected}.")
+            raise CompileError(f"{node.op}: '{tensor.title}' is {found}, but the variable '{name[1]}' is {expected}.")
         return value
 
     def _read(self, node: Node) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -11,7 +11,7 @@ import numpy as np
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ops import find
 from jitdelegate.ops.call import Call, Shape
-from jitdelegate.ops.uncompiled import keeps_shape
+from jitdelegate.passes.litert_shapes import litert_shapes
 from jitdelegate.passes.resize_inputs import reshaped
 
 MAX_FOLDED = 1 << 25
@@ -39,13 +39,13 @@ def infer_shapes(graph: Graph, room: Room | None = None) -> Graph:
 
     The shapes in a file are hints; shapes that operators compute from the inputs' shapes and from constants are true.
     Shapes and constants are inferred together, since SHAPE makes constants from shapes and RESHAPE shapes from
-    constants. Unknown nodes, and nodes that their operator refuses, keep the file's shapes, and the check reports them.
-    Nothing is inferred from their outputs, which may have other shapes.
+    constants. LiteRT is asked about unknown nodes, and about nodes that their operator refuses. Where it finds out a
+    shape only as it runs, the outputs keep the file's shapes, and nothing is inferred from these.
     """
     tensors = list(graph.tensors)
-    inference = Inference(tensors, room or Room.beside([graph]))
+    inference = Inference(tensors, room or Room.beside([graph]), graph.called)
     nodes = tuple(node for node in graph.nodes if inference.follow(node))
-    return replace(graph, tensors=tuple(tensors), nodes=nodes)
+    return replace(graph, tensors=tuple(tensors), nodes=nodes, called=())
 
 
 class Inference:
@@ -55,26 +55,38 @@ class Inference:
         unsure: runtime tensors whose shapes are unconfirmed hints of the file.
     """
 
-    def __init__(self, tensors: list[Tensor], room: Room) -> None:
+    def __init__(self, tensors: list[Tensor], room: Room, graphs: Sequence[Graph]) -> None:
         """
         Args:
             tensors: the graph's tensors; entries are replaced as their shapes and values become known.
+            graphs: the model's subgraphs, by index; none where no node names one.
         """
         self._tensors = tensors
         self._room = room
+        self._graphs = graphs
         self.unsure: set[int] = set()
 
     def follow(self, node: Node) -> bool:
         """Infer the node's outputs; True if the node still has to run."""
         call = self.apart(node)
         if not self.is_sure(node) or not knows_shapes(call):
-            self.unsure.update(node.outputs)
+            self._ask(node, call)
             return True
         made = _outputs(call, self._room.elements)
         for index, tensor in zip(node.outputs, made, strict=True):
             self._tensors[index] = tensor
             self._room.elements -= tensor.size if tensor.is_constant else 0
         return not made or not all(tensor.is_constant for tensor in made)
+
+    def _ask(self, node: Node, call: Call) -> None:
+        """Take the shapes of the outputs of a node that is not compiled from LiteRT, if it knows them."""
+        shapes = litert_shapes(call, self._graphs) if self.is_sure(node) else None
+        if shapes is None:
+            self.unsure.update(node.outputs)
+        for place, index in enumerate(node.outputs):
+            tensor = self._tensors[index]
+            known = tensor if shapes is None else reshaped(tensor, shapes[place])
+            self._tensors[index] = replace(known, is_static=shapes is not None)
 
     def is_sure(self, node: Node) -> bool:
         """Whether the shapes of all the node's inputs are true."""
@@ -92,23 +104,27 @@ class Inference:
 def knows_shapes(call: Call) -> bool:
     """Whether the shapes of a node's outputs follow from its operands."""
     op = find(call.node)
-    return op.knows_shapes(call) if op is not None else keeps_shape(call)
+    return op is not None and op.knows_shapes(call)
 
 
 def unsure_tensors(graph: Graph) -> set[int]:
     """Runtime tensors whose shapes in the file are unconfirmed hints: LiteRT determines them at run time."""
     unsure: set[int] = set()
     for node in graph.nodes:
-        if not unsure.isdisjoint(node.inputs) or not knows_shapes(Call(graph, node)):
+        if not unsure.isdisjoint(node.inputs) or not _is_settled(graph, node):
             unsure.update(node.outputs)
     return unsure
+
+
+def _is_settled(graph: Graph, node: Node) -> bool:
+    """Whether the shapes of a node's outputs follow from those of its inputs, or were LiteRT's answer for these."""
+    return all(graph.tensors[index].is_static for index in node.outputs) or knows_shapes(Call(graph, node))
 
 
 def _outputs(call: Call, most: int) -> list[Tensor]:
     """Outputs of a node with known shapes, with their values if these are known and have at most `most` elements."""
     op = find(call.node)
-    if op is None:
-        return [reshaped(call.output, call.shape(0))]
+    assert op is not None
     outputs = [reshaped(tensor, shape) for tensor, shape in zip(call.outputs, op.shapes(call), strict=True)]
     if next(op.structure(call), None) is not None:
         return outputs

@@ -84,7 +84,7 @@ class _Inlining:
         self._hosted = hosted
         self._budget = _Budget()
         self._draft = GraphBuilder(graph)
-        self._inference = Inference(self._draft.tensors, Room.beside(graphs))
+        self._inference = Inference(self._draft.tensors, Room.beside(graphs), graphs)
         self._nodes: list[Node] = []
         self._constants: dict[int, int] = {}
         self._variables: dict[tuple[int, int], int] = {}

@@ -29,7 +29,7 @@ def shape_inputs(graph: Graph) -> tuple[int, ...]:
             continue
         if index in graph.given and tensor.dtype in INTEGERS and tensor.size <= MOST_ELEMENTS:
             found.add(graph.given.index(index))
-        elif writer is None or find(graph.nodes[writer]) is None:
+        elif writer is None:
             return ()
         else:
             further = set(graph.nodes[writer].inputs) - {ABSENT} - seen
@@ -40,8 +40,11 @@ def shape_inputs(graph: Graph) -> tuple[int, ...]:
 
 def _undecided(graph: Graph) -> Iterator[int]:
     """Tensors whose values operators need to be compiled: axes, sizes, begin and end of slices. Tensors of unknown
-    shape are left out: they become known with the others."""
+    shape are left out: they become known with the others, or never, like values that LiteRT computes."""
     unsure = unsure_tensors(graph)
+    for node in graph.nodes:
+        if not unsure.isdisjoint(node.inputs) or any(graph.tensors[index].is_static for index in node.outputs):
+            unsure.update(node.outputs)
     for node in graph.nodes:
         op = find(node)
         if op is not None and op.check(graph, node) is not None:

@@ -42,4 +42,5 @@ def specialize_subgraph(
     else:
         graphs[number] = functional_state(replace(model, graphs=tuple(graphs)), number)
     verify_ports(graph, graphs[number], functional_state.__name__)
+    graphs[number] = replace(graphs[number], called=model.graphs)
     return replace(model, graphs=tuple(graphs))

@@ -49,7 +49,7 @@ def port_problem(graph: Graph) -> str | None:
         tensor = graph.tensors[index]
         if tensor.dtype not in PORTS:
             expected = f"{', '.join(PORTS[:-1])} or {PORTS[-1]}"
-            return f"'{tensor.name}' is {tensor.dtype}; inputs and outputs have to be {expected}."
+            return f"'{tensor.title}' is {tensor.dtype}; inputs and outputs have to be {expected}."
     return None
 
 
@@ -58,11 +58,11 @@ def _model_reasons(graph: Graph) -> Iterator[str]:
         yield "The model has no outputs."
     for index in dict.fromkeys((*graph.inputs, *graph.outputs)):
         if graph.tensors[index].is_variable:
-            yield f"'{graph.tensors[index].name}' is a variable, which keeps its value from run to run."
+            yield f"'{graph.tensors[index].title}' is a variable, which keeps its value from run to run."
     for state in graph.states:
         before, after = (graph.tensors[index] for index in (state.before, state.after))
         if (before.dtype, before.shape) != (after.dtype, after.shape):
             yield (
-                f"The variable '{before.name}' is {before.dtype}{list(before.shape)}, "
+                f"The variable '{before.title}' is {before.dtype}{list(before.shape)}, "
                 f"but a run leaves {after.dtype}{list(after.shape)} in it."
             )

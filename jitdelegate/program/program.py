@@ -22,12 +22,23 @@ LITERT = "litert"
 """Place of an operator or a partition that LiteRT runs, and target of a program without code."""
 IN_PARTITIONS = ("partitions", "delegate")
 """Loaders of programs that consist of partitions."""
+UNKNOWN_SHAPE = "is known only to LiteRT."
+"""End of the reason of an operator that reads what another one on LiteRT writes, in a shape that LiteRT finds out."""
+NOTHING_ELSE = "Nothing is compiled that it is needed for."
+"""Reason of an operator whose readers are all on LiteRT."""
+ITS_PARTITION = "Its partition of "
+"""Beginning of the reason of an operator that could be compiled, but with too few others."""
 CUSTOM = 32
 """TFLite's number of custom operators."""
 ZEROS = -1
 """`State.initial` of a state that begins with zeros."""
 CUBIN_ALIGNMENT = 64
 """Alignment in bytes of every CUDA binary in the code."""
+
+
+def general_reason(reason: str) -> str:
+    """The reason of an operator without the name of a tensor of unknown shape, so that those of a sequence are one."""
+    return f"The shape of what is read {UNKNOWN_SHAPE}" if reason.endswith(UNKNOWN_SHAPE) else reason
 
 
 class Record:

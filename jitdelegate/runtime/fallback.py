@@ -60,6 +60,7 @@ class Fallback:
         self._signatures: dict[str, dict[str, dict[str, Any]]] = {}
         self._lock = _thread.allocate_lock()
         self._allocated = False
+        self._told = ""
         self.default_delegate = True
         self.in_use = False
         self.interpreter = self._create()
@@ -77,7 +78,7 @@ class Fallback:
 
         from jitdelegate.runtime.string_guard import StringGuard
 
-        arguments = dict(self._arguments)
+        arguments, self._told = dict(self._arguments), ""
         if not self.default_delegate:
             arguments["experimental_op_resolver_type"] = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
         if self._make_delegate is not None:
@@ -98,9 +99,9 @@ class Fallback:
         try:
             self.interpreter.resize_tensor_input(index, shape, strict)
         except ValueError as error:
-            raise TensorError(str(error)) from error
+            raise TensorError(self._text(error)) from error
         except RuntimeError as error:
-            raise DeviceError(str(error)) from error
+            raise DeviceError(self._text(error)) from error
         self._resizes[index] = shape, strict
         self._allocated = False
 
@@ -124,7 +125,7 @@ class Fallback:
         except RuntimeError as error:
             if not self._is_default_delegates(error):
                 self._raise_interruption()
-                raise
+                raise RuntimeError(self._text(error)) from error
             inputs = [detail["index"] for detail in self.interpreter.get_input_details()]
             values = [self.interpreter.get_tensor(index) for index in inputs]
             self.recover(error)
@@ -143,10 +144,17 @@ class Fallback:
         """
         self._raise_interruption()
         if not self._is_default_delegates(error):
-            raise DeviceError(f"LiteRT cannot run this model: {_text(error) or NO_REASON}") from error
+            raise DeviceError(f"LiteRT cannot run this model: {self._text(error) or NO_REASON}") from error
         self.default_delegate = False
         self.interpreter = self._create()
         self._restore()
+
+    def _text(self, error: Exception) -> str:
+        """LiteRT's words about an error, on one line. Its interpreter repeats those of earlier errors before them."""
+        told, before = str(error), self._told
+        if told.startswith(before):
+            self._told = told
+        return _text(told.removeprefix(before) or told)
 
     def _raise_interruption(self) -> None:
         """Raise an interrupt again that LiteRT turned into an error of the delegate."""
@@ -297,5 +305,5 @@ def _names(details: list[dict[str, Any]]) -> str:
     return ", ".join(repr(detail["name"]) for detail in details)
 
 
-def _text(error: Exception) -> str:
+def _text(error: Exception | str) -> str:
     return " ".join(str(error).split())

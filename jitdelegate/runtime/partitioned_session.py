@@ -8,7 +8,7 @@ import os
 
 from xxhash import xxh3_128_hexdigest
 
-from jitdelegate.errors import DeviceError, ProgramError
+from jitdelegate.errors import DeviceError, ProgramError, shortened
 from jitdelegate.program.program import LITERT
 from jitdelegate.program.read import read
 from jitdelegate.runtime.io_binding import IOBinding
@@ -255,7 +255,7 @@ class _LiteRT:
             made = f"{detail['dtype'].__name__}{detail['shape'].tolist()}"
             wanted = f"{numpy.dtype(port.dtype).type.__name__}{list(port.shape)}"
             if made != wanted:
-                raise DeviceError(f"LiteRT makes '{port.name}' a tensor {made}, expected {wanted}")
+                raise DeviceError(f"LiteRT makes '{shortened(port.name)}' a tensor {made}, expected {wanted}")
             self._addresses[port.index] = self._address(port, detail["index"])
 
     def _address(self, port: Port, index: int) -> int:
@@ -265,13 +265,13 @@ class _LiteRT:
             DeviceError: the tensor has no memory yet; for an output without elements, that cannot be known.
         """
         if not port.nbytes and port.index in self.partition.outputs:
-            raise DeviceError(f"LiteRT may find out the shape of '{port.name}' only as it runs")
+            raise DeviceError(f"LiteRT may find out the shape of '{shortened(port.name)}' only as it runs")
         try:
             view = self._fallback.interpreter.tensor(index)()
         except ValueError as error:
-            raise DeviceError(f"LiteRT finds out the shape of '{port.name}' only as it runs") from error
+            raise DeviceError(f"LiteRT finds out the shape of '{shortened(port.name)}' only as it runs") from error
         if view.nbytes != port.nbytes:
-            raise DeviceError(f"LiteRT has {view.nbytes} bytes for '{port.name}', expected {port.nbytes}")
+            raise DeviceError(f"LiteRT has {view.nbytes} bytes for '{shortened(port.name)}', expected {port.nbytes}")
         if port.shape:
             return int(view.ctypes.data)
         self._scalars.append(_Scalar(port, index, is_input=port.index in self.partition.inputs))

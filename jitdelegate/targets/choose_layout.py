@@ -91,7 +91,7 @@ def _all_halos(graph: Graph) -> tuple[dict[int, Halo], dict[int, float]]:
         if any(halo):
             source, value = node.inputs[0], (isinstance(form, Window) and form.halo_value) or 0.0
             if values.setdefault(source, value) != value:
-                name = graph.tensors[source].name
+                name = graph.tensors[source].title
                 raise CompileError(f"'{name}' has readers that expect {values[source]} and {value} around it.")
             top, bottom, left, right = map(max, zip(found.get(source, NO_HALO), halo, strict=True))
             found[source] = top, bottom, left, right

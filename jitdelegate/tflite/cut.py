@@ -153,7 +153,7 @@ class _Partition:
     def _refuse_unknown(self, indices: Iterable[int], known: set[int]) -> None:
         for index in indices:
             if index != ABSENT and index not in known and not self._has_value(self._tensors[self._tensor(index)]):
-                name = self._graph.tensors[index].name
+                name = self._graph.tensors[index].title
                 raise CompileError(
                     f"Tensor {index} '{name}' gets its value outside the partition, but is no input of it."
                 )
@@ -246,7 +246,7 @@ def _names(kind: str) -> list[str]:
 def _new_tensor(tensor: Tensor) -> Record:
     """The record of a tensor that is not in the file."""
     if tensor.sparsity is not None or (tensor.quant is not None and tensor.quant.block_size):
-        raise CompileError(f"'{tensor.name}' is sparse or quantized in blocks, and no tensor of the file.")
+        raise CompileError(f"'{tensor.title}' is sparse or quantized in blocks, and no tensor of the file.")
     quantization = None if tensor.quant is None else quantization_record(tensor.quant)
     return {"type": tensor.dtype.upper(), "name": tensor.name, "quantization": quantization}
 

@@ -94,7 +94,7 @@ def _narrow(graph: Graph, node: Node, position: int) -> list[int]:
             continue
         if tensor.dtype != _NARROW or not is_integer:
             raise ModelError(
-                f"operator {position} (SVDF): '{tensor.name}' is {tensor.dtype}, expected {dtype}; "
+                f"operator {position} (SVDF): '{tensor.title}' is {tensor.dtype}, expected {dtype}; "
                 "LiteRT would access memory beyond its end"
             )
         found.append(operand)

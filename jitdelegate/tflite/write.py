@@ -197,6 +197,10 @@ class GraphBuilder:
         }
         self._operators.append(operator if custom else operator | _options(op, options or {}))
 
+    def take(self, *tensors: int) -> None:
+        """Append tensors to the inputs of the subgraph, where they are not made by `input`."""
+        self._inputs.extend(tensors)
+
     def output(self, *tensors: int) -> None:
         """Append tensors to the outputs of the subgraph."""
         self._outputs.extend(tensors)

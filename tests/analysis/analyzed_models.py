@@ -57,13 +57,12 @@ def chain(*ops: str) -> bytes:
     return model.finish()
 
 
-def behind_diagonals() -> bytes:
-    """f32[2,3] -> MATRIX_DIAG -> RELU -> ABS, all of f32[2,3,3]."""
+def behind_different_values() -> bytes:
+    """f32[6] -> UNIQUE -> RELU -> ABS, of as many elements as the values differ."""
     model = ModelBuilder()
-    value = model.input((2, 3), name="value")
-    for op in ("MATRIX_DIAG", "RELU", "ABS"):
-        value = model.op(op, [value], (2, 3, 3))
-    model.output(value)
+    found, places = model.tensor((1,)), model.tensor((1,), "int32")
+    model.node("UNIQUE", [model.input((6,), name="value")], [found, places], options={"idx_out_type": "INT32"})
+    model.output(model.op("ABS", [model.op("RELU", [found], (1,))], (1,)))
     return model.finish()
 
 

@@ -34,9 +34,9 @@ HEADLINES: dict[str, tuple[Callable[[], bytes], dict[str, Any], str]] = {
         "options that are for debugging leave them to LiteRT.",
     ),
     "consequences": (
-        analyzed_models.behind_diagonals,
+        analyzed_models.behind_different_values,
         {},
-        "The whole model (3 operators) runs on LiteRT. Why: 1 (MATRIX_DIAG) because nothing is compiled for operators "
+        "The whole model (3 operators) runs on LiteRT. Why: 1 (UNIQUE) because nothing is compiled for operators "
         "of these names; 2 because of these.",
     ),
     "shape inputs": (

@@ -49,7 +49,7 @@ CASES: dict[str, tuple[Callable[[], bytes], dict[str, Any], tuple[int, ...]]] = 
     "control_flow": (analyzed_models.loop, {}, (1,)),
     "unknown_operators": (small_models.uncompiled, {}, (0,)),
     "constant_operand": (analyzed_models.filled, {}, (1,)),
-    "behind_unknown_shapes": (analyzed_models.behind_diagonals, {}, (1, 2)),
+    "behind_unknown_shapes": (analyzed_models.behind_different_values, {}, (1, 2)),
     "deciding_input": (analyzed_models.asked_shape, {}, (0,)),
     "open_sizes": (lambda: small_models.convolution(open_batch=True), {}, ()),
     "moving_alone": (analyzed_models.moved_between, {"only_ops": "RELU"} | ALL, (1,)),
@@ -73,7 +73,7 @@ def test_a_rule_names_the_operators_that_it_is_about(rule: str, tmp_path: Path) 
 
 
 def test_unknown_shapes_are_the_fault_of_what_comes_first(tmp_path: Path) -> None:
-    found = analysis(analyzed_models.behind_diagonals(), tmp_path)
+    found = analysis(analyzed_models.behind_different_values(), tmp_path)
     assert {each.rule for each in found.suggestions} == {"unknown_operators", "behind_unknown_shapes"}
 
 

@@ -226,15 +226,101 @@ def test_custom_operators_are_named_in_the_old_numbered_form_once() -> None:
 
 
 def test_a_message_of_many_reasons_shows_some_of_each_operator_and_says_where_the_rest_is() -> None:
-    operators = [left(k, "ADD", f"ADD: the shape of 'sum{k}' is known only to LiteRT.") for k in range(300)]
+    operators = [left(k, "ADD", f"ADD: the scale of 'sum{k}' is 0.") for k in range(300)]
     operators += [left(300, "WHERE", "WHERE: why not."), left(301, "Mine", "no.", CUSTOM)]
     message = DelegateMessage("m", "cpu", operators)
     lines = message.text.splitlines()
     assert len(message.lines) == 302
     assert len(lines) <= 20
-    assert lines[1] == "ADD: the shape of 'sum0' is known only to LiteRT."
+    assert lines[1] == "ADD: the scale of 'sum0' is 0."
     assert {"WHERE: why not.", "Mine: no."} <= set(lines)
     assert "and 287 more reasons, which report() and jitdelegate.on_message list." in lines
+
+
+def test_a_message_has_causes_first_and_counts_what_follows_from_them() -> None:
+    ops = ("ADD", "EXP", "MUL", "SUB", "ABS", "NEG", "COS")
+    operators = [
+        left(k, op, f"{op}: the shape of 'value{k}' is known only to LiteRT.") for k, op in enumerate(ops * 20)
+    ]
+    operators.insert(0, left(141, "TANH", "Its partition of one operator would take longer to reach than it saves."))
+    operators.insert(2, left(140, "WHERE", "WHERE: its size is known as it runs only."))
+    message = DelegateMessage("m", "cpu", operators)
+    assert message.text.splitlines()[1:-1] == [
+        "WHERE: its size is known as it runs only.",
+        "TANH: Its partition of one operator would take longer to reach than it saves.",
+        "and 140 operations behind these, with inputs whose shapes LiteRT finds out as it runs: "
+        "ADD, EXP, MUL, SUB, ABS, 2 others.",
+    ]
+    assert message.lines[0].startswith("WHERE")
+    assert message.lines[-1] == "COS: the shape of 'value139' is known only to LiteRT."
+    alone = DelegateMessage("m", "cpu", [each for each in operators if each.op == "ADD"])
+    assert alone.text.splitlines()[1] == "ADD: the shape of 'value0' is known only to LiteRT."
+
+
+def unique() -> bytes:
+    """f32[6] -> UNIQUE -> RELU -> a window that would not fit into the file's shape -> MEAN, with long names."""
+    model = ModelBuilder()
+    found, places = model.tensor((1,), name=f"begin{'/layer' * 90}/end"), model.tensor((1,), "int32")
+    model.node("UNIQUE", [model.input((6,))], [found, places], options={"idx_out_type": "INT32"})
+    image = model.op(
+        "RESHAPE", [model.op("RELU", [found], (1,)), model.constant(np.array([1, -1, 1, 1], np.int32))], (1,) * 4
+    )
+    window = {"padding": "VALID", "stride_w": 1, "stride_h": 1, "filter_width": 1, "filter_height": 2}
+    pooled = model.op("MAX_POOL_2D", [image], (1, 1, 1, 1), options=window)
+    model.output(model.op("MEAN", [pooled, model.constant(np.array([1], np.int32))], (1, 1, 1)), places)
+    return model.finish()
+
+
+@pytest.mark.parametrize("api", ["load", "litert"])
+def test_a_warning_of_one_operator_says_one_reason(api: str, heard: list[DelegateMessage]) -> None:
+    (found,) = warnings_of(lambda: LOADS[api](unique(), only_ops=None))
+    assert str(found.message).splitlines()[1:] == [
+        "UNIQUE: UNIQUE is not supported.",
+        "and 4 operations behind these, with inputs whose shapes LiteRT finds out as it runs: "
+        "RELU, RESHAPE, MAX_POOL_2D, MEAN.",
+        "No operations will run on compiled CPU code, and all 5 operations will run on LiteRT's CPU kernels.",
+    ]
+    assert all(len(line) < 130 for line in heard[0].lines)
+    assert "begin/layer" in heard[0].lines[1]
+    assert "/layer/end' is known only to LiteRT." in heard[0].lines[1]
+
+
+def test_a_report_has_one_line_for_what_follows_from_a_cause() -> None:
+    with jitdelegate.load(unique(), options=partial.options(only_ops=None)) as model:
+        lines = [line.split() for line in str(model.report()).splitlines() if " litert " in line]
+    assert [line[0] for line in lines] == ["0", "1-4"]
+    assert " ".join(lines[1]).endswith("MEAN: The shape of what is read is known only to LiteRT.")
+
+
+@pytest.mark.parametrize("way", ["load", "interpreter", "signature"])
+def test_a_failed_resize_tells_of_its_own_shapes(way: str) -> None:
+    model = ModelBuilder()
+    x = model.input((1, 6), name="x", shape_signature=(-1, -1))
+    y = model.op("ADD", [model.op("TANH", [x], (1, 6)), model.constant(np.ones(6, np.float32))], (1, 6))
+    model.output(y)
+    model.signature("serve", {"x": x}, {"y": y})
+    content = model.finish()
+    interpreter = jitdelegate.Interpreter(model_content=content)
+    loaded = jitdelegate.load(content, serialization_dir=False)
+    runner = interpreter.get_signature_runner("serve")
+
+    def resized(value: np.ndarray) -> None:
+        interpreter.resize_tensor_input(0, value.shape)
+        interpreter.allocate_tensors()
+
+    ways: dict[str, Callable[[np.ndarray], object]] = {
+        "load": loaded,
+        "interpreter": resized,
+        "signature": lambda value: runner(x=value),
+    }
+    for size in (7, 8, 8, 9):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with pytest.raises(RuntimeError) as error:
+                ways[way](np.zeros((1, size), np.float32))
+        assert str(error.value).count("[1,") == 1
+        assert f"[1,{size}]" in str(error.value)
+    ways[way](np.zeros((2, 6), np.float32))
 
 
 def test_each_signature_that_leaves_operators_to_litert_warns_when_it_is_opened() -> None:

@@ -200,10 +200,10 @@ def _check_size(graph: Graph) -> None:
     touched = {*graph.inputs, *(index for node in graph.nodes for index in (*node.inputs, *node.outputs))} - {ABSENT}
     for tensor in (graph.tensors[index] for index in sorted(touched)):
         if tensor.dtype not in OWN:
-            raise CompileError(f"'{tensor.name}' is {tensor.dtype}, expected one of {', '.join(OWN)}.")
+            raise CompileError(f"'{tensor.title}' is {tensor.dtype}, expected one of {', '.join(OWN)}.")
         if tensor.size > MOST_ELEMENTS:
-            raise CompileError(f"'{tensor.name}' has {tensor.size} elements, expected at most {MOST_ELEMENTS}.")
-        check_memory(f"'{tensor.name}'", OWN[tensor.dtype].nbytes * tensor.size)
+            raise CompileError(f"'{tensor.title}' has {tensor.size} elements, expected at most {MOST_ELEMENTS}.")
+        check_memory(f"'{tensor.title}'", OWN[tensor.dtype].nbytes * tensor.size)
 
 
 def _write(writer: Writer) -> Buffers:

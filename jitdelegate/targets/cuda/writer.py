@@ -192,7 +192,7 @@ class Writer:
         """
         data = self.graph.tensors[index].data
         if data is None:
-            raise CompileError(f"'{self.graph.tensors[index].name}' is computed at run time, expected a constant")
+            raise CompileError(f"'{self.graph.tensors[index].title}' is computed at run time, expected a constant")
         return np.asarray(data, dtype)
 
     def pointer(self, index: int) -> Pointer:
