@@ -181,7 +181,7 @@ def fetch(executable: Executable, store: Store) -> None:
         try:
             return compiled(source.content(), source.options, key, seconds, store.lenders(key))
         except CompilerFailedError as error:
-            if error.may_pass:
+            if error.may_pass or executable.is_left_to_litert:
                 raise
             failed = error
             return remembered(source.content(), key, error)

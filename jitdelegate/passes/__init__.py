@@ -87,8 +87,8 @@ REWRITE: tuple[Pass, ...] = (
 PIPELINE: tuple[Pass, ...] = (*FOLD, *REWRITE)
 """All passes in order. Each runs once, except remove_identity, remove_dead and fuse_elementwise."""
 
-NEEDED: frozenset[Pass] = frozenset({infer_shapes, lower, copy_outputs})
-"""The passes that nothing is compiled without; the others make programs faster, or compile more operators."""
+OPTIONAL = frozenset(each.__name__ for each in PIPELINE if each not in (infer_shapes, lower, copy_outputs))
+"""The names of passes that programs are right without: these make them faster, or compile more operators."""
 
 
 def _ignore(stage: str, graph: Graph) -> None:
@@ -101,7 +101,7 @@ def run(graph: Graph, trace: Trace = _ignore, passes: Sequence[Pass] = PIPELINE,
     Args:
         graph: before the passes of REWRITE, every node must have passed its operator's check.
         trace: called with each pass's name and graph.
-        faults: notes a pass that fails, if it is not NEEDED: the graph stays as it was. None raises its error.
+        faults: notes an OPTIONAL pass that fails: the graph stays as it was. None raises its error.
     """
     for each in passes:
         try:
@@ -111,7 +111,7 @@ def run(graph: Graph, trace: Trace = _ignore, passes: Sequence[Pass] = PIPELINE,
         except CompileError:
             raise
         except Exception as error:
-            if faults is None or each in NEEDED:
+            if faults is None or each.__name__ not in OPTIONAL:
                 raise
             faults.skip(f"the pass {each.__name__}", error)
             continue
