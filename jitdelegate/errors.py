@@ -68,6 +68,10 @@ class DeviceError(JitDelegateError, RuntimeError):
     """The machine cannot run the model as requested: no such device, missing CPU features, out of memory."""
 
 
+class ShapesError(DeviceError):
+    """The model cannot run with inputs of these shapes, on LiteRT neither."""
+
+
 class ClosedError(DeviceError, AttributeError):
     """A CompiledModel was used after `close`; LiteRT raises an AttributeError there."""
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import MutableMapping, Sequence
 
 from jitdelegate.cache.key import TOOLCHAIN, Key
-from jitdelegate.errors import CompilerFailedError, JitDelegateError
+from jitdelegate.errors import CompilerFailedError, JitDelegateError, ShapesError
 from jitdelegate.ir.faults import may_pass, told
 from jitdelegate.options import DelegateOptions
 from jitdelegate.program.program import Program
@@ -43,6 +43,27 @@ def compiled(
         raise
     except Exception as error:
         raise _failure(error, key) from error
+
+
+def fit(content: bytes, key: Key) -> None:
+    """Check that the model can run with inputs of the key's shapes, before these are compiled for.
+
+    Raises:
+        ModelError: the bytes are not a model.
+        ShapesError: it cannot, on LiteRT neither; says which input and operator.
+    """
+    if not key.shapes:
+        return
+    try:
+        from jitdelegate.compiler.misfit import misfit
+
+        found = misfit(content, key)
+    except JitDelegateError:
+        raise
+    except Exception:  # noqa: BLE001 - the compiler meets it again, and tells
+        return
+    if found:
+        raise ShapesError(found)
 
 
 def uncompiled(content: bytes, key: Key, failure: CompilerFailedError) -> Program:

@@ -169,9 +169,10 @@ def fetch(executable: Executable, store: Store) -> None:
         nonlocal failed
         if no_compiler:
             raise DeviceError(f"there is no program for it in the cache, and {no_compiler}")
-        from jitdelegate.compiler.entry import compiled, remembered  # a warm cache needs none
+        from jitdelegate.compiler.entry import compiled, fit, remembered  # a warm cache needs none
 
         key = executable.key
+        fit(source.content(), key)
         if executable.device.precisions(key):
             from jitdelegate.engine.choose_precision import decided  # few models leave it to a measurement
 

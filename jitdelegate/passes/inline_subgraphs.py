@@ -11,6 +11,7 @@ from jitdelegate.ops import find
 from jitdelegate.passes.graph_builder import GraphBuilder
 from jitdelegate.passes.infer_shapes import Inference, Room
 from jitdelegate.passes.resize_inputs import reshaped
+from jitdelegate.passes.support import node_reason
 
 COMPOSITE = "STABLEHLO_COMPOSITE"
 OPERATORS: Mapping[str, str] = {
@@ -104,11 +105,21 @@ class _Inlining:
             outputs = self._outputs(node)
             if outputs is not None and self._settle(node, outputs, start[1]):
                 return
-            node = replace(node, trouble=next((each.trouble for each in self._nodes[start[1] :] if each.trouble), ""))
+            node = replace(node, trouble=self._trouble(node.op, self._nodes[start[1] :]))
             self._go_back(start)
         left = self._inference.follow(node)
         if left is not None:
             self._nodes.append(left)
+
+    def _trouble(self, op: str, inside: Sequence[Node]) -> str:
+        """Why the shapes of an operator's results are not known: the reason of the first node inside whose own are not;
+        "" where there is none."""
+        for node in inside:
+            if not self._inference.unsure.isdisjoint(node.outputs) and self._inference.is_sure(node):
+                call = self._inference.apart(node)
+                reason = node_reason(call.graph, call.node)
+                return f"{op}: {reason}" if reason else ""
+        return ""
 
     def _declared(self, node: Node) -> Node | None:
         """The composite as the operator of its name; None for other nodes, or if that operator refuses it or fails."""
