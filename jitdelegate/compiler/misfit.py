@@ -1,4 +1,4 @@
-"""Input shapes that a model cannot run with: found by inferring shapes, and confirmed by LiteRT, before any compiling."""
+"""Input shapes that a model cannot run with: found by inferring shapes, confirmed by LiteRT, before any compiling."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def misfit(content: bytes, key: Key) -> str:
     (position,) = node.origin
     if not _is_refused_by_litert(content, key.subgraph, original, graph, position):
         return ""
-    reason = (node_reason(graph, node) or "").removeprefix(f"{node.op}: ").rstrip(".")
-    changed = _changed(original, graph, original.nodes[position])
-    return f"{changed}, which does not fit at operator {position}, {original.nodes[position].op}: {reason}"
+    reason = (node_reason(graph, node) or "").rstrip(".")
+    node = original.nodes[position]
+    return f"{_changed(original, graph, node)}: operator {position}, {node.op}: {reason.removeprefix(f'{node.op}: ')}"
 
 
 def _inferred(model: Model, key: Key, shapes: Sequence[Shape]) -> Graph:
@@ -77,7 +77,7 @@ def _is_computed(graph: Graph, index: int) -> bool:
 
 
 def _changed(original: Graph, graph: Graph, node: Node) -> str:
-    """The inputs that an operator depends on and whose shapes are not the file's."""
+    """The first input that an operator depends on and whose shape is not the file's."""
     pending, seen = [*node.inputs], set[int]()
     while pending:
         index = pending.pop()
@@ -89,5 +89,5 @@ def _changed(original: Graph, graph: Graph, node: Node) -> str:
     other = [index for index, (found, expected) in shapes.items() if found != expected]
     first = next((index for index in other if index in seen), other[0])
     found, expected = (list(shape) for shape in shapes[first])
-    further = f", and {len(other) - 1} further inputs of other shapes" if len(other) > 1 else ""
-    return f"'{original.tensors[first].name}' is {found}, in the model {expected}{further}"
+    further = f", and so many others are not as there: {len(other) - 1}" if len(other) > 1 else ""
+    return f"'{original.tensors[first].name}' of {found} does not fit, the model has {expected}{further}"
