@@ -89,5 +89,5 @@ def _changed(original: Graph, graph: Graph, node: Node) -> str:
     other = [index for index, (found, expected) in shapes.items() if found != expected]
     first = next((index for index in other if index in seen), other[0])
     found, expected = (list(shape) for shape in shapes[first])
-    further = f", and so many others are not as there: {len(other) - 1}" if len(other) > 1 else ""
+    further = f" ({len(other) - 1} more differ)" if len(other) > 1 else ""
     return f"'{original.tensors[first].name}' of {found} does not fit, the model has {expected}{further}"

@@ -30,6 +30,7 @@ _VERSION = 3
 _EXTERNAL = 1024
 """Bytes from which on constants lie behind the FlatBuffer: they are copied once, and may exceed its size limit."""
 
+_COMPOSITE_OP, _COMPOSITE_UNION = "STABLEHLO_COMPOSITE", "builtin_options_2"
 _COMPOSITE, _DECOMPOSITION = "StableHLOCompositeOptions", "decomposition_subgraph_index"
 _NO_TABLE: tuple[str, Record] = ("", {})
 """A union without a value."""
@@ -181,6 +182,8 @@ class _Partition:
             raise CompileError(f"{node.op} stands for {len(node.origin)} operators of the file, expected one.")
         position = node.origin[0]
         found: Record = self._whole["operators"][position]
+        if not _is_composite(node, found):
+            _refuse_calls(found, position)
         return self._moved(found, position) | {
             "inputs": self._all(node.inputs),
             # A pass may have given the node further outputs, which LiteRT's kernel does not have.
@@ -204,17 +207,12 @@ class _Partition:
         Raises:
             CompileError: the operator names other subgraphs.
         """
-        changed: Record = {}
-        for union in ("builtin_options", "builtin_options_2"):
-            kind, options = operator.get(union) or _NO_TABLE
-            if kind == _COMPOSITE:
-                place = self._decomposition(options.get(_DECOMPOSITION, 0))
-                changed[union] = kind, options | {_DECOMPOSITION: place}
-            elif any("subgraph" in name or name == "called_computations" for name in _names(kind)):
-                raise CompileError(
-                    f"Operator {position} has {kind}, which name subgraphs that a partition does not have."
-                )
-        return changed
+        kind, options = operator.get(_COMPOSITE_UNION) or _NO_TABLE
+        if kind != _COMPOSITE:
+            _refuse_calls(operator, position)
+            return {}
+        place = self._decomposition(options.get(_DECOMPOSITION, 0))
+        return {_COMPOSITE_UNION: (kind, options | {_DECOMPOSITION: place})}
 
     def _decomposition(self, number: int) -> int:
         """The partition's subgraph for the file's subgraph `number`, added with those that it names on first use."""
@@ -285,6 +283,21 @@ class _Partition:
             if external:
                 self._external[place] = data
         return place
+
+
+def _is_composite(node: Node, operator: Record) -> bool:
+    """Whether the node is the file's composite, and not an operator of its decomposition, which has the same origin."""
+    _, options = operator.get(_COMPOSITE_UNION) or _NO_TABLE
+    known = node.attrs.get(_DECOMPOSITION), tuple(node.inputs), tuple(node.outputs)
+    expected = options.get(_DECOMPOSITION, 0), tuple(operator.get("inputs", ())), tuple(operator.get("outputs", ()))
+    return node.op == _COMPOSITE_OP and known == expected
+
+
+def _refuse_calls(operator: Record, position: int) -> None:
+    for union in ("builtin_options", "builtin_options_2"):
+        kind, _ = operator.get(union) or _NO_TABLE
+        if any("subgraph" in name or name == "called_computations" for name in _names(kind)):
+            raise CompileError(f"Operator {position} has {kind}, which name subgraphs that a partition does not have.")
 
 
 def _names(kind: str) -> list[str]:
