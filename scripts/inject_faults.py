@@ -113,17 +113,19 @@ class Place:
         found, reached = getattr(self.owner, self.attribute), list[str]()
         if isinstance(found, tuple):  # passes
             name = self.name.partition(" ")[2]
-            broken = tuple(_broken(name, reached) if each.__name__ == name else each for each in found)
+            broken = tuple(broken_part(name, reached) if each.__name__ == name else each for each in found)
             stack.enter_context(patch.object(self.owner, self.attribute, broken))
         elif isinstance(found, dict):  # the reference's functions
             form = next(each for each in found if each.__name__ == self.name.partition(" ")[2])
-            stack.enter_context(patch.dict(found, {form: _broken(form.__name__, reached)}))
+            stack.enter_context(patch.dict(found, {form: broken_part(form.__name__, reached)}))
         else:
-            stack.enter_context(patch.object(self.owner, self.attribute, _broken(self.attribute, reached)))
+            stack.enter_context(patch.object(self.owner, self.attribute, broken_part(self.attribute, reached)))
         return reached
 
 
-def _broken(name: str, reached: list[str]) -> Callable[..., Any]:
+def broken_part(name: str, reached: list[str]) -> Callable[..., Any]:
+    """A function of this name that fails, and notes it in the list."""
+
     def fail(*_: object, **__: object) -> Any:
         reached.append(name)
         raise AssertionError("injected\nand more lines")

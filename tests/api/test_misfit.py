@@ -1,4 +1,4 @@
-"""Input shapes that a model cannot run with are one error that names the input and the operator, before any compiling."""
+"""Input shapes that a model cannot run with: one error that names the input and the operator, before any compiling."""
 
 from __future__ import annotations
 
