@@ -139,7 +139,7 @@ def places() -> Iterator[Place]:
     for group in ("FOLD", "REWRITE"):
         for each in dict.fromkeys(getattr(passes, group)):
             optional = each.__name__ in passes.OPTIONAL
-            yield Place(f"pass {each.__name__}", "cpu", passes, group, is_anyones=True, is_optional=optional)
+            yield Place(f"{group} {each.__name__}", "cpu", passes, group, is_anyones=True, is_optional=optional)
     for name in sorted(OPS):
         for method in METHODS if one_op(name) else ():
             yield Place(f"{method} of {name}", "cpu", OPS[name], method, name)
