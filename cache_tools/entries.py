@@ -183,6 +183,8 @@ def _details(program: Program, weights_bytes: int) -> dict[str, Any]:
             "sync": program.sync_bytes,
         },
         "weights_hash": program.weights_hash,
+        "failure": program.failure,
+        "notes": list(program.notes),
     }
 
 

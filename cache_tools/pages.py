@@ -21,7 +21,8 @@ def row(entry: Entry) -> tuple[str, ...]:
     times = short_age(now - entry.written), short_age(now - entry.used)
     if entry.program is None:
         return f"bad: {entry.trouble}", "", "", short_size(entry.size), *times, entry.digest[:SHOWN]
-    place = " ".join(part for part in (known["target"], known["features"]) if part)
+    failed = "(the compiler failed)" if entry.program.failure else ""
+    place = " ".join(part for part in (known["target"], known["features"], failed) if part)
     called = known["model_name"] or known["token"] or known["model"]
     which = f"{called} ({entry.variant})" if entry.variant else called
     operators = f"{known['delegated']} of {known['operators']}"
@@ -36,6 +37,7 @@ def page(entry: Entry) -> Iterable[str]:
         return
     yield f"{entry.name}  {entry.size} bytes  {known['delegated']} of {known['operators_count']} operators compiled"
     named = {"model name": known["model_name"], "written": _date(entry.written), "last used": _date(entry.used)}
+    named |= {"failure": known["failure"], "notes": "; ".join(known["notes"])}
     yield from _section("file", (f"{name}: {value}" for name, value in named.items() if value))
     yield from _section("key", (f"{name}: {value}" for name, value in known["key"].items()))
     for name in ("inputs", "outputs"):

@@ -1,5 +1,11 @@
 """Every deliberate error of jitdelegate derives from JitDelegateError and says what was found and what was expected."""
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 LONGEST_NAME = 60
 """Most characters of a tensor's name in a message: converters join the names of all layers that became one operator."""
 
@@ -22,7 +28,21 @@ class ModelError(JitDelegateError, ValueError, RuntimeError):
 
 
 class CompileError(JitDelegateError):
-    """Code for the graph would be too long to compile in reasonable time; the model runs on LiteRT instead."""
+    """A graph cannot be compiled: its code would be too long, an operator has no kernel, or the compiler failed. LiteRT
+    runs its operators instead.
+
+    Attributes:
+        reasons: by position in the file, one sentence about each operator that is to blame; empty where it is the graph
+            as a whole.
+    """
+
+    def __init__(self, message: str, reasons: Mapping[int, str] | None = None) -> None:
+        super().__init__(message)
+        self.reasons = dict(reasons or {})
+
+
+class TooLongError(CompileError):
+    """Code for the graph as a whole would be too long to compile in reasonable time, whichever operator is the last."""
 
 
 class OptionError(JitDelegateError, ValueError):
@@ -57,12 +77,25 @@ class DeviceError(JitDelegateError, RuntimeError):
     """The machine cannot run the model as requested: no such device, missing CPU features, out of memory."""
 
 
+class ShapesError(DeviceError):
+    """The model cannot run with inputs of these shapes, on LiteRT neither."""
+
+
 class ClosedError(DeviceError, AttributeError):
     """A CompiledModel was used after `close`; LiteRT raises an AttributeError there."""
 
 
 class CompilerFailedError(DeviceError):
-    """The compiler is missing, broken or out of memory; with target "auto" the model runs on LiteRT instead."""
+    """The compiler as a whole is missing, too old, broken or out of memory; with target "auto" the model runs on LiteRT
+    instead. A failure that only concerns some operators is no error: LiteRT runs them.
+
+    Attributes:
+        may_pass: whether the next start may succeed, so that the failure is not remembered.
+    """
+
+    def __init__(self, message: str, *, may_pass: bool = False) -> None:
+        super().__init__(message)
+        self.may_pass = may_pass
 
 
 class DelegationError(DeviceError):

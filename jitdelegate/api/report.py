@@ -22,7 +22,7 @@ class CacheReport:
 
     Attributes:
         outcome: "hit", "miss" (compiled, and stored if possible) or "off".
-        reason: one sentence why it was a miss or off; "" for a hit.
+        reason: one sentence why it was a miss or off, or why the compiler failed; "" for another hit.
         path: the entry's file; "" where nothing is stored.
         write_failure: why a compiled program was not stored; "" if it was.
         counters: event name to count, for this process's cache; misses by their kind.
@@ -126,13 +126,15 @@ class Report:
         subgraphs: the further subgraphs that run, those of further signatures included.
         cache: the cache's part.
         seconds: stage name to seconds, in the order in which the stages ran.
-        notes: sentences about the model as a whole (why not CUDA, why LiteRT).
+        notes: sentences about the model as a whole (why not CUDA, why LiteRT, what it was compiled without).
+        failure: why the compiler failed as a whole, which leaves the model on LiteRT; "" if it did not.
         ignored_options: names of the given options that change nothing on the target that was chosen.
     """
 
     __slots__ = (
         "cache",
         "device",
+        "failure",
         "features",
         "ignored_options",
         "kernel_times",
@@ -162,6 +164,7 @@ class Report:
         subgraphs: Sequence[SubgraphReport] = (),
         kernel_times: Sequence[KernelTime] = (),
         ignored_options: Sequence[str] = (),
+        failure: str = "",
     ) -> None:
         self.target = target
         self.features = features
@@ -176,6 +179,7 @@ class Report:
         self.seconds = dict(seconds)
         self.notes = tuple(notes)
         self.ignored_options = tuple(ignored_options)
+        self.failure = failure
 
     @property
     def fully_delegated(self) -> bool:
@@ -206,6 +210,7 @@ class Report:
             "seconds": dict(self.seconds),
             "notes": list(self.notes),
             "ignored_options": list(self.ignored_options),
+            "failure": self.failure,
         }
 
     def __repr__(self) -> str:
@@ -283,6 +288,7 @@ def _report(executable: Executable, notes: Sequence[str], subgraphs: Sequence[Su
         subgraphs=subgraphs,
         kernel_times=_kernel_times(executable),
         ignored_options=[name for name in source.options.changed if name in executable.device.target.ignored_options],
+        failure=executable.failure,
     )
 
 

@@ -162,7 +162,9 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
         "notes": list(report.notes),
         "subgraphs": [one.to_dict() for one in report.subgraphs],
     }
-    if not result["bytes"]:
+    if report.failure:
+        result["error"] = report.failure
+    elif not result["bytes"]:
         result["error"] = f"nothing was stored: {report.cache.write_failure or report.cache.reason}"
     return result
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from jitdelegate import passes
 from jitdelegate.cache.key import FEATURES, Key
 from jitdelegate.compiler.codegen import target_program
+from jitdelegate.compiler.compilation import Compilation
 from jitdelegate.compiler.litert_partitions import LiteRTPartitions
 from jitdelegate.compiler.partitioned import PartitionedModel
 from jitdelegate.compiler.program_metadata import (
@@ -25,8 +26,9 @@ from jitdelegate.compiler.program_metadata import (
     ports,
     signatures,
 )
-from jitdelegate.compiler.trace import Trace, open_trace
+from jitdelegate.compiler.trace import open_trace
 from jitdelegate.errors import CompileError, ModelError
+from jitdelegate.ir.faults import reason_of
 from jitdelegate.ir.graph import ABSENT, Graph, Model, QuantizedOptions
 from jitdelegate.ops import find
 from jitdelegate.options import DelegateOptions
@@ -74,11 +76,24 @@ def compile_model(
         if is_narrow and not key.hosted:
             content = widened(content)
             model = read(content)
-        model = shared_matrices(_with_options(model, options, key))
-    if not key.hosted:
-        program = _program(content, model, options, key, seconds, trace, may_host=not is_narrow)
-    if key.hosted or program is None:
-        program = _hosted_program(content, model, options, key, seconds, trace)
+    try:
+        one = Compilation(content, _with_options(model, options, key), options, key, trace)
+        return _file(_program(one, seconds, may_host=not is_narrow), model, key, seconds, lenders, is_narrow=is_narrow)
+    except Exception as error:  # noqa: BLE001 - a fault of ours
+        program = litert_program(model, key, [(WHOLE_MODEL, reason_of(error))])
+        return _file(program, model, key, seconds, is_narrow=is_narrow)
+
+
+def _file(
+    program: Program,
+    model: Model,
+    key: Key,
+    seconds: MutableMapping[str, float],
+    lenders: Sequence[Program | None] = (),
+    *,
+    is_narrow: bool,
+) -> FileParts:
+    """The program's file, with its facts about the model around its graph."""
     _describe(program, model, key)
     program.narrow_states = int(is_narrow)
     with _stage(seconds, "write"):
@@ -92,67 +107,74 @@ def _with_options(model: Model, options: DelegateOptions, key: Key) -> Model:
     return replace(model, graphs=tuple(replace(graph, quantized=quantized) for graph in model.graphs))
 
 
-def uncompiled_program(content: bytes, key: Key, reason: str) -> Program:
-    """A program without code, for a model that cannot be compiled on this machine. It must not be stored.
+def uncompiled_program(content: bytes, key: Key, failure: str) -> Program:
+    """A program without code, for a model that cannot be compiled on this machine after the compiler's `failure`.
 
     Raises:
         ModelError: the bytes are not a model, or one that would corrupt LiteRT's memory.
     """
     model = read(content)
-    program = litert_program(model, key, [(WHOLE_MODEL, reason)])
+    program = litert_program(model, key, [(WHOLE_MODEL, f"{failure}.")])
+    program.failure = failure
     _describe(program, model, key)
     program.narrow_states = int(bool(narrow_states(model)))
     return program
 
 
-def _program(
-    content: bytes,
-    model: Model,
-    options: DelegateOptions,
-    key: Key,
-    seconds: MutableMapping[str, float],
-    trace: Trace,
-    *,
-    may_host: bool,
-) -> Program | None:
+def _program(one: Compilation, seconds: MutableMapping[str, float], *, may_host: bool) -> Program:
+    """The program: one that runs by itself, else one for LiteRT's own interpreter."""
+    try:
+        one = replace(one, model=shared_matrices(one.model))
+    except Exception as error:  # noqa: BLE001 - a fault of ours
+        one.faults.skip(shared_matrices.__name__, error)
+    program = None if one.key.hosted else _own_program(one, seconds, may_host=may_host)
+    if program is None:
+        program = _hosted_program(one, seconds)
+    program.notes = tuple(one.faults.notes)
+    return program
+
+
+def _own_program(one: Compilation, seconds: MutableMapping[str, float], *, may_host: bool) -> Program | None:
     """A program that runs by itself, or one without code that says why LiteRT runs the model; None where only LiteRT's
     own interpreter can combine LiteRT's and compiled partitions, which it may unless `may_host` is false."""
+    model, key = one.model, one.key
     with _stage(seconds, "passes"):
         entered = specialize_subgraph(model, key.subgraph, key.shapes, key.values)
-        folded = _folded(entered.graphs[key.subgraph], trace)
+        folded = _folded(one, entered.graphs[key.subgraph])
         reasons = _reasons(entered, folded, key)
     deciding = shape_inputs(folded) if reasons else ()
     if deciding or any(position == WHOLE_MODEL for position, _ in reasons):
         return litert_program(model, key, reasons, deciding)
     with _stage(seconds, "generate"):
-        if not reasons and not options.partition_key and not port_problem(folded):
-            return _whole_program(model, folded, options, key, trace)
+        partitioned = PartitionedModel(one)
+        if not reasons and not one.options.partition_key and not port_problem(folded):
+            try:
+                return _whole_program(one, folded)
+            except Exception as error:  # noqa: BLE001 - a fault of ours
+                partitioned.blame(folded, range(len(folded.nodes)), error)
         refuse_unsafe(model, key)
-        partitioned = PartitionedModel(content, model, options, key, trace)
         program = partitioned.cut(folded)
-        return program if program or (may_host and partitioned.needs_host) else _undelegated(model, partitioned, key)
+        return program if program or (may_host and partitioned.needs_host) else _undelegated(one, partitioned)
 
 
-def _hosted_program(
-    content: bytes, model: Model, options: DelegateOptions, key: Key, seconds: MutableMapping[str, float], trace: Trace
-) -> Program:
+def _hosted_program(one: Compilation, seconds: MutableMapping[str, float]) -> Program:
     """A program for LiteRT's own interpreter; without partitions where LiteRT runs the whole subgraph."""
-    refuse_unsafe(model, key)
+    refuse_unsafe(one.model, one.key)
     with _stage(seconds, "host generate"):
-        refusal = target_named(key.part("target")).refusal(key)
+        refusal = target_named(one.key.part("target")).refusal(one.key)
         if refusal:
-            return litert_program(model, key, [(WHOLE_MODEL, refusal)])
-        partitions = LiteRTPartitions(content, model, options, key, trace)
-        return partitions.program() or _undelegated(model, partitions, key)
+            return litert_program(one.model, one.key, [(WHOLE_MODEL, refusal)])
+        partitions = LiteRTPartitions(one)
+        return partitions.program() or _undelegated(one, partitions)
 
 
-def _undelegated(model: Model, partitioned: PartitionedModel, key: Key) -> Program:
-    return litert_program(model, key, [*partitioned.reasons, (WHOLE_MODEL, NOTHING_ELSE)])
+def _undelegated(one: Compilation, partitioned: PartitionedModel) -> Program:
+    return litert_program(one.model, one.key, [*partitioned.reasons, (WHOLE_MODEL, NOTHING_ELSE)])
 
 
-def _folded(graph: Graph, trace: Trace) -> Graph:
-    trace.graph("read", graph)
-    return passes.run(graph, trace.graph, passes.FOLD)
+def _folded(one: Compilation, graph: Graph) -> Graph:
+    one.trace.graph("read", graph)
+    return passes.run(graph, one.trace.graph, passes.FOLD, one.faults)
 
 
 def _reasons(model: Model, graph: Graph, key: Key) -> list[tuple[int, str]]:
@@ -165,15 +187,17 @@ def _reasons(model: Model, graph: Graph, key: Key) -> list[tuple[int, str]]:
     return unsupported(model, graph, key.subgraph)
 
 
-def _whole_program(model: Model, folded: Graph, options: DelegateOptions, key: Key, trace: Trace) -> Program:
-    """A program of the whole folded graph."""
-    lowered = passes.run(folded, trace.graph, passes.REWRITE)
+def _whole_program(one: Compilation, folded: Graph) -> Program:
+    """A program of the whole folded graph; one without code where that would be too long."""
+    lowered = passes.run(folded, one.trace.graph, passes.REWRITE, one.faults)
     try:
-        program, origins = target_program(lowered, options, key, trace)
+        program, origins = target_program(lowered, one.options, one.key, one.trace)
     except CompileError as error:
-        return litert_program(model, key, [(WHOLE_MODEL, str(error))])
+        if error.reasons:
+            raise
+        return litert_program(one.model, one.key, [(WHOLE_MODEL, str(error))])
     program.operators = compiled_operators(
-        model.graphs[key.subgraph], lowered, origins, program.target, executions(folded, lowered)
+        one.model.graphs[one.key.subgraph], lowered, origins, program.target, executions(folded, lowered)
     )
     return program
 

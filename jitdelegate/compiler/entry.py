@@ -1,12 +1,13 @@
-"""Calls the compiler and turns its failures into CompilerFailedError."""
+"""Calls the compiler and turns failures of it as a whole into CompilerFailedError."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import MutableMapping, Sequence
 
-from jitdelegate.cache.key import Key
-from jitdelegate.errors import CompilerFailedError, JitDelegateError
+from jitdelegate.cache.key import TOOLCHAIN, Key
+from jitdelegate.errors import CompilerFailedError, JitDelegateError, ShapesError
+from jitdelegate.ir.faults import may_pass, told
 from jitdelegate.options import DelegateOptions
 from jitdelegate.program.program import Program
 
@@ -26,7 +27,8 @@ def compiled(
 
     Raises:
         ModelError, DeviceError: as `compile_model`.
-        CompilerFailedError: the compiler cannot be imported, or raises an unexpected error, which is the cause.
+        CompilerFailedError: the compiler cannot be imported, is too old, lacks memory or files, or raises an unexpected
+            error outside of its stages. It has the cause.
     """
     from jitdelegate.compiler.rare_collection import rare_collection
 
@@ -40,7 +42,28 @@ def compiled(
     except JitDelegateError:
         raise
     except Exception as error:
-        raise _failure(error) from error
+        raise _failure(error, key) from error
+
+
+def fit(content: bytes, key: Key) -> None:
+    """Check that the model can run with inputs of the key's shapes, before these are compiled for.
+
+    Raises:
+        ModelError: the bytes are not a model.
+        ShapesError: it cannot, on LiteRT neither; says which input and operator.
+    """
+    if not key.shapes:
+        return
+    try:
+        from jitdelegate.compiler.misfit import misfit
+
+        found = misfit(content, key)
+    except JitDelegateError:
+        raise
+    except Exception:  # noqa: BLE001 - the compiler meets it again, and tells
+        return
+    if found:
+        raise ShapesError(found)
 
 
 def uncompiled(content: bytes, key: Key, failure: CompilerFailedError) -> Program:
@@ -53,13 +76,26 @@ def uncompiled(content: bytes, key: Key, failure: CompilerFailedError) -> Progra
     try:
         from jitdelegate.compiler.compile import uncompiled_program
 
-        return uncompiled_program(content, key, f"{failure}.")
+        return uncompiled_program(content, key, str(failure))
     except JitDelegateError:
         raise
     except Exception as error:
-        raise _failure(error) from error
+        raise _failure(error, key) from error
 
 
-def _failure(error: Exception) -> CompilerFailedError:
-    told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return CompilerFailedError(f"the compiler failed with {told.rstrip('.')}")
+def remembered(content: bytes, key: Key, failure: CompilerFailedError) -> FileParts:
+    """The file of a program without code, by which later starts know of a failure that lasts; raises as
+    `uncompiled`."""
+    program = uncompiled(content, key, failure)
+    try:
+        from jitdelegate.program.write import parts
+
+        return parts(program)
+    except Exception as error:
+        raise _failure(error, key) from error
+
+
+def _failure(error: Exception, key: Key) -> CompilerFailedError:
+    """A part of the compiler that the key knows of cannot be missing for long: it is there, or the key changes."""
+    is_there = isinstance(error, ImportError) and bool(key.part(TOOLCHAIN))
+    return CompilerFailedError(told(error), may_pass=is_there or may_pass(error))

@@ -67,7 +67,7 @@ class LiteRTPartitions(PartitionedModel):
     def _entered(self, shapes: Sequence[Positions], chosen: Sequence[passes.Pass]) -> Graph:
         entered = specialize_subgraph(self._model, self._number, shapes, hosted=True)
         self._trace.graph("specialize_subgraph", entered.graphs[self._number])
-        return passes.run(entered.graphs[self._number], self._trace.graph, chosen)
+        return passes.run(entered.graphs[self._number], self._trace.graph, chosen, self._faults)
 
     def _refused(self, graph: Graph) -> dict[int, str]:
         """Operators with variables, where compiled code cannot access LiteRT's memory."""
@@ -116,7 +116,7 @@ class LiteRTPartitions(PartitionedModel):
             try:
                 self._add_group(content, graph, group, refused)
             except RefusedError as error:
-                refused |= {node: refused.get(node, error.reason) for node in error.nodes}
+                refused = error.reasons | refused
         delegation = Delegation((), refused)
         self.reasons = list(self._reasons(graph, delegation).items())
         return self._program("delegate", content, delegation, graph)
@@ -136,16 +136,21 @@ class LiteRTPartitions(PartitionedModel):
         for index in stuck(graph, nodes):
             reason = reason or stuck_reason(graph, index)
         if reason:
-            raise RefusedError(nodes, reason)
+            raise RefusedError(dict.fromkeys(nodes, reason))
         if outputs:
             self._compile(content, graph, nodes, inputs, outputs, group)
 
     def _hosted(self, graph: Graph, delegation: Delegation) -> Program | None:
-        content = Content()
+        content, refused = Content(), dict[int, str]()
         for subset in _delegated_groups(self._original, graph, delegation):
-            nodes, inputs, outputs = self._borders(graph, subset.nodes)
-            if outputs:
-                self._compile(content, graph, nodes, inputs, outputs, subset.nodes)
+            try:
+                nodes, inputs, outputs = self._borders(graph, subset.nodes)
+                if outputs:
+                    self._compile(content, graph, nodes, inputs, outputs, subset.nodes)
+            except RefusedError as error:
+                refused |= error.reasons
+        if refused:
+            raise RefusedError(refused)
         useful = content.partitions or self._may_compile_inside(graph)
         return self._program("delegate", content, delegation, graph) if useful else None
 
@@ -164,10 +169,10 @@ class LiteRTPartitions(PartitionedModel):
         outputs = tuple(index for index in written if index in file.outputs or not own.issuperset(file.readers[index]))
         made = {index for position in nodes for index in graph.nodes[position].outputs}
         if any(index not in made and not graph.tensors[index].is_constant for index in outputs):
-            raise RefusedError(nodes, NOTHING_ELSE)
+            raise RefusedError(dict.fromkeys(nodes, NOTHING_ELSE))
         unknown = next((index for index in inputs if index >= len(file.tensors)), None)
         if unknown is not None:
-            raise RefusedError(nodes, f"'{graph.tensors[unknown].title}' is not there in LiteRT.")
+            raise RefusedError(dict.fromkeys(nodes, f"'{graph.tensors[unknown].title}' is not there in LiteRT."))
         return nodes, inputs, outputs
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 from xxhash import xxh3_128_hexdigest
 
 from jitdelegate import passes
-from jitdelegate.cache.key import FEATURES, TUNED, Key
+from jitdelegate.cache.key import FEATURES, TUNED
 from jitdelegate.compiler.codegen import Origins, target_program
+from jitdelegate.compiler.compilation import Compilation
 from jitdelegate.compiler.program_metadata import as_in_file, code, executions, ports
 from jitdelegate.compiler.trace import Trace
 from jitdelegate.errors import CompileError
-from jitdelegate.ir.graph import ABSENT, Graph, Model, Node
+from jitdelegate.ir.faults import Faults, reason_of
+from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ops.call import Shape
-from jitdelegate.options import DelegateOptions
 from jitdelegate.passes.cost import BESIDE, Rates, litert_seconds
 from jitdelegate.passes.delegation import Delegation, delegate, names_others, needs_host
 from jitdelegate.passes.inline_subgraphs import OPERATORS as CONTROL_FLOW
@@ -46,6 +47,12 @@ if TYPE_CHECKING:
 MOST_CROSSING = 0.002
 """Largest share of a run for crossings between LiteRT's partitions and compiled ones. Above it, LiteRT's own
 interpreter calls the compiled code, at a few hundred nanoseconds a crossing."""
+MOST_TRIED = 2
+"""How many times the nodes of a partition that fails may be compiled once more, in parts, to find those to blame. One
+node is found by halves in twice."""
+MOST_ROUNDS = 4
+"""Most times that operators to blame are taken out and the others compiled again; from the second time on, with all
+operators of their name."""
 
 
 @dataclass
@@ -96,22 +103,20 @@ class PartitionedModel:
         needs_host: why `cut` returned None although operators are delegated; else "".
     """
 
-    def __init__(self, content: bytes, model: Model, options: DelegateOptions, key: Key, trace: Trace) -> None:
+    def __init__(self, one: Compilation) -> None:
         """
         Args:
-            content: the .tflite file.
-            model: the content, read.
-            key: names the subgraph and the target.
-            trace: receives the graphs.
+            one: the compilation; operators that failed in it are not tried again.
         """
-        self._bytes = content
-        self._model = model
-        self._options = options
-        self._key = key
-        self._trace = trace
-        self._target = target_named(key.part("target"))
-        self._number = key.subgraph
-        self._original = model.graphs[self._number]
+        self._bytes = one.content
+        self._model = one.model
+        self._options = one.options
+        self._key = one.key
+        self._trace = one.trace
+        self._faults = one.faults
+        self._target = target_named(one.key.part("target"))
+        self._number = one.key.subgraph
+        self._original = one.model.graphs[self._number]
         self.reasons: list[tuple[int, str]] = []
         self.needs_host = ""
 
@@ -128,17 +133,76 @@ class PartitionedModel:
         """Whether LiteRT's interpreter runs loops and branches, whose bodies it offers to the delegate."""
         return self._can_host and any(node.op in CONTROL_FLOW for node in graph.nodes)
 
+    def blame(self, graph: Graph, nodes: Sequence[int], error: Exception) -> dict[int, str]:
+        """The operators that are to blame for the `error` of these nodes' compilation, by position in the file, with
+        reasons; they are not compiled again.
+
+        Raises:
+            Exception: the error is no fault of the compiler.
+        """
+        if isinstance(error, CompileError):
+            found = error.reasons or dict.fromkeys(origins_of(graph, nodes), reason_of(error))
+        else:
+            groups = self._failing(graph, nodes, reason_of(error))
+            found = {origin: why for group, why in groups for origin in origins_of(graph, group)}
+        self._faults.reasons |= found
+        return found
+
+    def _failing(self, graph: Graph, nodes: Sequence[int], reason: str) -> Iterator[tuple[Sequence[int], str]]:
+        """The smallest groups of nodes that fail by themselves, as far as compiling halves of halves may find them, and
+        why. After other faults, all nodes."""
+        room, pending = 0 if self._faults.reasons else MOST_TRIED * len(nodes), [(nodes, reason)]
+        while pending:
+            group, why = pending.pop(0)
+            failing = []
+            if 1 < len(group) <= room:
+                room -= len(group)
+                halves = group[: len(group) // 2], group[len(group) // 2 :]
+                failing = [(half, found) for half in halves if (found := self._trial(graph, half))]
+            if failing:
+                pending += failing
+            else:
+                yield group, why
+
+    def _trial(self, graph: Graph, nodes: Sequence[int]) -> str:
+        """Why these nodes fail to compile by themselves; "" if they do not."""
+        try:
+            lowered = passes.run(extract(graph, nodes, *borders(graph, nodes)), faults=Faults(), passes=passes.REWRITE)
+            target_program(lowered, self._options, self._key, Trace("trial", None))
+        except Exception as error:  # noqa: BLE001 - a fault of ours
+            return reason_of(error)
+        return ""
+
     def _until_compiled(
         self, graph: Graph, make: Callable[[Delegation], Program | None], refused: dict[int, str]
     ) -> Program | None:
         """The program that `make` returns, without the nodes in `refused` and those that cannot be compiled."""
+        rounds = 0
         while True:
+            refused |= self._faulty(graph, rounds)
             delegation = delegate(self._model, graph, self._number, self._options, self._rates, refused)
             self.reasons = list(self._reasons(graph, delegation).items())
+            known = len(self._faults.reasons)
             try:
                 return make(delegation)
             except RefusedError as error:
-                refused |= dict.fromkeys(error.nodes, error.reason)
+                refused |= error.reasons
+            rounds += len(self._faults.reasons) > known
+
+    def _faulty(self, graph: Graph, rounds: int) -> dict[int, str]:
+        """The nodes that are not tried again after so many rounds of faults, with reasons."""
+        reasons = self._faults.reasons
+        found = {
+            position: reasons[origin]
+            for position, node in enumerate(graph.nodes)
+            for origin in node.origin
+            if origin in reasons
+        }
+        if found and rounds >= MOST_ROUNDS:
+            return dict.fromkeys(range(len(graph.nodes)), next(iter(found.values()))) | found
+        named = {graph.nodes[position].op: reason for position, reason in found.items()} if rounds > 1 else {}
+        alike = {at: named[node.op] for at, node in enumerate(graph.nodes) if node.op in named}
+        return alike | found
 
     def _cut(self, graph: Graph, delegation: Delegation) -> Program | None:
         if not delegation.delegated:
@@ -148,11 +212,14 @@ class PartitionedModel:
         self.needs_host = next(filter(None, reasons), "")
         if self.needs_host:
             return None
-        content, cutter = Content(), Cutter(self._bytes)
+        content, cutter, refused = Content(), Cutter(self._bytes), dict[int, str]()
         for subset in delegation.subsets:
             inputs, outputs = borders(graph, subset.nodes)
             if subset.delegated:
-                self._compile(content, graph, subset.nodes, inputs, outputs)
+                try:
+                    self._compile(content, graph, subset.nodes, inputs, outputs)
+                except RefusedError as error:
+                    refused |= error.reasons
                 continue
             nodes = [graph.nodes[position] for position in subset.nodes]
             try:
@@ -161,6 +228,8 @@ class PartitionedModel:
                 self.needs_host = str(error)
                 return None
             content.add(LITERT, origins_of(graph, subset.nodes), (inputs, outputs), partition)
+        if refused:
+            raise RefusedError(refused)
         return self._program("partitions", content, delegation, graph)
 
     @property
@@ -202,16 +271,18 @@ class PartitionedModel:
         Args:
             positions: of the .tflite operators, if they are more than those of `nodes`.
         Raises:
-            RefusedError: code for these nodes would take too long to compile.
+            RefusedError: code for these nodes would take too long to compile, or the compiler fails.
         """
         part = extract(graph, nodes, inputs, outputs)
         trace = self._trace.partition(positions or origins_of(graph, nodes))
         trace.graph("extract", part)
         try:
-            lowered = passes.run(part, trace.graph, passes.REWRITE)
+            lowered = passes.run(part, trace.graph, passes.REWRITE, self._faults)
             program, origins = target_program(lowered, self._options, self._key, trace)
-        except CompileError as error:
-            raise RefusedError(nodes, str(error)) from error
+        except Exception as error:
+            found = self.blame(graph, nodes, error)
+            mine = {at: found[origin] for at in nodes for origin in graph.nodes[at].origin if origin in found}
+            raise RefusedError(mine or dict.fromkeys(nodes, str(error))) from error
         content.tuned.append(program.part(TUNED))
         program.key = ()
         program.outputs = as_in_file(program.outputs, part, part.returned)
@@ -284,12 +355,11 @@ class PartitionedModel:
 
 
 class RefusedError(Exception):
-    """Nodes that cannot be delegated after all, and why."""
+    """Nodes that cannot be delegated after all, and why: position to sentence."""
 
-    def __init__(self, nodes: Iterable[int], reason: str) -> None:
-        super().__init__(reason)
-        self.nodes = tuple(nodes)
-        self.reason = reason
+    def __init__(self, reasons: Mapping[int, str]) -> None:
+        super().__init__(*reasons.values())
+        self.reasons = dict(reasons)
 
 
 def origins_of(graph: Graph, nodes: Iterable[int]) -> tuple[int, ...]:

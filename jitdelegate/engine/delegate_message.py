@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     from jitdelegate.program.program import Operator
 
+FAILED = "the compiler failed with"
+"""How the reasons of failures of the compiler begin, in `ir.faults`."""
+REPORT = "Please report what the compiler failed with, and what JITDELEGATE_DEBUG=2 shows."
 MOST_LINES = 15
 """Most reasons in the text of a message."""
 MOST_NAMES = 5
@@ -53,7 +56,7 @@ class DelegateMessage:
     @property
     def lines(self) -> tuple[str, ...]:
         """One line per operator name and reason: `WHERE: its number of results is known as it runs only.` Causes come
-        first, then what follows from them."""
+        first, then what follows from them. A failure of the compiler has one line for all operators."""
         return _lines(self.undelegated)
 
     @property
@@ -63,7 +66,8 @@ class DelegateMessage:
         codes = dict.fromkeys(operator.code for operator in self.undelegated if operator.code == CUSTOM)
         warnings = [f"WARNING: op code #{code} cannot be handled by this delegate." for code in codes]
         head = f"Following operations are not supported by {target_named(self.target).delegate_name}:"
-        return "\n".join((head, *self._reasons(), self._counts(), *warnings))
+        hint = [REPORT] if any(operator.reason.startswith(FAILED) for operator in self.undelegated) else []
+        return "\n".join((head, *self._reasons(), *hint, self._counts(), *warnings))
 
     def _reasons(self) -> list[str]:
         behind = [operator for operator in self.undelegated if _distance(operator) == BEHIND]
@@ -97,7 +101,13 @@ def _distance(operator: Operator) -> int:
 
 
 def _lines(operators: Iterable[Operator]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_line(operator) for operator in sorted(operators, key=_distance)))
+    ordered = sorted(operators, key=_distance)
+    failed: dict[str, dict[str, None]] = {}
+    for operator in ordered:
+        if operator.reason.startswith(FAILED):
+            failed.setdefault(operator.reason, {})[operator.op] = None
+    named = {reason: f"{', '.join(names)}: {reason}" for reason, names in failed.items()}
+    return tuple(dict.fromkeys(named.get(each.reason) or _line(each) for each in ordered))
 
 
 def _shown(lines: Sequence[str]) -> list[str]:

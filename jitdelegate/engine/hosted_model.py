@@ -6,7 +6,15 @@ import _thread
 import ctypes
 
 from jitdelegate.cache.key import variant_parts
-from jitdelegate.errors import CompileError, DelegationError, DeviceError, JitDelegateError, ProgramError, shortened
+from jitdelegate.errors import (
+    CompileError,
+    DelegationError,
+    DeviceError,
+    JitDelegateError,
+    ProgramError,
+    ShapesError,
+    shortened,
+)
 from jitdelegate.litert_delegate.delegate_client import DelegateClient, DelegateKernel, Facts
 from jitdelegate.litert_delegate.native_delegate import NativeDelegate
 from jitdelegate.litert_delegate.trust import refusal
@@ -108,6 +116,8 @@ class HostedModel(DelegateClient):
         So a shape that cannot be compiled is no error, unless full delegation is required."""
         try:
             return self._compiled(subgraph, nodes, shapes)
+        except ShapesError:
+            raise  # LiteRT's kernels do not take them either
         except (_UnknownError, CompileError, DeviceError) as error:
             if self._source.options.require_full_delegation:
                 raise DelegationError(f"full delegation was required of {self._source.name}: {error}") from error

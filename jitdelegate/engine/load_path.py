@@ -151,8 +151,8 @@ def find_key(device: Device, options: DelegateOptions, fingerprint: str, variant
 
 
 def fetch(executable: Executable, store: Store) -> None:
-    """Set the executable's program, from the cache or the compiler; a program without code where the compiler failed
-    and LiteRT may run the model.
+    """Set the executable's program, from the cache or the compiler; where the compiler as a whole failed and LiteRT may
+    run the model, one without code. A failure that lasts is remembered by that program.
 
     All time but that of the compiler counts as the cache's.
 
@@ -163,30 +163,47 @@ def fetch(executable: Executable, store: Store) -> None:
     source, seconds = executable.source, executable.seconds
     executable.key, no_compiler = executable.device.usable_key(executable.key, source.options)
 
+    failed: CompilerFailedError | None = None
+
     def compile() -> FileParts:
+        nonlocal failed
         if no_compiler:
             raise DeviceError(f"there is no program for it in the cache, and {no_compiler}")
-        from jitdelegate.compiler.entry import compiled  # a warm cache needs none
+        from jitdelegate.compiler.entry import compiled, fit, remembered  # a warm cache needs none
 
         key = executable.key
+        fit(source.content(), key)
         if executable.device.precisions(key):
             from jitdelegate.engine.choose_precision import decided  # few models leave it to a measurement
 
             before = time.perf_counter()
             key = decided(executable)
             seconds["choose precision"] = time.perf_counter() - before
-        return compiled(source.content(), source.options, key, seconds, store.lenders(key))
+        try:
+            return compiled(source.content(), source.options, key, seconds, store.lenders(key))
+        except CompilerFailedError as error:
+            if error.may_pass or executable.is_left_to_litert:
+                raise
+            failed = error
+            return remembered(source.content(), key, error)
 
     start, before = time.perf_counter(), sum(seconds.values())
     try:
         executable.lookup = _similar(executable, store) or store.fetch(executable.key, compile)
         if executable.outcome == "miss" and isinstance(source.origin, str):
             store.remember_model(source.fingerprint(), source.origin)
+        if executable.program.failure:
+            failed = failed or CompilerFailedError(_remembered(executable))
+            executable.lookup.reason = str(failed)
     except CompilerFailedError as error:
-        if len(executable.devices) > 1 or source.options.target not in (AUTO, LITERT):
-            raise
-        executable.failure = str(error)
+        failed = error
         executable.lookup = _without_code(executable, store, error)
+    if failed is not None:
+        if len(executable.devices) > 1 or source.options.target not in (AUTO, LITERT):
+            raise failed
+        executable.failure = str(failed)
+    for note in executable.program.notes:
+        executable.note(note)
     chosen = executable.program.part(CHOSEN)
     if chosen:
         executable.key = executable.key.changed(CHOSEN, chosen)  # a damaged program's successor has its precision
@@ -317,7 +334,13 @@ def _without_code(executable: Executable, store: Store, error: CompilerFailedErr
     from jitdelegate.compiler.entry import uncompiled
 
     program = uncompiled(executable.source.content(), executable.key, error)
-    return Lookup(ABSENT if store.place else store.kind, executable.failure, program=program)
+    return Lookup(ABSENT if store.place else store.kind, str(error), program=program)
+
+
+def _remembered(executable: Executable) -> str:
+    """The failure of an earlier start, and how to try again."""
+    name = executable.key.entry_name()
+    return f"{executable.program.failure}; `python -m cache_tools rm {name}` lets the next start try again"
 
 
 def _start(executable: Executable) -> None:

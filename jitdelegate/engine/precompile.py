@@ -10,7 +10,7 @@ from jitdelegate.cache.store import Lookup, open_store
 from jitdelegate.compiler.entry import compiled
 from jitdelegate.engine.load_path import find_key
 from jitdelegate.engine.model_file import with_ports
-from jitdelegate.errors import ModelError
+from jitdelegate.errors import CompilerFailedError, ModelError
 from jitdelegate.options import DelegateOptions
 from jitdelegate.program.program import Program
 from jitdelegate.targets.target import Device
@@ -44,6 +44,7 @@ def precompile(model: str, device: Device, options: DelegateOptions, output: str
     Raises:
         ModelError: the file cannot be read, or is not a model.
         DeviceError: the compilers are not installed, or the device lacks a requested feature.
+        CompilerFailedError: the compiler as a whole fails, or did so at an earlier start.
     """
     store = open_store(options.serialization_dir if output is None else output)
     try:
@@ -55,7 +56,10 @@ def precompile(model: str, device: Device, options: DelegateOptions, output: str
 
     def fetch(subgraph: int) -> Lookup:
         key = find_key(device, options, fingerprint, variant_parts(subgraph))
-        return store.fetch(key, lambda: compiled(with_ports(content, options), options, key, {}, store.lenders(key)))
+        lookup = store.fetch(key, lambda: compiled(with_ports(content, options), options, key, {}, store.lenders(key)))
+        if lookup.program is not None and lookup.program.failure:
+            raise CompilerFailedError(lookup.program.failure)
+        return lookup
 
     found = fetch(0)
     assert found.program is not None

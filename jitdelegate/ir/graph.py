@@ -125,6 +125,7 @@ class Node:
         origin: positions of the .tflite operators that this node stands for.
         intermediates: quantization of the values inside the operator, as the file lists them: an LSTM's gates.
         form: how the node is computed; None until `passes.lower` has run.
+        trouble: why the compiler treats the operator as an unknown one; "" where it does not.
     """
 
     op: str
@@ -137,6 +138,7 @@ class Node:
     origin: tuple[int, ...] = ()
     intermediates: tuple[Quant | None, ...] = ()
     form: Form | None = None
+    trouble: str = ""
 
 
 def form_of(node: Node) -> Form:

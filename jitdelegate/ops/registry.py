@@ -354,9 +354,9 @@ OPS: dict[str, Op] = {}
 
 
 def find(node: Node) -> Op | None:
-    """The operator of the node, None if it is unknown."""
+    """The operator of the node, None if it is unknown or has failed."""
     op = OPS.get(node.op)
-    return op if op and op.custom == node.custom else None
+    return op if op and op.custom == node.custom and not node.trouble else None
 
 
 Definition = TypeVar("Definition", bound=type[Op])

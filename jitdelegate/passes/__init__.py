@@ -1,6 +1,7 @@
 """Rewrites of a graph, each a pure function Graph -> Graph in its own file, and the order in which they run.
 
-- here: `PIPELINE`, with reasons for the order; `run` verifies the graph after each pass.
+- here: `PIPELINE`, with reasons for the order; `run` verifies the graph after each pass, and goes on without one that
+  fails.
 - `specialize_subgraph.py` runs before: it fixes the subgraph, shapes and values, with `inline_subgraphs.py`,
   `functional_state.py` and `resize_inputs.py`.
 - `support.py`, `delegation.py`, `partition.py`, `cost.py`, `operator_rates.py`: which operators are compiled, and why
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from jitdelegate.errors import CompileError
+from jitdelegate.ir.faults import Faults
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.verify import verify, verify_ports
 from jitdelegate.passes.copy_images import copy_images
@@ -84,21 +87,34 @@ REWRITE: tuple[Pass, ...] = (
 PIPELINE: tuple[Pass, ...] = (*FOLD, *REWRITE)
 """All passes in order. Each runs once, except remove_identity, remove_dead and fuse_elementwise."""
 
+OPTIONAL = frozenset(each.__name__ for each in PIPELINE if each not in (infer_shapes, lower, copy_outputs))
+"""The names of passes that programs are right without: these make them faster, or compile more operators."""
+
 
 def _ignore(stage: str, graph: Graph) -> None:
     """No trace."""
 
 
-def run(graph: Graph, trace: Trace = _ignore, passes: Sequence[Pass] = PIPELINE) -> Graph:
+def run(graph: Graph, trace: Trace = _ignore, passes: Sequence[Pass] = PIPELINE, faults: Faults | None = None) -> Graph:
     """The graph after all passes, verified after each.
 
     Args:
         graph: before the passes of REWRITE, every node must have passed its operator's check.
         trace: called with each pass's name and graph.
+        faults: notes an OPTIONAL pass that fails: the graph stays as it was. None raises its error.
     """
     for each in passes:
-        before, graph = graph, each(graph)
-        verify(graph, each.__name__)
-        verify_ports(before, graph, each.__name__)
-        trace(each.__name__, graph)
+        try:
+            after = each(graph)
+            verify(after, each.__name__)
+            verify_ports(graph, after, each.__name__)
+        except CompileError:
+            raise
+        except Exception as error:
+            if faults is None or each.__name__ not in OPTIONAL:
+                raise
+            faults.skip(f"the pass {each.__name__}", error)
+            continue
+        trace(each.__name__, after)
+        graph = after
     return graph

@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from jitdelegate.ir.faults import reason_of
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ops import find
 from jitdelegate.ops.call import Call, Shape
@@ -40,11 +41,11 @@ def infer_shapes(graph: Graph, room: Room | None = None) -> Graph:
     The shapes in a file are hints; shapes that operators compute from the inputs' shapes and from constants are true.
     Shapes and constants are inferred together, since SHAPE makes constants from shapes and RESHAPE shapes from
     constants. LiteRT is asked about unknown nodes, and about nodes that their operator refuses. Where it finds out a
-    shape only as it runs, the outputs keep the file's shapes, and nothing is inferred from these.
+    shape only as it runs, or an operator fails, the outputs keep the file's shapes, and nothing is inferred from these.
     """
     tensors = list(graph.tensors)
     inference = Inference(tensors, room or Room.beside([graph]), graph.called)
-    nodes = tuple(node for node in graph.nodes if inference.follow(node))
+    nodes = tuple(left for node in graph.nodes if (left := inference.follow(node)) is not None)
     return replace(graph, tensors=tuple(tensors), nodes=nodes, called=())
 
 
@@ -66,8 +67,15 @@ class Inference:
         self._graphs = graphs
         self.unsure: set[int] = set()
 
-    def follow(self, node: Node) -> bool:
-        """Infer the node's outputs; True if the node still has to run."""
+    def follow(self, node: Node) -> Node | None:
+        """Infer the node's outputs; the node if it still has to run, as one with trouble if its operator fails."""
+        try:
+            return node if self._has_to_run(node) else None
+        except Exception as error:  # noqa: BLE001 - a fault of ours
+            self.unsure.update(node.outputs)
+            return replace(node, trouble=reason_of(error))
+
+    def _has_to_run(self, node: Node) -> bool:
         call = self.apart(node)
         if not self.is_sure(node) or not knows_shapes(call):
             self._ask(node, call)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from jitdelegate.ir.faults import reason_of
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ops import find
 from jitdelegate.passes.graph_builder import GraphBuilder
 from jitdelegate.passes.infer_shapes import Inference, Room
 from jitdelegate.passes.resize_inputs import reshaped
+from jitdelegate.passes.support import node_reason
 
 COMPOSITE = "STABLEHLO_COMPOSITE"
 OPERATORS: Mapping[str, str] = {
@@ -103,12 +105,24 @@ class _Inlining:
             outputs = self._outputs(node)
             if outputs is not None and self._settle(node, outputs, start[1]):
                 return
+            node = replace(node, trouble=self._trouble(node.op, self._nodes[start[1] :]))
             self._go_back(start)
-        if self._inference.follow(node):
-            self._nodes.append(node)
+        left = self._inference.follow(node)
+        if left is not None:
+            self._nodes.append(left)
+
+    def _trouble(self, op: str, inside: Sequence[Node]) -> str:
+        """Why the shapes of an operator's results are not known: the reason of the first node inside whose own are not;
+        "" where there is none."""
+        for node in inside:
+            if not self._inference.unsure.isdisjoint(node.outputs) and self._inference.is_sure(node):
+                call = self._inference.apart(node)
+                reason = node_reason(call.graph, call.node)
+                return f"{op}: {reason}" if reason else ""
+        return ""
 
     def _declared(self, node: Node) -> Node | None:
-        """The composite as the operator of its name; None for other nodes, or if that operator refuses it."""
+        """The composite as the operator of its name; None for other nodes, or if that operator refuses it or fails."""
         if node.custom or node.op != COMPOSITE or not self._inference.is_sure(node):
             return None
         options = bytes(node.attrs.get("composite_attributes") or b"")
@@ -116,9 +130,13 @@ class _Inlining:
         op = find(named)
         if op is None:
             return None
-        named = replace(named, attrs=op.decode(options))
-        call = self._inference.apart(named)
-        return named if op.check(call.graph, call.node) is None else None
+        try:
+            named = replace(named, attrs=op.decode(options))
+            call = self._inference.apart(named)
+            return named if op.check(call.graph, call.node) is None else None
+        except Exception as error:  # noqa: BLE001 - a fault of ours
+            reason_of(error)  # nothing to tell: its decomposition is compiled
+            return None
 
     def _mark(self) -> tuple[int, int]:
         return len(self._draft.tensors), len(self._nodes)

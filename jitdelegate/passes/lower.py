@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from jitdelegate.ir.faults import Faults
 from jitdelegate.ir.forms import View
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ops import OPS, Lowering
@@ -17,20 +18,26 @@ def lower(graph: Graph) -> Graph:
 
     An operator that takes several kernels becomes several nodes. Every node must have passed its operator's check, or
     have a form already.
+
+    Raises:
+        CompileError: lowerings fail; has the reasons of all.
     """
     draft = GraphBuilder(graph)
     nodes: list[Node] = []
+    faults = Faults()
     for node in graph.nodes:
         if node.form is not None:
             nodes.append(node)
             continue
-        lowerings = OPS[node.op].lower(graph, node)
-        expansion = _Expansion(draft, node, lowerings, nodes)
-        for index, lowering in zip(node.outputs, lowerings, strict=True):
-            if 0 in graph.tensors[index].shape:
-                draft.tensors[index] = graph.tensors[index].holding(np.zeros(graph.tensors[index].shape))
-            else:
-                expansion.write(lowering, index)
+        with faults.of(node.origin):
+            lowerings = OPS[node.op].lower(graph, node)
+            expansion = _Expansion(draft, node, lowerings, nodes)
+            for index, lowering in zip(node.outputs, lowerings, strict=True):
+                if 0 in graph.tensors[index].shape:
+                    draft.tensors[index] = graph.tensors[index].holding(np.zeros(graph.tensors[index].shape))
+                else:
+                    expansion.write(lowering, index)
+    faults.settle()
     return draft.graph(nodes)
 
 

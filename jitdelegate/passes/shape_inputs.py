@@ -11,6 +11,7 @@ from jitdelegate.ir.graph import ABSENT, Graph
 from jitdelegate.ops import find
 from jitdelegate.ops.call import INTEGERS
 from jitdelegate.passes.infer_shapes import unsure_tensors
+from jitdelegate.passes.support import node_reason
 
 MOST_ELEMENTS = 64
 """Most elements of one shape input; larger inputs are data."""
@@ -47,7 +48,7 @@ def _undecided(graph: Graph) -> Iterator[int]:
             unsure.update(node.outputs)
     for node in graph.nodes:
         op = find(node)
-        if op is not None and op.check(graph, node) is not None:
+        if op is not None and node_reason(graph, node) is not None:
             needed = (*op.parameters, *op.shape_inputs)
             operands = (node.inputs[operand] for operand in needed if operand < len(node.inputs))
             yield from (index for index in operands if index not in unsure)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from jitdelegate.ir.faults import reason_of
 from jitdelegate.ir.graph import Graph, Model, Node
 from jitdelegate.ops import find
 from jitdelegate.ops.registry import ANY
@@ -39,8 +40,11 @@ def node_reason(graph: Graph, node: Node) -> str | None:
     """Why one operator is not compiled; None if it can be."""
     op = find(node)
     if op is None:
-        return f"{'The custom operator ' if node.custom else ''}{node.op} is not supported."
-    return op.check(graph, node)
+        return node.trouble or f"{'The custom operator ' if node.custom else ''}{node.op} is not supported."
+    try:
+        return op.check(graph, node)
+    except Exception as error:  # noqa: BLE001 - a fault of ours
+        return reason_of(error)
 
 
 def port_problem(graph: Graph) -> str | None:

@@ -372,6 +372,8 @@ class Program(Record):
         large_constants: of a program for CUDA, where its large constants lie in the weights: first page and number of
             pages of each, one after another.
         main_hash: `weights_hash` of lender 0, the main program; "" where nothing is borrowed from it.
+        notes: sentences about its compilation for the report.
+        failure: why the compiler failed as a whole, which LiteRT runs the model for; "" where it did not.
     """
 
     __slots__ = (
@@ -383,6 +385,7 @@ class Program(Record):
         "borrowed",
         "code",
         "entries",
+        "failure",
         "features",
         "idle",
         "input_offsets",
@@ -393,6 +396,7 @@ class Program(Record):
         "loader",
         "main_hash",
         "narrow_states",
+        "notes",
         "num_nodes",
         "num_subgraphs",
         "num_tensors",
@@ -444,6 +448,8 @@ class Program(Record):
         borrowed: Loans = (),
         main_hash: str = "",
         large_constants: tuple[int, ...] = (),
+        notes: tuple[str, ...] = (),
+        failure: str = "",
     ) -> None:
         self.key = key
         self.target = target
@@ -477,6 +483,8 @@ class Program(Record):
         self.borrowed = borrowed
         self.main_hash = main_hash
         self.large_constants = large_constants
+        self.notes = notes
+        self.failure = failure
 
     @property
     def operators(self) -> tuple[Operator, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from jitdelegate.errors import CompileError
+from jitdelegate.errors import TooLongError
 from jitdelegate.targets.plan_memory import Life, plan_memory
 
 MOST_STEPS = 20_000
@@ -15,10 +15,10 @@ def check_steps(what: str, count: int) -> None:
     """Check the number of steps.
 
     Raises:
-        CompileError: there are more than MOST_STEPS.
+        TooLongError: there are more than MOST_STEPS.
     """
     if count > MOST_STEPS:
-        raise CompileError(f"The graph has {count} {what}, expected at most {MOST_STEPS}.")
+        raise TooLongError(f"The graph has {count} {what}, expected at most {MOST_STEPS}.")
 
 
 class Buffers(dict[int, int]):

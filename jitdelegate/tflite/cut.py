@@ -30,6 +30,8 @@ _VERSION = 3
 _EXTERNAL = 1024
 """Bytes from which on constants lie behind the FlatBuffer: they are copied once, and may exceed its size limit."""
 
+_COMPOSITE_OP, _COMPOSITE_UNION = "STABLEHLO_COMPOSITE", "builtin_options_2"
+_COMPOSITE, _DECOMPOSITION = "StableHLOCompositeOptions", "decomposition_subgraph_index"
 _NO_TABLE: tuple[str, Record] = ("", {})
 """A union without a value."""
 
@@ -59,12 +61,11 @@ class Cutter:
             inputs, outputs: tensors of the graph, in the partition's order.
 
         Raises:
-            CompileError: a node is not exactly one operator of the file or needs another subgraph, a value is neither
-                input nor computed nor constant, or the file would be too large; one sentence.
+            CompileError: a node is not exactly one operator of the file or runs another subgraph, other than the
+                decomposition of a composite, a value is neither input nor computed nor constant, or the file would be
+                too large; one sentence.
         """
-        partition = _Partition(
-            self, graph, self._file["subgraphs"][number], {*inputs, *(i for n in nodes for i in n.outputs)}
-        )
+        partition = _Partition(self, graph, self.subgraph(number), {*inputs, *(i for n in nodes for i in n.outputs)})
         return partition.content(nodes, inputs, outputs)
 
     def model(self) -> tuple[Record, dict[int, memoryview]]:
@@ -85,6 +86,17 @@ class Cutter:
         """The subgraph with all options of custom operators in the FlatBuffer."""
         operators = enumerate(subgraph.get("operators", ()))
         return subgraph | {"operators": [each | self.custom_options(each, position) for position, each in operators]}
+
+    def subgraph(self, number: int) -> Record:
+        """The file's SubGraph of this number.
+
+        Raises:
+            CompileError: there is none.
+        """
+        found: Sequence[Record] = self._file["subgraphs"]
+        if not 0 <= number < len(found):
+            raise CompileError(f"A composite names subgraph {number}, the model has {len(found)}.")
+        return found[number]
 
     @property
     def codes(self) -> Sequence[Record]:
@@ -126,6 +138,8 @@ class _Partition:
         self._buffer_places: dict[tuple[str, int], int] = {}
         self._external: dict[int, memoryview] = {}
         self._codes: dict[int, int] = {}
+        self._decompositions: list[Record] = []
+        self._decomposition_places: dict[int, int] = {}
 
     def content(self, nodes: Sequence[Node], inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
         """The file."""
@@ -139,7 +153,8 @@ class _Partition:
         self._refuse_unknown(outputs, written)
         subgraph |= {"outputs": self._all(outputs), "tensors": self._tensors}
         codes = [self._cutter.codes[index] for index in self._codes]
-        model = {"version": _VERSION, "operator_codes": codes, "subgraphs": [subgraph], "buffers": self._buffers}
+        subgraphs = [subgraph, *self._decompositions]
+        model = {"version": _VERSION, "operator_codes": codes, "subgraphs": subgraphs, "buffers": self._buffers}
         try:
             return pack_model(model, self._external)
         except BuilderSizeError:
@@ -167,17 +182,56 @@ class _Partition:
             raise CompileError(f"{node.op} stands for {len(node.origin)} operators of the file, expected one.")
         position = node.origin[0]
         found: Record = self._whole["operators"][position]
-        _refuse_calls(found, position)
-        code = found.get("opcode_index", 0)
-        return found | {
-            **self._cutter.custom_options(found, position),
-            "opcode_index": self._codes.setdefault(code, len(self._codes)),
+        if not _is_composite(node, found):
+            _refuse_calls(found, position)
+        return self._moved(found, position) | {
             "inputs": self._all(node.inputs),
             # A pass may have given the node further outputs, which LiteRT's kernel does not have.
             "outputs": self._all(node.outputs[: len(found.get("outputs", ()))]),
             "intermediates": self._all(found["intermediates"]) if "intermediates" in found else None,
+        }
+
+    def _moved(self, found: Record, position: int) -> Record:
+        """The operator with the partition's numbers for all but its tensors."""
+        code = found.get("opcode_index", 0)
+        return found | {
+            **self._cutter.custom_options(found, position),
+            **self._calls(found, position),
+            "opcode_index": self._codes.setdefault(code, len(self._codes)),
             "debug_metadata_index": None,
         }
+
+    def _calls(self, operator: Record, position: int) -> Record:
+        """The options that name the decomposition of a composite, which is added to the partition.
+
+        Raises:
+            CompileError: the operator names other subgraphs.
+        """
+        kind, options = operator.get(_COMPOSITE_UNION) or _NO_TABLE
+        if kind != _COMPOSITE:
+            _refuse_calls(operator, position)
+            return {}
+        place = self._decomposition(options.get(_DECOMPOSITION, 0))
+        return {_COMPOSITE_UNION: (kind, options | {_DECOMPOSITION: place})}
+
+    def _decomposition(self, number: int) -> int:
+        """The partition's subgraph for the file's subgraph `number`, added with those that it names on first use."""
+        if number not in self._decomposition_places:
+            place = self._decomposition_places[number] = 1 + len(self._decomposition_places)
+            self._decompositions.append({})
+            whole = self._cutter.subgraph(number)
+            tensors = [each | {"buffer": self._file_buffer(each.get("buffer", 0))} for each in whole.get("tensors", ())]
+            operators = [self._moved(each, at) for at, each in enumerate(whole.get("operators", ()))]
+            self._decompositions[place - 1] = whole | {
+                "tensors": tensors,
+                "operators": operators,
+                "debug_metadata_index": None,
+            }
+        return self._decomposition_places[number]
+
+    def _file_buffer(self, number: int) -> int:
+        data = self._cutter.buffer(number)
+        return self._added(("file", number), data) if data else 0
 
     def _tensor(self, index: int) -> int:
         """The tensor's index in the partition."""
@@ -213,9 +267,9 @@ class _Partition:
 
     def _buffer(self, number: int, tensor: Tensor) -> int:
         """The partition's buffer for the file's buffer `number` or, if that is empty, for the graph's tensor."""
-        data = self._cutter.buffer(number)
-        if data:
-            return self._added(("file", number), data)
+        place = self._file_buffer(number)
+        if place:
+            return place
         if tensor.data is None or not tensor.data.size:
             return 0
         return self._added(("graph", id(tensor.data)), tensor.data.reshape(-1).view("uint8").data)
@@ -229,6 +283,14 @@ class _Partition:
             if external:
                 self._external[place] = data
         return place
+
+
+def _is_composite(node: Node, operator: Record) -> bool:
+    """Whether the node is the file's composite, and not an operator of its decomposition, which has the same origin."""
+    _, options = operator.get(_COMPOSITE_UNION) or _NO_TABLE
+    known = node.attrs.get(_DECOMPOSITION), tuple(node.inputs), tuple(node.outputs)
+    expected = options.get(_DECOMPOSITION, 0), tuple(operator.get("inputs", ())), tuple(operator.get("outputs", ()))
+    return node.op == _COMPOSITE_OP and known == expected
 
 
 def _refuse_calls(operator: Record, position: int) -> None:

@@ -16,6 +16,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
+from cache_tools.commands import run as cache_tools
 from jitdelegate.commands import warm
 from jitdelegate.compiler import compile as compiler
 from jitdelegate.errors import CompilerFailedError, DelegateWarning, DelegationError, DeviceError, ModelError
@@ -100,8 +101,71 @@ def test_auto_runs_on_litert_and_says_why(
     report = model.report()
     assert (report.target, report.cache.outcome) == ("litert", "miss")
     assert {one.reason for one in report.operators} == {f"the compiler failed with {told}."}
-    assert report.cache.reason == f"the compiler failed with {told}"
-    assert not list(tmp_path.glob("*.jitd")), "the next start may have a compiler"
+    assert report.cache.reason == report.failure == f"the compiler failed with {told}"
+
+
+@pytest.mark.parametrize(("make", "told"), RAISED)
+def test_a_failure_is_remembered_unless_it_may_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[], Exception], told: str
+) -> None:
+    content = small_models.convolution(seed=50 + RAISED.index((make, told)))
+    calls: list[Any] = []
+    expected = litert(content, IMAGE)
+    with monkeypatch.context() as patch:
+        patch.setattr(compiler, "compile_model", _failing(make, calls))
+        for _ in range(3):
+            model = jitdelegate.load(content, serialization_dir=tmp_path)
+            assert np.array_equal(np.asarray(model(IMAGE)), expected)
+            assert model.report().failure.startswith(f"the compiler failed with {told}")
+    lasts = not isinstance(make(), OSError | MemoryError | ImportError)
+    assert len(calls) == (1 if lasts else 3)
+    if not lasts:
+        assert jitdelegate.load(content, serialization_dir=tmp_path).report().target == "cpu"
+        return
+    (entry,) = tmp_path.glob("*.jitd")
+    with pytest.raises(CompilerFailedError, match=f"python -m cache_tools rm {entry.name}` lets the next start try"):
+        jitdelegate.load(content, target="cpu", serialization_dir=tmp_path)
+    assert cache_tools(["rm", entry.name, "--dir", str(tmp_path)]) == 0
+    assert jitdelegate.load(content, serialization_dir=tmp_path).report().target == "cpu"
+
+
+def _failing(make: Callable[[], Exception], calls: list[Any]) -> Callable[..., Any]:
+    def fail(*arguments: Any) -> bytes:
+        calls.append(arguments)
+        raise make()
+
+    return fail
+
+
+@pytest.mark.parametrize("installed", ["", "llvmlite 99.0"])
+def test_a_failure_is_remembered_for_its_toolchain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: str
+) -> None:
+    """A compiler that is not there is looked for again once one is; one that fails, once there is another."""
+    content, found = small_models.convolution(seed=70 + len(installed)), [installed]
+    make = (lambda: RuntimeError("bad")) if installed else (lambda: ModuleNotFoundError("No module named 'llvmlite'"))
+    monkeypatch.setattr("jitdelegate.targets.cpu.target.installed_toolchain", lambda: found[0])
+    with monkeypatch.context() as patch:
+        calls: list[Any] = []
+        patch.setattr(compiler, "compile_model", _failing(make, calls))
+        for _ in range(2):
+            assert jitdelegate.load(content, serialization_dir=tmp_path).report().target == "litert"
+        assert len(calls) == 1
+    found[0] = "llvmlite 99.1"
+    report = jitdelegate.load(content, serialization_dir=tmp_path).report()
+    assert (report.target, report.cache.outcome, report.failure) == ("cpu", "miss", "")
+
+
+def test_cache_tools_show_a_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], break_compiler: Callable[..., None]
+) -> None:
+    break_compiler(lambda: RuntimeError("no luck"))
+    jitdelegate.load(MODEL, serialization_dir=tmp_path)
+    (entry,) = tmp_path.glob("*.jitd")
+    assert cache_tools(["show", str(entry)]) == 0
+    assert "failure: the compiler failed with RuntimeError: no luck" in capsys.readouterr().out
+    assert cache_tools(["ls", str(tmp_path)]) == 0
+    assert "litert (the compiler failed)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("make", "told"), RAISED)

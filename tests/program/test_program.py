@@ -337,7 +337,7 @@ def test_what_is_no_program_is_refused(content: object) -> None:
 def test_a_program_of_another_format_version_says_so() -> None:
     content = bytearray(small_content())
     content[8] += 1
-    with pytest.raises(ProgramError, match="format version 11, expected 10"):
+    with pytest.raises(ProgramError, match="format version 12, expected 11"):
         read(content)
 
 

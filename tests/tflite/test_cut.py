@@ -393,9 +393,37 @@ def test_operators_that_run_other_subgraphs_are_refused_inlined_or_not(op: str) 
     model.output(model.op(op, operands, (1, 2), options=CALLS[op]))
     branch = model.subgraph("branch")
     branch.output(branch.op("TANH", [branch.input((1, 2))], (1, 2)))
-    for graph in (read(model.finish()).graphs[0], folded(model.finish())):
+    as_it_is, inlined = read(model.finish()).graphs[0], folded(model.finish())
+    for graph in (inlined,) if op == "STABLEHLO_COMPOSITE" else (as_it_is, inlined):
         with pytest.raises(CompileError, match=r"^Operator 0 has \w+Options, which name subgraphs"):
             Cutter(model.finish()).partition(graph, 0, graph.nodes, (x,), graph.outputs)
+
+
+def test_a_composite_takes_the_subgraphs_along_that_it_names() -> None:
+    """Its decomposition, and that of a composite in there; both have constants."""
+    model = ModelBuilder()
+    x = model.op("ABS", [model.input((2, 3))], (2, 3))
+    attributes = flexbuffers.Dumps({})
+    options = {"name": "odml.any", "decomposition_subgraph_index": 3, "composite_attributes": attributes}
+    y = model.op("STABLEHLO_COMPOSITE", [x], (2, 3), options=options)
+    model.output(model.op("NEG", [y], (2, 3)))
+    for name in ("unused", "unused too"):
+        unused = model.subgraph(name)
+        unused.output(unused.op("NEG", [unused.input((1,))], (1,)))
+    outer = model.subgraph("outer")
+    scaled = outer.op("MUL", [outer.input((2, 3)), outer.constant(np.arange(3, dtype=np.float32))], (2, 3))
+    options = {"name": "odml.other", "decomposition_subgraph_index": 4, "composite_attributes": attributes}
+    outer.output(outer.op("STABLEHLO_COMPOSITE", [scaled], (2, 3), options=options))
+    inner = model.subgraph("inner")
+    table = np.linspace(-1, 1, 600, dtype=np.float32).reshape(2, 300)[:, :3].copy()
+    inner.output(inner.op("ADD", [inner.input((2, 3)), inner.constant(table)], (2, 3)))
+    content = model.finish()
+    graph = read(content).graphs[0]
+    cut = Cutter(content).partition(graph, 0, graph.nodes[1:2], (x,), (y,))
+    assert [each.name for each in read(cut).graphs][1:] == ["outer", "inner"]
+    values = np.array([[1, -2, 3], [4, 5, -6]], np.float32)
+    (found,) = invoked(opened(cut), [values])
+    np.testing.assert_array_equal(found, values * np.arange(3, dtype=np.float32) + table)
 
 
 def test_a_value_from_outside_that_is_no_input_is_refused() -> None:

@@ -8,6 +8,16 @@ from functools import cache
 import llvmlite
 import llvmlite.binding as llvm
 
+from jitdelegate.errors import CompilerFailedError
+
+LEAST_LLVM = 20
+"""The first LLVM that knows all that kernels are written in; others print what they do not know on stderr."""
+if llvm.llvm_version_info[0] < LEAST_LLVM:
+    raise CompilerFailedError(
+        f"the compiler is too old: llvmlite {llvmlite.__version__} has LLVM {llvm.llvm_version_info[0]}, expected LLVM "
+        f"{LEAST_LLVM} or later, as in llvmlite 0.45 and numba 0.62"
+    )
+
 PREFIX = {
     "x86-64-v4-vbmi": ("x86-64-v4", "-prefer-256-bit,+avx512vnni,+fast-dpwssd,+avx512vbmi"),
     "x86-64-v4-vnni": ("x86-64-v4", "-prefer-256-bit,+avx512vnni,+fast-dpwssd"),

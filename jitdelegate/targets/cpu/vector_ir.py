@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jitdelegate.errors import CompileError
+from jitdelegate.errors import TooLongError
 from jitdelegate.ir.expr import converted
 from jitdelegate.targets.cpu.machine import Machine
 
@@ -178,11 +178,11 @@ class Module:
         """Counts lines that were added to the module.
 
         Raises:
-            CompileError: the module has more than MAX_LINES.
+            TooLongError: the module has more than MAX_LINES.
         """
         self.lines += lines
         if self.lines > MAX_LINES:
-            raise CompileError(f"The graph's code has more than {MAX_LINES} instructions.")
+            raise TooLongError(f"The graph's code has more than {MAX_LINES} instructions.")
 
     def declare(self, declaration: str) -> None:
         """Declares an intrinsic in the module."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from jitdelegate.ir.faults import Faults
 from jitdelegate.ir.forms import (
     Concat,
     Contract,
@@ -65,19 +66,22 @@ def write_steps(generator: Generator, graph: Graph, plan: Plan) -> None:
     to write a part of.
 
     Raises:
-        CompileError: a form has no kernel, or asks for sums that kernels do not implement.
+        CompileError: forms have no kernel, ask for sums that kernels do not implement, or their writers fail; has the
+            reasons of all.
     """
-    writer, filled = Writer(generator, graph, plan), set[int]()
+    writer, filled, faults = Writer(generator, graph, plan), set[int](), Faults()
     for task in plan.tasks:
-        for node in task.nodes:
-            check_sums(node, INTEGERS)
-        jobs = _jobs(writer, task)
-        whole = plan.wholes.get(task.writes(), task.writes())
-        halo = [] if whole in filled else halo_jobs(generator, plan.memories[whole])
-        filled.add(whole)
-        origins = {*task.origin, *(position for node in task.nodes for position in node.origin)}
-        form = "+".join(type(node.form).__name__ for node in task.nodes) or "Copy"
-        generator.steps.append(Step(form, [*jobs, *halo], tuple(sorted(origins))))
+        origins = sorted({*task.origin, *(position for node in task.nodes for position in node.origin)})
+        with faults.of(origins):
+            for node in task.nodes:
+                check_sums(node, INTEGERS)
+            jobs = _jobs(writer, task)
+            whole = plan.wholes.get(task.writes(), task.writes())
+            halo = [] if whole in filled else halo_jobs(generator, plan.memories[whole])
+            filled.add(whole)
+            form = "+".join(type(node.form).__name__ for node in task.nodes) or "Copy"
+            generator.steps.append(Step(form, [*jobs, *halo], tuple(origins)))
+    faults.settle()
 
 
 def _jobs(writer: Writer, task: Task) -> list[Job]:

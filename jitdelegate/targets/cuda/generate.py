@@ -48,7 +48,7 @@ def generate(
         trace: called with the plan of launches and memory, and the PTX.
         tuning: how to measure what the tables lack; None takes the package's own table as it is.
     Raises:
-        CompileError: the graph is too large, or a compiler refuses a kernel.
+        CompileError: the graph is too large, or writers or compilers of kernels fail; has the reasons of all operators.
         DeviceError: the GPU is not supported, lacks what the precision needs, or numba-cuda is not installed.
     """
     gpu = _gpu(kind, precision)
@@ -58,7 +58,8 @@ def generate(
         choices = tuning.choices(graph, gpu, precision, place, Builder(gpu, store), trace)
     planned = plan(graph, gpu, precision, choices)
     trace("plan", lambda: plan_text(planned))
-    compiled = compile_templates(planned.templates, gpu.architecture, store)
+    origins = {template: _origin(template, planned.launches) for template in planned.templates}
+    compiled = compile_templates(planned.templates, gpu.architecture, store, origins)
     trace("kernels", lambda: "\n".join(one.ptx.decode() for one in compiled))
     used = tuned_digest(choices.used()) if tuning else ""
     return generated(planned, compiled, graph.inputs, graph.outputs, used)

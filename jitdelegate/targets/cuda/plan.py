@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from jitdelegate.errors import CompileError
+from jitdelegate.ir.faults import Faults
 from jitdelegate.ir.forms import (
     Concat,
     Contract,
@@ -130,8 +131,8 @@ def plan(graph: Graph, gpu: Gpu, precision: str, choices: Choices | None = None)
         choices: receives what was asked; None for those of the package's own table.
     Raises:
         CompileError: a tensor is too large or has an unsupported type, there is no kernel for a form or its
-            accumulator, there are too many nodes or launches, a window spans too much, or the GPU does not support the
-            precision.
+            accumulator, there are too many nodes or launches, a window spans too much, the GPU does not support the
+            precision, or a form's writer fails; has the reasons of all operators, as far as it is theirs.
     """
     writer, buffers = written(graph, gpu, precision, Choices(shipped(gpu)) if choices is None else choices)
     graph, writer.launches = writer.graph, share_grids(writer, buffers)
@@ -215,22 +216,25 @@ def _write(writer: Writer) -> Buffers:
     writer.parts = parts.places
     writer.copied = {writer.graph.nodes[at].outputs[0]: numbers for at, numbers in parts.copied.items()}
     buffers.update({index: part.whole for index, part in parts.places.items()})
+    faults = Faults()
     for position, node in enumerate(writer.graph.nodes):
         check_steps("launches", len(writer.launches))
-        check_sums(node, SUM_INTEGERS)
-        if position in runs_at or parts.copied.get(position) == () or _is_part(writer, node):
-            continue
-        if position in chains:
-            nodes = [writer.graph.nodes[each] for each in chains[position].positions]
-            _write_step(writer, nodes, chains[position].write, nodes)
-            continue
-        writer.begin(node)
-        if isinstance(node.form, View) or position in in_place:
-            _rename(writer, buffers, node)
-        elif isinstance(node.form, Update):
-            copy(writer, node.inputs[0], node.outputs[0])
-        if not isinstance(node.form, View):
-            _write_step(writer, [node], form_writer(PACKAGE, WRITERS, node), node)
+        chain = [writer.graph.nodes[each] for each in chains[position].positions] if position in chains else [node]
+        with faults.of([origin for each in chain for origin in each.origin]):
+            check_sums(node, SUM_INTEGERS)
+            if position in runs_at or parts.copied.get(position) == () or _is_part(writer, node):
+                continue
+            if position in chains:
+                _write_step(writer, chain, chains[position].write, chain)
+                continue
+            writer.begin(node)
+            if isinstance(node.form, View) or position in in_place:
+                _rename(writer, buffers, node)
+            elif isinstance(node.form, Update):
+                copy(writer, node.inputs[0], node.outputs[0])
+            if not isinstance(node.form, View):
+                _write_step(writer, [node], form_writer(PACKAGE, WRITERS, node), node)
+    faults.settle()
     return buffers
 
 
