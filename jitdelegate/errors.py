@@ -48,6 +48,13 @@ class DeviceError(JitDelegateError, RuntimeError):
     """The machine cannot run the model as requested: no such device, missing CPU features, out of memory."""
 
 
+class RefusedValueError(DeviceError):
+    """A run found an index outside the data, or another value at which LiteRT's kernels stop; has LiteRT's words.
+
+    Its outputs are undefined, and so are variables that it updates. The next run is not affected.
+    """
+
+
 class ClosedError(DeviceError, AttributeError):
     """A CompiledModel was used after `close`; LiteRT raises an AttributeError there."""
 

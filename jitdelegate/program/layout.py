@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Launch
 
 MAGIC = b"\x89JITDEL\n"
-FORMAT_VERSION = 10
+FORMAT_VERSION = 11
 TABLE_IDENTIFIER = b"JITD"
 ALIGNMENT = 4096
 
@@ -192,6 +192,7 @@ def _unpack_launches(numbers: Sequence[int]) -> tuple[Launch, ...]:
 
 LAUNCHES = Packed(INTEGER, _pack_launches, _unpack_launches)
 KEY = Packed(STRING, _flat, _pairs)
+TEXTS = Packed(STRING, tuple, tuple)
 ALIASES = _groups("aliases", 2)
 LOANS = _groups("borrowed pages", LOAN_NUMBERS)
 PROGRAM = Layout(
@@ -228,6 +229,7 @@ PROGRAM = Layout(
         ("borrowed", LOANS),
         ("main_hash", STRING),
         ("large_constants", INTEGERS),
+        ("refusals", TEXTS),
     ),
 )
 # Fields that only reports use; the reader decodes them on first use.

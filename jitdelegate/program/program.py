@@ -24,6 +24,8 @@ IN_PARTITIONS = ("partitions", "delegate")
 """Loaders of programs that consist of partitions."""
 CUSTOM = 32
 """TFLite's number of custom operators."""
+MOST_REFUSALS = (1 << 16) - 1
+"""Most refusals of a program: their numbers have 16 bits of a status word."""
 ZEROS = -1
 """`State.initial` of a state that begins with zeros."""
 CUBIN_ALIGNMENT = 64
@@ -361,6 +363,8 @@ class Program(Record):
         large_constants: of a program for CUDA, where its large constants lie in the weights: first page and number of
             pages of each, one after another.
         main_hash: `weights_hash` of lender 0, the main program; "" where nothing is borrowed from it.
+        refusals: what a run says that stops where LiteRT's kernels stop, by the number in its status word, from 1 on; {}
+            stands for the value found. Programs of partitions leave them to the partitions' own.
     """
 
     __slots__ = (
@@ -388,6 +392,7 @@ class Program(Record):
         "output_offsets",
         "outputs",
         "partitions",
+        "refusals",
         "scratch_bytes",
         "shape_inputs",
         "signatures",
@@ -433,6 +438,7 @@ class Program(Record):
         borrowed: Loans = (),
         main_hash: str = "",
         large_constants: tuple[int, ...] = (),
+        refusals: tuple[str, ...] = (),
     ) -> None:
         self.key = key
         self.target = target
@@ -466,6 +472,7 @@ class Program(Record):
         self.borrowed = borrowed
         self.main_hash = main_hash
         self.large_constants = large_constants
+        self.refusals = refusals
 
     @property
     def operators(self) -> tuple[Operator, ...]:

@@ -120,7 +120,7 @@ class Session(IOBinding):
             binding.start()
         with self._lock:
             if self._last is binding:
-                self._code.run(*self._arguments)
+                self._run_code()
             else:
                 self._run_locked(binding.addresses)
                 self._note_last(binding)
@@ -223,7 +223,14 @@ class Session(IOBinding):
             states.prepare()
             addresses = self._with_states(addresses, states)
         memory.io[:], self._last = addresses, None
-        self._code.run(*self._arguments)
+        self._run_code()
+
+    def _run_code(self) -> None:
+        status = self._code.run(*self._arguments)
+        if status:
+            from jitdelegate.runtime.status import refusal  # not before: such runs are rare
+
+            raise refusal(self.program, status)
 
     def _with_states(self, addresses: list[int], states: States) -> list[int]:
         """The content of io: inputs, current states, outputs, next states."""
@@ -302,7 +309,7 @@ class Session(IOBinding):
                 for address, offset, state in zip(memory.states.after, states, program.states, strict=True)
             ]
             fills = list(enumerate([*inputs, *states, *outputs]))
-            return self._code.invoke, hosting_words(memory.arguments[0], fills, copies)
+            return self._code.invoke, hosting_words(memory.arguments[0], fills, copies, program.refusals)
 
     def kernel_seconds(self) -> list[float | None]:
         self._follow_fork()

@@ -9,7 +9,7 @@ from jitdelegate.ir.index_forms import Gather
 from jitdelegate.targets.cpu.gather_panels import gather_from_panels, reader_of_table
 from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
-from jitdelegate.targets.cpu.rows import Placed, is_dense, job_of_rows, look_up, placed, size_of
+from jitdelegate.targets.cpu.rows import Placed, Refusal, is_dense, job_of_rows, look_up, placed, refusal_of, size_of
 from jitdelegate.targets.cpu.vector_ir import Function, Value, vector
 from jitdelegate.targets.cpu.writer import Writer
 
@@ -55,14 +55,14 @@ def write_gather(writer: Writer, node: Node, form: Gather) -> list[Job]:
     """The jobs of a Gather node."""
     reader = reader_of_table(writer, node, form)
     if reader is not None:
-        return gather_from_panels(writer, node, reader)
-    return GatherWriter(writer.generator).jobs(form, *placed(writer, node))
+        return gather_from_panels(writer, node, form, reader)
+    return GatherWriter(writer.generator).jobs(form, refusal_of(writer, node, form), *placed(writer, node))
 
 
 class GatherWriter(JobWriter):
     """Writes the jobs of Gather nodes."""
 
-    def jobs(self, form: Gather, data: Placed, places: Placed, out: Placed) -> list[Job]:
+    def jobs(self, form: Gather, refusal: Refusal | None, data: Placed, places: Placed, out: Placed) -> list[Job]:
         """The jobs of a node: one row per slice."""
         slices = slices_of(form, data, places, out)
         pieces = size_of(slices.inner[0])
@@ -71,6 +71,8 @@ class GatherWriter(JobWriter):
             f = kernel.f
             at = kernel.pointer(places.memory) + offset_of(f, number, slices.places)
             start, is_inside = look_up(f, places.dtype, at, slices.indexed)
+            if refusal:
+                refusal.write(kernel, places.dtype, at, slices.indexed, is_inside)
             source = kernel.pointer(data.memory) + offset_of(f, number, slices.source) + start
             target = kernel.pointer(out.memory) + offset_of(f, number, slices.target)
 

@@ -19,7 +19,7 @@ from jitdelegate.targets.cpu.narrow_products import channel_bytes, read_lines
 from jitdelegate.targets.cpu.panels import contract_filters, pack, panel_widths
 from jitdelegate.targets.cpu.products import QUAD
 from jitdelegate.targets.cpu.reduce import Axis
-from jitdelegate.targets.cpu.rows import Placed, job_of_rows, look_up
+from jitdelegate.targets.cpu.rows import Placed, job_of_rows, look_up, refusal_of
 from jitdelegate.targets.cpu.vector_ir import FLOAT, FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.writer import Writer
 
@@ -53,7 +53,7 @@ def _products(writer: Writer, node: Node) -> int:
     return prod(writer.shape(node.outputs[0])) * prod(writer.shape(node.inputs[1])[1:])
 
 
-def gather_from_panels(writer: Writer, node: Node, reader: Node) -> list[Job]:
+def gather_from_panels(writer: Writer, node: Node, gather: Gather, reader: Node) -> list[Job]:
     """The jobs of a Gather node: one row per slice."""
     generator, (rows, depth) = writer.generator, writer.shape(node.inputs[0])
     filters, form = contract_filters(generator.machine, writer.graph, reader), reader.form
@@ -62,12 +62,15 @@ def gather_from_panels(writer: Writer, node: Node, reader: Node) -> list[Job]:
     quads, singles = divmod(depth, QUAD)
     packed = pack(generator, products, filters.stored.reshape(rows, depth, 1), np.arange(depth), quads, filters)
     places = Placed(writer.memory(node.inputs[1]), writer.shape(node.inputs[1]))
+    refusal = refusal_of(writer, node, gather)
     out = writer.memory(node.outputs[0])
 
     def one(kernel: Kernel, number: Value) -> None:
         f = kernel.f
         at = kernel.pointer(places.memory) + number * places.nbytes
         row, is_inside = look_up(f, places.dtype, at, [Axis(rows, 1)])
+        if refusal:
+            refusal.write(kernel, places.dtype, at, [Axis(rows, 1)], is_inside)
         panel, channels, lane, first, before = f.index(0), f.index(0), f.index(0), 0, 0
         for vectors, count in panel_widths(products, rows):
             width, size = vectors * generator.lanes, products.panel_bytes(vectors, quads, singles)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from jitdelegate.ir.graph import Node
+from jitdelegate.ir.index_forms import IndexedForm, Scatter
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.element import load
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, distances_along
@@ -109,3 +110,36 @@ def look_up(f: Function, dtype: str, at: Value, indexed: Sequence[Axis]) -> tupl
         is_inside = f.emit("i1", f"and {is_inside}, {f.compare('ult', place, axis.size).text}")
         start = place * axis.distance + start
     return f.select(is_inside, start, f.index(0)), is_inside
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What a node says of an index outside: its number in the program; `skips_negative` as for a Scatter."""
+
+    number: int
+    skips_negative: bool = False
+
+    def write(self, kernel: Kernel, dtype: str, at: Value, indexed: Sequence[Axis], is_inside: Value) -> None:
+        """Refuses the run, unless the indices at `at` are inside, as `look_up` has found."""
+        f, nbytes = kernel.f, ELEMENT_TYPES[dtype].nbytes
+        is_outside = f.emit("i1", f"xor {is_inside}, true")
+        if self.skips_negative:
+            is_positive = f.compare("sge", load(f, dtype, at, 1, 0), 0)
+            is_outside = f.emit("i1", f"and {is_outside}, {is_positive.text}")
+
+        def first() -> Value:
+            found = f.index(0)
+            for number, axis in reversed(list(enumerate(indexed))):
+                place = cast(f, load(f, dtype, at + number * nbytes, 1, 0), dtype, "int64")
+                found = f.select(f.compare("uge", place, axis.size), place, found)
+            return found
+
+        kernel.refuse(self.number, is_outside, first)
+
+
+def refusal_of(writer: Writer, node: Node, form: IndexedForm) -> Refusal | None:
+    """What the node says of an index outside; None where that is no error."""
+    if not form.refusal:
+        return None
+    number = writer.generator.refusals.number(node, form.refusal)
+    return Refusal(number, isinstance(form, Scatter) and form.skips_negative)

@@ -8,7 +8,7 @@ from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
-from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, look_up, placed, size_of
+from jitdelegate.targets.cpu.rows import Placed, Refusal, along_row, job_of_rows, look_up, placed, refusal_of, size_of
 from jitdelegate.targets.cpu.vector_ir import Function, Value
 from jitdelegate.targets.cpu.writer import Writer
 from jitdelegate.targets.scalar.functions import apply
@@ -18,13 +18,13 @@ FUNCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 def write_scatter(writer: Writer, node: Node, form: Scatter) -> list[Job]:
     """The jobs of a Scatter node."""
-    return ScatterWriter(writer.generator).jobs(form, *placed(writer, node))
+    return ScatterWriter(writer.generator).jobs(form, refusal_of(writer, node, form), *placed(writer, node))
 
 
 class ScatterWriter(JobWriter):
     """Writes the jobs of Scatter nodes."""
 
-    def jobs(self, form: Scatter, updates: Placed, places: Placed, out: Placed) -> list[Job]:
+    def jobs(self, form: Scatter, refusal: Refusal | None, updates: Placed, places: Placed, out: Placed) -> list[Job]:
         """One job row per row of a slice, for all slices: one thread combines all updates of an element, in order."""
         depth, count = places.shape[-1], len(places.shape) - 1
         inner = [side.axes[start:] or [Axis(1, side.nbytes)] for side, start in ((updates, count), (out, depth))]
@@ -41,7 +41,8 @@ class ScatterWriter(JobWriter):
             def column(first: Value, mask: Value | None) -> list[Value]:
                 at = first * out.nbytes
                 self._fill(f, form, out.dtype, target + at, out.axes[:depth], lanes, mask)
-                self._combine(kernel, form, (updates, places, out), (source + at, target + at), lanes, mask)
+                ends = source + at, target + at
+                self._combine(kernel, form, refusal, (updates, places, out), ends, lanes, mask)
                 return []
 
             along_row(f, columns, lanes, column)
@@ -60,6 +61,7 @@ class ScatterWriter(JobWriter):
     def _combine(
         kernel: Kernel,
         form: Scatter,
+        refusal: Refusal | None,
         tensors: tuple[Placed, Placed, Placed],
         ends: tuple[Value, Value],
         lanes: int,
@@ -70,9 +72,10 @@ class ScatterWriter(JobWriter):
         step = ELEMENT_TYPES[out.dtype].nbytes
 
         def one(i: Value) -> None:
-            distance, is_inside = look_up(
-                f, places.dtype, start + offset_of(f, i, places.axes[:-1]), out.axes[: places.shape[-1]]
-            )
+            place, indexed = start + offset_of(f, i, places.axes[:-1]), out.axes[: places.shape[-1]]
+            distance, is_inside = look_up(f, places.dtype, place, indexed)
+            if refusal:
+                refusal.write(kernel, places.dtype, place, indexed, is_inside)
 
             def combine() -> None:
                 at = target + distance
