@@ -53,6 +53,7 @@ def session_of(
         input_offsets=made.input_offsets,
         output_offsets=made.output_offsets,
         large_constants=made.large_constants,
+        refusals=made.refusals,
         code=made.code,
         weights=made.weights,
     )

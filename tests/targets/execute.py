@@ -31,6 +31,7 @@ def program_of(graph: Graph, generated: Generated, features: str) -> Program:
         code=generated.code,
         weights=generated.weights,
         weights_hash=xxh3_128_hexdigest(generated.weights),
+        refusals=generated.refusals,
     )
 
 

@@ -191,7 +191,9 @@ class Session(IOBinding):
                         self._start_workers(self._native_memories[-1])
                     arguments = [each.arguments[0] for each in self._native_memories]
                     outputs = len(self.program.outputs)
-                    self._native = NativeRequests(self._code, arguments, len(memory.io), outputs)
+                    program = self.program
+                    refusal = (lambda status: _refusal(program, status)) if program.refusals else None
+                    self._native = NativeRequests(self._code, arguments, len(memory.io), outputs, refusal)
                 except BaseException:
                     self._free_native()
                     raise
@@ -228,9 +230,7 @@ class Session(IOBinding):
     def _run_code(self) -> None:
         status = self._code.run(*self._arguments)
         if status:
-            from jitdelegate.runtime.status import refusal  # not before: such runs are rare
-
-            raise refusal(self.program, status)
+            raise _refusal(self.program, status)
 
     def _with_states(self, addresses: list[int], states: States) -> list[int]:
         """The content of io: inputs, current states, outputs, next states."""
@@ -363,6 +363,13 @@ class Session(IOBinding):
         self._code.stop(*memory.arguments[0])
         while memory.workers:
             workers.join(memory.workers.pop())
+
+
+def _refusal(program: Program, status: int) -> DeviceError:
+    """The error of a run with this status word."""
+    from jitdelegate.runtime.status import refusal  # not before: such runs are rare
+
+    return refusal(program, status)
 
 
 class _Memory:

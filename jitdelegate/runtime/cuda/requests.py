@@ -12,7 +12,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jitdelegate.runtime.cuda.binding import CudaBinding
     from jitdelegate.runtime.cuda.context import Context
 
 DEPTH = 256
@@ -33,10 +32,10 @@ class CudaRequests:
         self._lock = _thread.RLock()
         self.watcher = Watcher(self.count, self._wait)
 
-    def add(self, context: Context, stream: int, binding: CudaBinding) -> Mark:
-        """The end of what is in the stream now; then outputs are copied out of pinned memory of the binding."""
+    def add(self, context: Context, stream: int, then: Callable[[], None]) -> Mark:
+        """The end of what is in the stream now, after which `then` is called; it may raise a DeviceError."""
         self.count()
-        mark = Mark.record(context, stream, binding.finish)
+        mark = Mark.record(context, stream, then)
         self._marks.append(mark)
         return mark
 

@@ -304,19 +304,16 @@ def _step_word(step: Step, is_followed: bool) -> int:
 
 def _write_run(module: Module, *, flushes: bool, status: int | None) -> None:
     """`i64 run(entry parameters)`: one inference; leaves the calling thread's way to treat denormals as it was. The
-    result is the status word, which is 0 again for the next run."""
+    result is the status word, 0 at first."""
     f = Function(module, "run", ENTRY_PARAMETERS, exported=True, result=INDEX)
+    word = None if status is None else f.parameters[0] + status
+    if word:
+        f.store(f.index(0), word)
     saved = flush_denormals(f) if flushes else None
     f.call("infer", *f.parameters)
     if saved:
         restore_denormals(f, saved)
-    if status is None:
-        f.do("ret i64 0")
-    else:
-        word = f.parameters[0] + status
-        found = f.load(INDEX, word)
-        f.store(f.index(0), word)
-        f.do(f"ret {found}")
+    f.do(f"ret {f.load(INDEX, word) if word else f.index(0)}")
     f.close()
 
 
