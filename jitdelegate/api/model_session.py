@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from jitdelegate.engine.executable import Executable
-    from jitdelegate.program.program import Port, Signature
+    from jitdelegate.program.program import Port, Program, Signature
     from jitdelegate.runtime.io_binding import IOBinding
 
 
@@ -152,7 +152,9 @@ class ModelSession:
             Output name -> a new tensor, for every output that is not part of the state.
         Raises:
             TensorError: the signature or an input is unknown or missing, or has a wrong type or shape; or a kept tensor
-                has another type or shape in this signature.
+                has another type or shape in this signature; or a position lies beyond the rows of a kept tensor, which
+                is unchanged then.
+            RefusedValueError: an index outside what it indexes; see `docs/kv-caches.md`.
             DeviceError: the model is closed, or LiteRT or the GPU failed.
         """
         known = self._signatures.get(signature)
@@ -220,19 +222,67 @@ class _Bound:
             else:
                 places.append(session.make_place(len(program.inputs) + position))
                 made[port.index] = position, places[-1]
+        self._limits = _limits_of(program, names, state, self._inputs)
         self._outputs = {name: made[index] for name, index in sorted(signature.outputs) if name not in state}
         self._binding = session.bind(places)
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """One inference on the other inputs; copies of the other outputs."""
+        """One inference on the other inputs; copies of the other outputs.
+
+        Raises:
+            TensorError: the run would write rows beyond a tensor of the state; nothing has changed.
+        """
         for name, given in self._inputs.items():
             given.write(values[name])
+        for limit in self._limits:
+            limit.check()
         self.session.run_bound(self._binding)
         results = {}
         for name, (position, place) in self._outputs.items():
             results[name] = self.session.new_output(position)
             ctypes.memmove(ctypes.addressof(results[name]), place.address, results[name].nbytes)  # type: ignore[arg-type]
         return results
+
+
+class _Limit:
+    """A number of an input that is the first row of a tensor of the state that a run writes."""
+
+    __slots__ = ("_element", "_name", "_number", "_room", "_updated")
+
+    def __init__(self, given: _Input, name: str, element: int, updated: str, room: int) -> None:
+        """
+        Args:
+            name: of the input.
+            updated: name of the tensor of the state.
+            room: the largest number so that all rows lie within it.
+        """
+        self._number = given.element(element)
+        self._name, self._element = name, element
+        self._updated, self._room = updated, room
+
+    def check(self) -> None:
+        """
+        Raises:
+            TensorError: rows lie outside.
+        """
+        number = self._number.value
+        if not 0 <= number <= self._room:
+            raise TensorError(
+                f"{self._name!r} has {number} at element {self._element}: the run would write beyond the rows of"
+                f" {self._updated!r}, expected 0 to {self._room}"
+            )
+
+
+def _limits_of(
+    program: Program, names: Mapping[int, str], state: Mapping[str, TensorBuffer], inputs: Mapping[str, _Input]
+) -> list[_Limit]:
+    """The limits of a program, the strictest for each number; `names` are those of its inputs by index."""
+    found: dict[tuple[str, int], tuple[int, str]] = {}
+    for updated, given, element, room in program.windows:
+        cache, name = names[program.inputs[updated].index], names[program.inputs[given].index]
+        if cache in state and name in inputs:
+            found[name, element] = min(found.get((name, element), (room, cache)), (room, cache))
+    return [_Limit(inputs[name], name, element, cache, room) for (name, element), (room, cache) in found.items()]
 
 
 class _Input:
@@ -256,6 +306,11 @@ class _Input:
         numpy = sys.modules.get("numpy")
         if numpy is not None and type(value) is numpy.ndarray:
             self._view = self._buffer.view().view(value.dtype)  # arrays like this one are copied faster
+
+    def element(self, number: int) -> Any:
+        """The memory of one of its int32 or int64 elements."""
+        kind = ctypes.c_int32 if self._port.dtype == "int32" else ctypes.c_int64
+        return kind.from_address(self._buffer.place.address + number * ctypes.sizeof(kind))
 
 
 def _array_of(buffer: TensorBuffer) -> np.ndarray:

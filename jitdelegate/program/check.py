@@ -40,6 +40,8 @@ def check(program: Program) -> None:
     for position in program.shape_inputs:
         _check_deciding(program, position)
     _check_aliases(program)
+    for window in program.windows:
+        _check_window(program, *window)
     _check_partitions(program)
     if program.loader == "cubin":
         _check_cuda(program)
@@ -63,14 +65,22 @@ def _check_aliases(program: Program) -> None:
         seen |= pair
 
 
+def _check_window(program: Program, updated: int, given: int, element: int, room: int) -> None:
+    check_range("updated input of a window", updated, len(program.inputs) - 1)
+    _check_deciding(program, given, "input of a window")
+    port = program.inputs[given]
+    check_range("element of a window", element, port.nbytes // (4 if port.dtype == "int32" else 8) - 1)
+    check_range("largest value of a window", room, LARGEST_MEMORY)
+
+
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ProgramError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
 
 
-def _check_deciding(program: Program, position: int) -> None:
-    check_range("shape_inputs input", position, len(program.inputs) - 1)
-    _check_choice("type of a shape_inputs input", program.inputs[position].dtype, ("int32", "int64"))
+def _check_deciding(program: Program, position: int, what: str = "shape_inputs input") -> None:
+    check_range(what, position, len(program.inputs) - 1)
+    _check_choice(f"type of a {what}", program.inputs[position].dtype, ("int32", "int64"))
 
 
 def _check_partitions(program: Program) -> None:

@@ -192,6 +192,7 @@ def _unpack_launches(numbers: Sequence[int]) -> tuple[Launch, ...]:
 
 LAUNCHES = Packed(INTEGER, _pack_launches, _unpack_launches)
 KEY = Packed(STRING, _flat, _pairs)
+WINDOWS = _groups("windows", 4)
 TEXTS = Packed(STRING, tuple, tuple)
 ALIASES = _groups("aliases", 2)
 LOANS = _groups("borrowed pages", LOAN_NUMBERS)
@@ -230,6 +231,7 @@ PROGRAM = Layout(
         ("main_hash", STRING),
         ("large_constants", INTEGERS),
         ("refusals", TEXTS),
+        ("windows", WINDOWS),
     ),
 )
 # Fields that only reports use; the reader decodes them on first use.

@@ -365,6 +365,9 @@ class Program(Record):
         main_hash: `weights_hash` of lender 0, the main program; "" where nothing is borrowed from it.
         refusals: what a run says that stops where LiteRT's kernels stop, by the number in its status word, from 1 on; {}
             stands for the value found. Programs of partitions leave them to the partitions' own.
+        windows: of the rows of inputs that a run updates: (position of the input that is updated, position of an integer
+            input, element of that one, its largest value so that the rows lie within the updated one); 0 is the
+            smallest. A run with another value moves the rows into the tensor, as LiteRT does.
     """
 
     __slots__ = (
@@ -401,6 +404,7 @@ class Program(Record):
         "target",
         "weights",
         "weights_hash",
+        "windows",
     )
 
     def __init__(
@@ -439,6 +443,7 @@ class Program(Record):
         main_hash: str = "",
         large_constants: tuple[int, ...] = (),
         refusals: tuple[str, ...] = (),
+        windows: tuple[tuple[int, int, int, int], ...] = (),
     ) -> None:
         self.key = key
         self.target = target
@@ -473,6 +478,7 @@ class Program(Record):
         self.main_hash = main_hash
         self.large_constants = large_constants
         self.refusals = refusals
+        self.windows = windows
 
     @property
     def operators(self) -> tuple[Operator, ...]:

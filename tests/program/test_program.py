@@ -294,7 +294,7 @@ def test_values_that_the_cuda_runtime_relies_on_are_checked(change: dict[str, ob
         ({"block": (1024, 2, 1)}, "threads per block is 2048, expected 0 to 1024"),
         ({"shared_bytes": -1}, "shared_bytes is -1"),
         ({"shared_bytes": 227 * 1024 + 1}, "shared_bytes is 232449"),
-        ({"kinds": "awix"}, "arguments are of kinds 'awix', expected letters of 'awpif'"),
+        ({"kinds": "awix"}, "arguments are of kinds 'awix', expected letters of 'awpifs'"),
         ({"kinds": "aw\0f"}, "arguments are of kinds"),
         ({"values": (513, 100, -5, 0)}, "argument of kind 'a' is 513, expected 0 to 512"),
         ({"values": (-4, 100, -5, 0)}, "argument of kind 'a' is -4"),
@@ -337,7 +337,7 @@ def test_what_is_no_program_is_refused(content: object) -> None:
 def test_a_program_of_another_format_version_says_so() -> None:
     content = bytearray(small_content())
     content[8] += 1
-    with pytest.raises(ProgramError, match="format version 11, expected 10"):
+    with pytest.raises(ProgramError, match="format version 12, expected 11"):
         read(content)
 
 

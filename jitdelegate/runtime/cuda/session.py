@@ -21,7 +21,6 @@ from jitdelegate.runtime.cuda.weights import share_weights
 from jitdelegate.runtime.cuda.work import Work
 from jitdelegate.runtime.event import CudaEvent
 from jitdelegate.runtime.io_binding import IOBinding
-from jitdelegate.runtime.requests import failed_before
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -248,18 +247,17 @@ class CudaSession(IOBinding):
                     each.mark.follow(self._stream)
             assert self._context
             add, context = self._enqueued.add, self._context
-            mark = self._enqueue_bound(binding, lambda: add(context, self._stream, self._end_of_request(binding, needs)))
-        return CudaRequest(mark, self._enqueued, self)
+            mark = self._enqueue_bound(binding, lambda: add(context, self._stream, self._end_of_request(binding)))
+        return CudaRequest(mark, self._enqueued, self, needs, may_be_refused=self._status is not None)
 
-    def _end_of_request(self, binding: CudaBinding, needs: Sequence[Event]) -> Callable[[], None]:
+    def _end_of_request(self, binding: CudaBinding) -> Callable[[], None]:
         """What is left to do once the request that was just enqueued has ended."""
-        check = self._status.take(self._stream) if self._status else None
+        if self._status is None:
+            return binding.finish
+        check = self._status.take(self._stream)
 
         def end() -> None:
-            for cause in filter(None, map(failed_before, (each._failure() for each in needs))):
-                raise cause
-            if check:
-                check()
+            check()
             binding.finish()
 
         return end
