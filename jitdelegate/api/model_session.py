@@ -53,6 +53,7 @@ class ModelSession:
         self._ready = ready
         self._lock = _thread.allocate_lock()
         self._bound: dict[str, _Bound] = {}
+        self._limits: dict[str, tuple[Program | None, Sequence[_Limit]]] = {}
         self._ports: dict[str, Port] = {}
         self._state: dict[str, TensorBuffer] = {}
         for name, signature in self._selected(patterns):
@@ -175,6 +176,7 @@ class ModelSession:
             by_index = {index: values.get(name, self._state.get(name)) for name, index in signature.inputs}
             arguments = [by_index.get(port.index) for port in base.program.inputs]
         executable, session = self._ready(base, arguments)
+        self._refuse_outside(signature, executable.program, values)
         if session is None or (bound is None and not base.answers(signature)):
             return self._run_on_litert(executable, signature, values)
         try:
@@ -184,6 +186,18 @@ class ModelSession:
         except ProgramError as error:
             load_path.recompile(executable, session, str(error))
             return self._run(signature, values)
+
+    def _refuse_outside(self, signature: Signature, program: Program, values: Mapping[str, Any]) -> None:
+        """
+        Raises:
+            TensorError: the run would write beyond the rows of a tensor of the state.
+        """
+        known, limits = self._limits.get(signature.key, (None, ()))
+        if known is not program:
+            limits = _limits(program, signature, self._state)
+            self._limits[signature.key] = program, limits
+        for limit in limits:
+            limit.check(values)
 
     def _run_on_litert(self, executable: Executable, signature: Signature, values: Mapping[str, Any]) -> dict[str, Any]:
         names = [name for name, _ in signature.inputs if name in self._state]
@@ -222,20 +236,13 @@ class _Bound:
             else:
                 places.append(session.make_place(len(program.inputs) + position))
                 made[port.index] = position, places[-1]
-        self._limits = _limits_of(program, names, state, self._inputs)
         self._outputs = {name: made[index] for name, index in sorted(signature.outputs) if name not in state}
         self._binding = session.bind(places)
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """One inference on the other inputs; copies of the other outputs.
-
-        Raises:
-            TensorError: the run would write rows beyond a tensor of the state; nothing has changed.
-        """
+        """One inference on the other inputs; copies of the other outputs."""
         for name, given in self._inputs.items():
             given.write(values[name])
-        for limit in self._limits:
-            limit.check()
         self.session.run_bound(self._binding)
         results = {}
         for name, (position, place) in self._outputs.items():
@@ -245,44 +252,50 @@ class _Bound:
 
 
 class _Limit:
-    """A number of an input that is the first row of a tensor of the state that a run writes."""
+    """A number of an input that says which rows of a tensor of the state a run writes.
 
-    __slots__ = ("_element", "_name", "_number", "_room", "_updated")
+    Attributes:
+        room: the largest number so that all rows lie within the tensor.
+    """
 
-    def __init__(self, given: _Input, name: str, element: int, updated: str, room: int) -> None:
+    __slots__ = ("_element", "_name", "_port", "_updated", "room")
+
+    def __init__(self, name: str, port: Port, element: int, updated: str, room: int) -> None:
         """
         Args:
-            name: of the input.
+            name, port: of the input.
+            element: the number's place among its elements.
             updated: name of the tensor of the state.
-            room: the largest number so that all rows lie within it.
         """
-        self._number = given.element(element)
-        self._name, self._element = name, element
-        self._updated, self._room = updated, room
+        self._name, self._port, self._element = name, port, element
+        self._updated, self.room = updated, room
 
-    def check(self) -> None:
+    def check(self, values: Mapping[str, Any]) -> None:
         """
         Raises:
-            TensorError: rows lie outside.
+            TensorError: rows lie outside, or the input has another type or shape.
         """
-        number = self._number.value
-        if not 0 <= number <= self._room:
+        source = borrow(values[self._name], self._port)
+        kind = ctypes.c_int32 if self._port.dtype == "int32" else ctypes.c_int64
+        number = kind.from_address(source.address + self._element * ctypes.sizeof(kind)).value
+        if not 0 <= number <= self.room:
             raise TensorError(
                 f"{self._name!r} has {number} at element {self._element}: the run would write beyond the rows of"
-                f" {self._updated!r}, expected 0 to {self._room}"
+                f" {self._updated!r}, expected 0 to {self.room}"
             )
 
 
-def _limits_of(
-    program: Program, names: Mapping[int, str], state: Mapping[str, TensorBuffer], inputs: Mapping[str, _Input]
-) -> list[_Limit]:
-    """The limits of a program, the strictest for each number; `names` are those of its inputs by index."""
-    found: dict[tuple[str, int], tuple[int, str]] = {}
+def _limits(program: Program, signature: Signature, state: Mapping[str, TensorBuffer]) -> Sequence[_Limit]:
+    """The limits of a program's windows, the strictest for each number."""
+    names = {index: name for name, index in signature.inputs}
+    found: dict[tuple[int, int], _Limit] = {}
     for updated, given, element, room in program.windows:
-        cache, name = names[program.inputs[updated].index], names[program.inputs[given].index]
-        if cache in state and name in inputs:
-            found[name, element] = min(found.get((name, element), (room, cache)), (room, cache))
-    return [_Limit(inputs[name], name, element, cache, room) for (name, element), (room, cache) in found.items()]
+        port = program.inputs[given]
+        cache, name = names.get(program.inputs[updated].index, ""), names.get(port.index, "")
+        is_strictest = (given, element) not in found or room < found[given, element].room
+        if cache in state and name and name not in state and is_strictest:
+            found[given, element] = _Limit(name, port, element, cache, room)
+    return [*found.values()]
 
 
 class _Input:
@@ -306,11 +319,6 @@ class _Input:
         numpy = sys.modules.get("numpy")
         if numpy is not None and type(value) is numpy.ndarray:
             self._view = self._buffer.view().view(value.dtype)  # arrays like this one are copied faster
-
-    def element(self, number: int) -> Any:
-        """The memory of one of its int32 or int64 elements."""
-        kind = ctypes.c_int32 if self._port.dtype == "int32" else ctypes.c_int64
-        return kind.from_address(self._buffer.place.address + number * ctypes.sizeof(kind))
 
 
 def _array_of(buffer: TensorBuffer) -> np.ndarray:

@@ -7,7 +7,6 @@ from jitdelegate.compiler.program_metadata import ports, states
 from jitdelegate.compiler.trace import Trace
 from jitdelegate.ir.graph import Graph
 from jitdelegate.options import DelegateOptions
-from jitdelegate.passes.update_windows import update_windows
 from jitdelegate.program.program import Program
 from jitdelegate.targets import target_named
 from jitdelegate.targets.in_place import aliases
@@ -46,7 +45,6 @@ def target_program(graph: Graph, options: DelegateOptions, key: Key, trace: Trac
         output_offsets=generated.output_offsets,
         large_constants=generated.large_constants,
         refusals=generated.refusals,
-        windows=update_windows(graph),
         code=generated.code,
         weights=generated.weights,
     )

@@ -34,6 +34,7 @@ from jitdelegate.passes.shape_inputs import shape_inputs
 from jitdelegate.passes.shared_matrices import shared_matrices
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import WHOLE_MODEL, port_problem, unsupported
+from jitdelegate.passes.update_windows import Window, update_windows
 from jitdelegate.program.program import NO_TENSOR, Program
 from jitdelegate.program.write import parts
 from jitdelegate.targets import target_named
@@ -75,11 +76,17 @@ def compile_model(
             content = widened(content)
             model = read(content)
         model = shared_matrices(_with_options(model, options, key))
+    windows: tuple[Window, ...] = ()
     if not key.hosted:
-        program = _program(content, model, options, key, seconds, trace, may_host=not is_narrow)
+        with _stage(seconds, "passes"):
+            entered = specialize_subgraph(model, key.subgraph, key.shapes, key.values)
+            folded = _folded(entered.graphs[key.subgraph], trace)
+            reasons, windows = _reasons(entered, folded, key), update_windows(folded)
+        program = _program(content, model, folded, reasons, options, key, seconds, trace, may_host=not is_narrow)
     if key.hosted or program is None:
         program = _hosted_program(content, model, options, key, seconds, trace)
     _describe(program, model, key)
+    program.windows = windows
     program.narrow_states = int(is_narrow)
     with _stage(seconds, "write"):
         return parts(program, lenders)
@@ -108,6 +115,8 @@ def uncompiled_program(content: bytes, key: Key, reason: str) -> Program:
 def _program(
     content: bytes,
     model: Model,
+    folded: Graph,
+    reasons: list[tuple[int, str]],
     options: DelegateOptions,
     key: Key,
     seconds: MutableMapping[str, float],
@@ -116,11 +125,12 @@ def _program(
     may_host: bool,
 ) -> Program | None:
     """A program that runs by itself, or one without code that says why LiteRT runs the model; None where only LiteRT's
-    own interpreter can combine LiteRT's and compiled partitions, which it may unless `may_host` is false."""
-    with _stage(seconds, "passes"):
-        entered = specialize_subgraph(model, key.subgraph, key.shapes, key.values)
-        folded = _folded(entered.graphs[key.subgraph], trace)
-        reasons = _reasons(entered, folded, key)
+    own interpreter can combine LiteRT's and compiled partitions, which it may unless `may_host` is false.
+
+    Args:
+        folded: the subgraph, made ready.
+        reasons: against compiling it as a whole.
+    """
     deciding = shape_inputs(folded) if reasons else ()
     if deciding or any(position == WHOLE_MODEL for position, _ in reasons):
         return litert_program(model, key, reasons, deciding)

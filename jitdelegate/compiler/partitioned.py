@@ -58,7 +58,6 @@ class Content:
     states: list[State] = field(default_factory=list)
     kernel_of: dict[int, int] = field(default_factory=dict)
     executions: dict[int, str] = field(default_factory=dict)
-    windows: list[tuple[int, ...]] = field(default_factory=list)
     tuned: list[str] = field(default_factory=list)
 
     def add(self, place: str, nodes: Iterable[int], graph_ports: tuple[tuple[int, ...], ...], *parts: Bytes) -> None:
@@ -84,8 +83,6 @@ class Content:
         start = len(self.kernels)
         self.kernel_of |= {position: start + kernel for kernel, each in enumerate(origins) for position in each}
         self.kernels += program.kernels
-        indices = [port.index for port in program.inputs]
-        self.windows += [(indices[cache], indices[given], *rest) for cache, given, *rest in program.windows]
         self.states += [state.altered(initial=ZEROS) for state in program.states]  # the partition has their values
         inputs, outputs = (tuple(port.index for port in side) for side in (program.inputs, program.outputs))
         self.add(program.target, nodes, (inputs, outputs), *parts(program))
@@ -246,7 +243,6 @@ class PartitionedModel:
             weights=content.data,
             partitions=tuple(content.partitions),
             between=ports(graph, tuple(sorted(between))),
-            windows=_in_positions(content.windows, graph.given),
         )
 
     @staticmethod
@@ -285,13 +281,6 @@ class PartitionedModel:
                 )
             )
         return tuple(found)
-
-
-def _in_positions(windows: Sequence[tuple[int, ...]], given: Sequence[int]) -> tuple[tuple[int, int, int, int], ...]:
-    """The windows of partitions, which name tensors, as those of their program; without those of other tensors."""
-    positions = {index: position for position, index in enumerate(given)}
-    known = [each for each in windows if each[0] in positions and each[1] in positions]
-    return tuple((positions[cache], positions[place], element, room) for cache, place, element, room in known)
 
 
 class RefusedError(Exception):

@@ -360,6 +360,7 @@ class DynamicUpdateSlice(Op):
     types = ANY
     quantized = QUANTIZED
     kinds: ClassVar = {2: INTEGERS}
+    window_start = 2
     cases = (
         Case(((4, 5, 6), (2, 5, 6), Fed((3,), "int32")), low=-3, high=7),
         Case(((1, 9, 4), (1, 3, 4), Fed((3,), "int64")), low=-3, high=7, seed=1),

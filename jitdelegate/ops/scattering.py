@@ -77,7 +77,7 @@ class UnsortedSegment(Op):
         if not numbers or data[: len(numbers)] != numbers or len(count) != 1 or count[0] < 1:
             yield f"{self.name} of {list(data)} by {list(numbers)} numbers into {list(count)} segments."
         known = call.constant(1)
-        if known is not None and len(count) == 1 and known.max(initial=-1) >= count[0]:
+        if known is not None and known.max(initial=-1) >= count[0]:
             yield f"{self.name}: the number {known.max()} is beyond the {count[0]} segments."
 
     def shape(self, call: Call) -> Shape:

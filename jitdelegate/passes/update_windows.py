@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,10 @@ import numpy as np
 from jitdelegate.ir.expr import Arg, Cast, Expr
 from jitdelegate.ir.forms import Concat, IndexMap, Map, Shape, View
 from jitdelegate.ir.graph import Graph, Node
-from jitdelegate.ir.index_forms import Gather, Update
+from jitdelegate.ir.index_forms import Gather
+from jitdelegate.ops import find
+from jitdelegate.passes.lower import lower
+from jitdelegate.passes.support import node_reason
 
 Window = tuple[int, int, int, int]
 """(position of the input that is updated, position of an integer input, element of that input, its largest value so that
@@ -21,23 +26,46 @@ MOST_STEPS = 64
 
 
 def update_windows(graph: Graph) -> tuple[Window, ...]:
-    """The windows of a lowered graph that begin at an element of one of its inputs, on whatever way of moves and casts,
-    in the order of the nodes; the smallest of those that differ in their last number alone."""
+    """The windows of a graph that begin at an element of one of its inputs, on whatever way of moves and casts, in the
+    order of the nodes; the smallest of those that differ in their last number alone.
+
+    Args:
+        graph: before it is lowered; operators that are not compiled may have windows too.
+    """
     found: dict[tuple[int, int, int], int] = {}
-    trace, positions = _Trace(graph), {index: position for position, index in enumerate(graph.given)}
-    for node in graph.nodes:
-        if not isinstance(node.form, Update):
+    updates = [(node, start) for node in graph.nodes if (start := _start(node)) is not None]
+    trace = _Trace(lower(_before(graph, [start for _, start in updates])))
+    positions = {index: position for position, index in enumerate(graph.given)}
+    roots: dict[int, int] = {}
+    for node, start in updates:
+        data, update, (output, *_) = *node.inputs[:2], node.outputs
+        root = roots[output] = roots.get(data, data)
+        sizes = [graph.tensors[index].shape for index in (data, update)]
+        if root not in positions or {len(size) for size in sizes} != {graph.tensors[start].size}:
             continue
-        data, update, start = node.inputs
-        root = trace.root(data)
-        if root not in positions:
-            continue
-        sizes = zip(graph.tensors[data].shape, graph.tensors[update].shape, strict=True)
-        for origin, (whole, part) in zip(trace.elements(start), sizes, strict=True):
+        for origin, whole, part in zip(trace.elements(start), *sizes, strict=True):
             if origin is not None and origin[0] in positions:
                 key = positions[root], positions[origin[0]], origin[1]
                 found[key] = min(found.get(key, whole - part), whole - part)
-    return tuple((*key, room) for key, room in found.items())
+    return tuple((*key, max(room, 0)) for key, room in found.items())
+
+
+def _start(node: Node) -> int | None:
+    """The tensor that says where the node's window begins; None where it has none."""
+    op = find(node)
+    start = None if op is None or op.window_start is None else op.window_start
+    return None if start is None or start >= len(node.inputs) else node.inputs[start]
+
+
+def _before(graph: Graph, tensors: Sequence[int]) -> Graph:
+    """The graph with the nodes alone that lead to these tensors by way of small integers, and are compiled."""
+    wanted, nodes = set(tensors), list[Node]()
+    for node in reversed(graph.nodes):
+        small = [index >= 0 and graph.tensors[index].size <= MOST_ELEMENTS for index in node.inputs]
+        if wanted.intersection(node.outputs) and all(small) and node_reason(graph, node) is None:
+            nodes.insert(0, node)
+            wanted.update(node.inputs)
+    return replace(graph, nodes=tuple(nodes))
 
 
 class _Trace:
@@ -47,12 +75,6 @@ class _Trace:
         self._graph = graph
         self._known: dict[int, np.ndarray] = {}
         self._depth = 0
-
-    def root(self, index: int) -> int:
-        """The tensor of which this one is a View or an updated copy."""
-        while (node := self._node(index)) is not None and isinstance(node.form, View | Update):
-            index = node.inputs[0]
-        return index
 
     def elements(self, index: int) -> np.ndarray:
         """For each element, flattened: the (input, element) whose value it has, else None."""
