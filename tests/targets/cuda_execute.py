@@ -18,7 +18,14 @@ from jitdelegate.targets.cuda import back_end
 from jitdelegate.targets.cuda.choices import Choices
 from jitdelegate.targets.cuda.gpu import GPUS
 from jitdelegate.targets.cuda.plan import plan
-from jitdelegate.targets.cuda.template import Argument, NoPointer, StatusPointer, Template, TensorPointer, WeightsPointer
+from jitdelegate.targets.cuda.template import (
+    Argument,
+    NoPointer,
+    StatusPointer,
+    Template,
+    TensorPointer,
+    WeightsPointer,
+)
 from jitdelegate.targets.cuda.template_store import TemplateStore
 
 _store = TemplateStore(None)

@@ -231,7 +231,10 @@ class NativeRequests:
 
     def _note_refusal(self, refusal: Callable[[int], DeviceError], place: int) -> None:
         """Give an event the error of its request, if that was refused; its record is about to be written anew."""
-        status, event = self._words[_RECORDS + place * self._record_words + request_code.OUTCOME], self._held[place][0]()
+        status, event = (
+            self._words[_RECORDS + place * self._record_words + request_code.OUTCOME],
+            self._held[place][0](),
+        )
         if event is not None and status not in (0, request_code.ABANDONED):
             event.refuse(refusal(status))
 

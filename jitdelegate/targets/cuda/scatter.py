@@ -110,4 +110,8 @@ def write_scatter(writer: Writer, node: Node) -> None:
     )
     sizes = ScatterSizes(prod(shape), prod(places[:-1]), Divisor(*divisor(prod(shape[depth:]))))
     pointers = [writer.pointer(one) for one in (target, source, index)]
-    writer.launch(template, template.grid(sizes.outputs), [*pointers, sizes, shape[:depth], *refusal_arguments(writer, node, form)])
+    writer.launch(
+        template,
+        template.grid(sizes.outputs),
+        [*pointers, sizes, shape[:depth], *refusal_arguments(writer, node, form)],
+    )
