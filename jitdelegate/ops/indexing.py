@@ -55,7 +55,7 @@ def outside(words: str, sizes: Shape) -> str:
 
 
 class Lookup(Op):
-    """At an index outside the data, negative ones included, the run ends in LiteRT's error; constant indices are
+    """At an index outside the data, negative ones included, the run ends in LiteRT's error. Constant indices are
     checked while compiling."""
 
     least = most = 2

@@ -17,8 +17,8 @@ from jitdelegate.passes.lower import lower
 from jitdelegate.passes.support import node_reason
 
 Window = tuple[int, int, int, int]
-"""(position of the input that is updated, position of an integer input, element of that input, its largest value so that
-the window lies within the updated one)."""
+"""(position of the input that is updated, position of an integer input, element of that one, its largest value so that
+the window lies within the updated input)."""
 MOST_ELEMENTS = 1 << 14
 """Elements of a tensor on the way to a position."""
 MOST_STEPS = 64

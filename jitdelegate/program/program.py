@@ -363,11 +363,11 @@ class Program(Record):
         large_constants: of a program for CUDA, where its large constants lie in the weights: first page and number of
             pages of each, one after another.
         main_hash: `weights_hash` of lender 0, the main program; "" where nothing is borrowed from it.
-        refusals: what a run says that stops where LiteRT's kernels stop, by the number in its status word, from 1 on; {}
-            stands for the value found. Programs of partitions leave them to the partitions' own.
-        windows: of the rows of inputs that a run updates: (position of the input that is updated, position of an integer
-            input, element of that one, its largest value so that the rows lie within the updated one); 0 is the
-            smallest. A run with another value moves the rows into the tensor, as LiteRT does.
+        refusals: what a run says that stops where LiteRT's kernels stop, by the number in its status word, from 1 on;
+            {} stands for the value found. Programs of partitions leave them to the partitions' own.
+        windows: of the rows of inputs that a run updates: (position of the updated input, position of an integer input,
+            element of that one, its largest value so that the rows lie within the updated input); 0 is the smallest. A
+            run with another value moves the rows into the tensor, as LiteRT does.
     """
 
     __slots__ = (

@@ -25,9 +25,10 @@ DRAIN, ABORT = 1, 2
 """Values of the stop flag: threads leave once no request waits, or at once. A request that waits for an event is
 abandoned if the flag is larger than the patience of this wait."""
 FINISHED, OUTCOME, EVENTS, COPIES, CONTENT = range(5)
-"""Words of a record: the number of requests with which this one has ended; what became of it, ABANDONED or the status word
-that `run` has returned; how many events it waits for, and how many copies follow the run; then a triple per event (address of its word, value to wait for,
-patience), the addresses for io, and a triple per copy (target, source, bytes)."""
+"""Words of a record: the number of requests with which this one has ended; what became of it, ABANDONED or the status
+word that `run` has returned; how many events it waits for, and how many copies follow the run; then a triple per event
+(address of its word, value to wait for, patience), the addresses for io, and a triple per copy (target, source,
+bytes)."""
 ABANDONED = 1
 """Outcome of a request that did not run; no status word has this value."""
 CONTROL, RUN, POINTERS, RECORD_BYTES, MASK, ARGUMENTS, LOOP_WORDS = 0, 1, 2, 3, 4, 5, 10

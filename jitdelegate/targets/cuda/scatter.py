@@ -104,9 +104,11 @@ def write_scatter(writer: Writer, node: Node) -> None:
         form.kind,
         form.initial,
         depth,
-        *map(writer.element, (source, index, target)),
-        refuses=bool(form.refusal),
-        skips_negative=form.skips_negative,
+        writer.element(source),
+        writer.element(index),
+        writer.element(target),
+        bool(form.refusal),
+        form.skips_negative,
     )
     sizes = ScatterSizes(prod(shape), prod(places[:-1]), Divisor(*divisor(prod(shape[depth:]))))
     pointers = [writer.pointer(one) for one in (target, source, index)]
