@@ -424,7 +424,8 @@ class Library:
     def cuMemcpyDtoHAsync_v2(self, target: int, source: int, nbytes: int, stream: int) -> None:
         def run() -> None:
             with self._pinned_memory([source]):
-                ctypes.memmove(target, self.memory.read(source, nbytes), nbytes)
+                content = self.memory.read(source, nbytes)
+            ctypes.memmove(target, content, nbytes)  # it may be pinned memory too
 
         self._enqueue(stream, run)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
@@ -17,7 +18,6 @@ from jitdelegate.runtime.cuda.session import CudaSession
 from jitdelegate.tflite.read import read
 from tests.api.refusing_models import GATHER, REFUSING, Refusing, constant
 from tests.cuda_stub.library import Library
-from tests.runtime.gate import place
 from tests.targets.cuda_execute import assert_compiles_everywhere, templates_of
 from tests.targets.cuda_session import session_of
 
@@ -56,11 +56,18 @@ def test_what_litert_refuses_is_refused(name: str, maps_pinned: bool) -> None:
 
 
 class Request:
+    """A request on pinned memory, so that it is enqueued at once."""
+
     def __init__(self, session: CudaSession, case: Refusing, bad: np.ndarray | None, *needs: Request) -> None:
-        self.values = [np.ascontiguousarray(each) for each in (case.good if bad is None else case.inputs(bad))]
-        self.found = np.zeros((4, 5, 7), np.float32)
-        binding = session.bind([*map(place, self.values), place(self.found)])
-        self.event = session.run_async(binding, [each.event for each in needs])
+        values = case.good if bad is None else case.inputs(bad)
+        self.places = [session.make_place(number) for number in range(len(values) + 1)]
+        for where, value in zip(self.places, values, strict=False):
+            ctypes.memmove(where.address, value.tobytes(), value.nbytes)
+        self.event = session.run_async(session.bind(self.places), [each.event for each in needs])
+
+    def found(self) -> np.ndarray:
+        where = self.places[-1]
+        return np.frombuffer(ctypes.string_at(where.address, where.nbytes), np.float32).reshape(4, 5, 7)
 
 
 def text_of(request: Request) -> str:
@@ -79,7 +86,7 @@ def test_of_requests_on_their_way_the_refused_ones_fail(maps_pinned: bool) -> No
         assert ["found 3" in texts[1], "found -1" in texts[3], "found 1003" in texts[4]] == [True] * 3
         for request in (requests[0], requests[2], requests[5]):
             request.event.wait()
-            np.testing.assert_array_equal(request.found, GATHER.good[0][GATHER.good[1]])
+            np.testing.assert_array_equal(request.found(), GATHER.good[0][GATHER.good[1]])
         library.is_halted = False
         session.run(GATHER.good)
 
