@@ -80,7 +80,7 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 def _check_deciding(program: Program, position: int, what: str = "shape_inputs input") -> None:
     check_range(what, position, len(program.inputs) - 1)
-    _check_choice(f"type of a {what}", program.inputs[position].dtype, ("int32", "int64"))
+    _check_choice(f"type of {what}", program.inputs[position].dtype, ("int32", "int64"))
 
 
 def _check_partitions(program: Program) -> None:

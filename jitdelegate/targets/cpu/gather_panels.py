@@ -19,7 +19,7 @@ from jitdelegate.targets.cpu.narrow_products import channel_bytes, read_lines
 from jitdelegate.targets.cpu.panels import contract_filters, pack, panel_widths
 from jitdelegate.targets.cpu.products import QUAD
 from jitdelegate.targets.cpu.reduce import Axis
-from jitdelegate.targets.cpu.rows import Placed, job_of_rows, look_up, refusal_of
+from jitdelegate.targets.cpu.rows import Placed, job_of_rows, look_up, refusal_check
 from jitdelegate.targets.cpu.vector_ir import FLOAT, FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.writer import Writer
 
@@ -62,15 +62,13 @@ def gather_from_panels(writer: Writer, node: Node, gather: Gather, reader: Node)
     quads, singles = divmod(depth, QUAD)
     packed = pack(generator, products, filters.stored.reshape(rows, depth, 1), np.arange(depth), quads, filters)
     places = Placed(writer.memory(node.inputs[1]), writer.shape(node.inputs[1]))
-    refusal = refusal_of(writer, node, gather)
+    check = refusal_check(writer, node, gather, places, [Axis(rows, 1)])
     out = writer.memory(node.outputs[0])
 
     def one(kernel: Kernel, number: Value) -> None:
         f = kernel.f
         at = kernel.pointer(places.memory) + number * places.nbytes
         row, is_inside = look_up(f, places.dtype, at, [Axis(rows, 1)])
-        if refusal:
-            refusal.write(kernel, places.dtype, at, [Axis(rows, 1)], is_inside)
         panel, channels, lane, first, before = f.index(0), f.index(0), f.index(0), 0, 0
         for vectors, count in panel_widths(products, rows):
             width, size = vectors * generator.lanes, products.panel_bytes(vectors, quads, singles)
@@ -82,7 +80,7 @@ def gather_from_panels(writer: Writer, node: Node, gather: Gather, reader: Node)
         lane_of = _Lane(f, filters.narrow or "float32", kernel.constants(packed) + panel, channels, lane, is_inside)
         lane_of.copy(kernel.pointer(out) + number * (depth * FLOAT_BYTES), products.scales, quads, singles)
 
-    return [job_of_rows(generator, "gather", prod(places.shape), depth, one)]
+    return [job_of_rows(generator, "gather", prod(places.shape), depth, one, check)]
 
 
 @dataclass(frozen=True)
