@@ -53,7 +53,6 @@ class ModelSession:
         self._ready = ready
         self._lock = _thread.allocate_lock()
         self._bound: dict[str, _Bound] = {}
-        self._limits: dict[str, tuple[Program | None, Sequence[_Limit]]] = {}
         self._ports: dict[str, Port] = {}
         self._state: dict[str, TensorBuffer] = {}
         for name, signature in self._selected(patterns):
@@ -176,8 +175,9 @@ class ModelSession:
             by_index = {index: values.get(name, self._state.get(name)) for name, index in signature.inputs}
             arguments = [by_index.get(port.index) for port in base.program.inputs]
         executable, session = self._ready(base, arguments)
-        self._refuse_outside(signature, executable.program, values)
         if session is None or (bound is None and not base.answers(signature)):
+            for limit in _limits(executable.program, signature, self._state):
+                limit.check(values)
             return self._run_on_litert(executable, signature, values)
         try:
             if bound is None or bound.session is not session:
@@ -186,18 +186,6 @@ class ModelSession:
         except ProgramError as error:
             load_path.recompile(executable, session, str(error))
             return self._run(signature, values)
-
-    def _refuse_outside(self, signature: Signature, program: Program, values: Mapping[str, Any]) -> None:
-        """
-        Raises:
-            TensorError: the run would write beyond the rows of a tensor of the state.
-        """
-        known, limits = self._limits.get(signature.key, (None, ()))
-        if known is not program:
-            limits = _limits(program, signature, self._state)
-            self._limits[signature.key] = program, limits
-        for limit in limits:
-            limit.check(values)
 
     def _run_on_litert(self, executable: Executable, signature: Signature, values: Mapping[str, Any]) -> dict[str, Any]:
         names = [name for name, _ in signature.inputs if name in self._state]
@@ -236,13 +224,22 @@ class _Bound:
             else:
                 places.append(session.make_place(len(program.inputs) + position))
                 made[port.index] = position, places[-1]
+        self._limits = [
+            (limit, limit.number_at(self._inputs[limit.name].address)) for limit in _limits(program, signature, state)
+        ]
         self._outputs = {name: made[index] for name, index in sorted(signature.outputs) if name not in state}
         self._binding = session.bind(places)
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """One inference on the other inputs; copies of the other outputs."""
+        """One inference on the other inputs; copies of the other outputs.
+
+        Raises:
+            TensorError: rows of the state that the run would write lie outside; nothing has changed.
+        """
         for name, given in self._inputs.items():
             given.write(values[name])
+        for limit, number in self._limits:
+            limit.refuse_outside(number.value)
         self.session.run_bound(self._binding)
         results = {}
         for name, (position, place) in self._outputs.items():
@@ -255,32 +252,43 @@ class _Limit:
     """A number of an input that says which rows of a tensor of the state a run writes.
 
     Attributes:
+        name: of the input.
         room: the largest number so that all rows lie within the tensor.
     """
 
-    __slots__ = ("_element", "_name", "_port", "_updated", "room")
+    __slots__ = ("_element", "_port", "_updated", "name", "room")
 
     def __init__(self, name: str, port: Port, element: int, updated: str, room: int) -> None:
         """
         Args:
-            name, port: of the input.
+            port: of the input.
             element: the number's place among its elements.
             updated: name of the tensor of the state.
         """
-        self._name, self._port, self._element = name, port, element
+        self.name, self._port, self._element = name, port, element
         self._updated, self.room = updated, room
+
+    def number_at(self, address: int) -> Any:
+        """The number, where the input lies at an address, as a ctypes object."""
+        kind = ctypes.c_int32 if self._port.dtype == "int32" else ctypes.c_int64
+        return kind.from_address(address + self._element * ctypes.sizeof(kind))
 
     def check(self, values: Mapping[str, Any]) -> None:
         """
         Raises:
             TensorError: rows lie outside, or the input has another type or shape.
         """
-        source = borrow(values[self._name], self._port)
-        kind = ctypes.c_int32 if self._port.dtype == "int32" else ctypes.c_int64
-        number = kind.from_address(source.address + self._element * ctypes.sizeof(kind)).value
+        source = borrow(values[self.name], self._port)
+        self.refuse_outside(self.number_at(source.address).value)
+
+    def refuse_outside(self, number: int) -> None:
+        """
+        Raises:
+            TensorError: rows lie outside.
+        """
         if not 0 <= number <= self.room:
             raise TensorError(
-                f"{self._name!r} has {number} at element {self._element}: the run would write beyond the rows of"
+                f"{self.name!r} has {number} at element {self._element}: the run would write beyond the rows of"
                 f" {self._updated!r}, expected 0 to {self.room}"
             )
 
@@ -307,6 +315,11 @@ class _Input:
         self._port = port
         self._buffer = buffer
         self._view: Any = None
+
+    @property
+    def address(self) -> int:
+        """The address of the memory."""
+        return self._buffer.place.address
 
     def write(self, value: Any) -> None:
         """Copy a value to the memory; raises the errors of `borrow`."""
