@@ -14,8 +14,9 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 import jitdelegate
 from jitdelegate.api.compiled_model import CompiledModel
 from jitdelegate.errors import DeviceError, RefusedValueError
+from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial
-from tests.api.refusing_models import GATHER, REFUSING, Values, chain, constant, rows
+from tests.api.refusing_models import GATHER, REFUSING, Values, built, chain, constant, rows
 
 BAD = GATHER.bad[0]
 OPTIONS: dict[str, Any] = {"serialization_dir": False, "num_threads": 1}
@@ -260,6 +261,16 @@ def test_constants_outside_are_litert_s() -> None:
     model = jitdelegate.load(constant(np.array([0, 9], np.int32)), options=OPTIONS)
     with pytest.raises(DeviceError, match="gather index out of bounds"):
         model(GATHER.good[0])
+
+
+@pytest.mark.parametrize("divisor", [0.0, -0.0])
+def test_a_constant_divisor_of_zero_is_litert_s(divisor: float) -> None:
+    def build(model: ModelBuilder) -> int:
+        return model.op("FLOOR_DIV", [model.input((2,)), model.constant(np.array([1, divisor], np.float32))], (2,))
+
+    model = jitdelegate.load(built(build), options=OPTIONS)
+    with pytest.raises(DeviceError, match="Division by 0"):
+        model(np.ones(2, np.float32))
 
 
 def test_a_program_from_the_cache_refuses_too(tmp_path: Path) -> None:
