@@ -69,7 +69,7 @@ class DynamicBatcher:
             row: input name -> array without the axis of rows.
         Raises:
             ValueError: the row does not fit the model; other rows are not affected.
-            RuntimeError: the model cannot run, or the batcher is closed.
+            RuntimeError: the model cannot run, or refuses this row's values, or the batcher is closed.
         """
         checked = self._checked(row)
         async with self._room:

@@ -10,7 +10,7 @@ import numpy as np
 
 from jitdelegate.ir.expr import Arg, Cast, Expr
 from jitdelegate.ir.forms import Concat, IndexMap, Map, Shape, View
-from jitdelegate.ir.graph import Graph, Node
+from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.index_forms import Gather
 from jitdelegate.ops import find
 from jitdelegate.passes.lower import lower
@@ -30,7 +30,7 @@ def update_windows(graph: Graph) -> tuple[Window, ...]:
     order of the nodes; the smallest of those that differ in their last number alone.
 
     Args:
-        graph: before it is lowered; operators that are not compiled may have windows too.
+        graph: before it is lowered; operators that are not compiled may have windows too. Open sizes have none.
     """
     found: dict[tuple[int, int, int], int] = {}
     updates = [(node, start) for node in graph.nodes if (start := _start(node)) is not None]
@@ -41,7 +41,8 @@ def update_windows(graph: Graph) -> tuple[Window, ...]:
         data, update, (output, *_) = *node.inputs[:2], node.outputs
         root = roots[output] = roots.get(data, data)
         sizes = [graph.tensors[index].shape for index in (data, update)]
-        if root not in positions or {len(size) for size in sizes} != {graph.tensors[start].size}:
+        is_open = any(-1 in graph.tensors[index].shape_signature for index in (root, data, update))
+        if root not in positions or is_open or {len(size) for size in sizes} != {graph.tensors[start].size}:
             continue
         for origin, whole, part in zip(trace.elements(start), *sizes, strict=True):
             if origin is not None and origin[0] in positions:
@@ -53,8 +54,9 @@ def update_windows(graph: Graph) -> tuple[Window, ...]:
 def _start(node: Node) -> int | None:
     """The tensor that says where the node's window begins; None where it has none."""
     op = find(node)
-    start = None if op is None or op.window_start is None else op.window_start
-    return None if start is None or start >= len(node.inputs) else node.inputs[start]
+    if op is None or op.window_start is None or op.window_start >= len(node.inputs) or ABSENT in node.inputs:
+        return None
+    return node.inputs[op.window_start]
 
 
 def _before(graph: Graph, tensors: Sequence[int]) -> Graph:

@@ -63,6 +63,14 @@ def test_updates_follow_each_other_and_the_least_room_counts() -> None:
     assert update_windows(graph) == ((0, 1, 0, 4), (0, 1, 1, 0))
 
 
+def test_caches_of_open_sizes_have_no_window() -> None:
+    """The sizes in the file are placeholders then."""
+    model = ModelBuilder()
+    cache, place = model.input((1, 4), shape_signature=(-1, 4)), model.input((2,), "int32")
+    model.output(model.op("DYNAMIC_UPDATE_SLICE", [cache, model.input((1, 4)), place], (1, 4)))
+    assert update_windows(read(model.finish()).graphs[0]) == ()
+
+
 def test_what_the_graph_computes_itself_has_no_window() -> None:
     model = ModelBuilder()
     cache, rows, place = model.input((9, 4)), model.input((2, 4)), model.input((2,), "int32")

@@ -231,12 +231,10 @@ class NativeRequests:
 
     def _note_refusal(self, refusal: Callable[[int], DeviceError], place: int) -> None:
         """Give an event the error of its request, if that was refused; its record is about to be written anew."""
-        status, event = (
-            self._words[_RECORDS + place * self._record_words + request_code.OUTCOME],
-            self._held[place][0](),
-        )
+        status = self._words[_RECORDS + place * self._record_words + request_code.OUTCOME]
+        event = self._held[place][0]()
         if event is not None and status not in (0, request_code.ABANDONED):
-            event.refuse(refusal(status))
+            event._refuse(refusal(status))
 
     @property
     def may_refuse(self) -> bool:
@@ -396,7 +394,7 @@ class NativeEvent(RequestEvent):
         may_be_refused = self.requests.may_refuse and not self.done
         return bool(self._needs or self._failed or may_be_refused)
 
-    def refuse(self, error: DeviceError) -> None:
+    def _refuse(self, error: DeviceError) -> None:
         """Let the request have failed for the values of its inputs."""
         self._failed = self._failed or error
 

@@ -120,7 +120,9 @@ class Session(IOBinding):
             binding.start()
         with self._lock:
             if self._last is binding:
-                self._run_code()
+                status = self._code.run(*self._arguments)
+                if status:
+                    raise _refusal(self.program, status)
             else:
                 self._run_locked(binding.addresses)
                 self._note_last(binding)
@@ -225,9 +227,6 @@ class Session(IOBinding):
             states.prepare()
             addresses = self._with_states(addresses, states)
         memory.io[:], self._last = addresses, None
-        self._run_code()
-
-    def _run_code(self) -> None:
         status = self._code.run(*self._arguments)
         if status:
             raise _refusal(self.program, status)
