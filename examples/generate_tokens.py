@@ -47,8 +47,11 @@ def generate(model: jitdelegate.Model, prompt: list[int], count: int) -> Iterato
     """(token, probability) of the most probable token after the prompt, and after each that was generated."""
     session = model.session(state="kv_cache_*")
     prefill, size = longest_prefill(model)
-    for first in range(0, len(prompt) - 1, size):  # all but the last token, in pieces of the signature's size
-        piece = prompt[first : min(first + size, len(prompt) - 1)]
+    before = prompt[:-1]
+    for start in range(0, len(before), size):  # all but the last token, in pieces of the signature's size
+        # the last piece begins earlier, over rows with the same values: filled up, it might not fit into the cache
+        first = max(0, min(start, len(before) - size))
+        piece = before[first : first + size]
         tokens = np.zeros((1, size), np.int32)
         tokens[0, : len(piece)] = piece
         session.run(prefill, tokens=tokens, input_pos=np.arange(first, first + size, dtype=np.int32))

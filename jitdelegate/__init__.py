@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         ModelError,
         OptionError,
         ProgramError,
+        RefusedValueError,
         TensorError,
     )
     from jitdelegate.options import DelegateOptions
@@ -80,6 +81,7 @@ __all__ = [
     "OptionError",
     "Options",
     "ProgramError",
+    "RefusedValueError",
     "Report",
     "SignatureRunner",
     "TensorBuffer",

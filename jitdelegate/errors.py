@@ -81,6 +81,13 @@ class ShapesError(DeviceError):
     """The model cannot run with inputs of these shapes, on LiteRT neither."""
 
 
+class RefusedValueError(DeviceError):
+    """A run found an index outside the data, or another value at which LiteRT's kernels stop; has LiteRT's words.
+
+    Its outputs are undefined, and so are variables that it updates. The next run is not affected.
+    """
+
+
 class ClosedError(DeviceError, AttributeError):
     """A CompiledModel was used after `close`; LiteRT raises an AttributeError there."""
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from jitdelegate.api.row_batches import RowBatches
-from jitdelegate.errors import DeviceError, TensorError
+from jitdelegate.errors import DeviceError, RefusedValueError, TensorError
 from jitdelegate.runtime.buffers import fits
 
 TYPE_CHECKING = False
@@ -69,7 +69,7 @@ class DynamicBatcher:
             row: input name -> array without the axis of rows.
         Raises:
             ValueError: the row does not fit the model; other rows are not affected.
-            RuntimeError: the model cannot run, or the batcher is closed.
+            RuntimeError: the model cannot run, or refuses this row's values, or the batcher is closed.
         """
         checked = self._checked(row)
         async with self._room:
@@ -130,6 +130,13 @@ class DynamicBatcher:
         columns = {name: np.stack([row[name] for row, _ in requests]) for name in requests[0][0]}
         try:
             found = self._rows.run(columns)
+        except RefusedValueError as error:
+            if len(requests) == 1:
+                loop.call_soon_threadsafe(_fail, requests, error)
+            else:  # only the rows that the model refuses fail
+                for request in requests:
+                    self._answer(loop, [request])
+            return
         except Exception as error:  # noqa: BLE001 every caller gets it
             loop.call_soon_threadsafe(_fail, requests, error)
             return

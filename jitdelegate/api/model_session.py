@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from jitdelegate.engine.executable import Executable
-    from jitdelegate.program.program import Port, Signature
+    from jitdelegate.program.program import Port, Program, Signature
     from jitdelegate.runtime.io_binding import IOBinding
 
 
@@ -152,7 +152,9 @@ class ModelSession:
             Output name -> a new tensor, for every output that is not part of the state.
         Raises:
             TensorError: the signature or an input is unknown or missing, or has a wrong type or shape; or a kept tensor
-                has another type or shape in this signature.
+                has another type or shape in this signature; or a position lies beyond the rows of a kept tensor, which
+                is unchanged then.
+            RefusedValueError: an index outside what it indexes; see `docs/kv-caches.md`.
             DeviceError: the model is closed, or LiteRT or the GPU failed.
         """
         known = self._signatures.get(signature)
@@ -174,6 +176,8 @@ class ModelSession:
             arguments = [by_index.get(port.index) for port in base.program.inputs]
         executable, session = self._ready(base, arguments)
         if session is None or (bound is None and not base.answers(signature)):
+            for limit in _limits(executable.program, signature, self._state):
+                limit.check(values)
             return self._run_on_litert(executable, signature, values)
         try:
             if bound is None or bound.session is not session:
@@ -220,19 +224,86 @@ class _Bound:
             else:
                 places.append(session.make_place(len(program.inputs) + position))
                 made[port.index] = position, places[-1]
+        self._limits = [
+            (limit, limit.number_at(self._inputs[limit.name].address)) for limit in _limits(program, signature, state)
+        ]
         self._outputs = {name: made[index] for name, index in sorted(signature.outputs) if name not in state}
         self._binding = session.bind(places)
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """One inference on the other inputs; copies of the other outputs."""
+        """One inference on the other inputs; copies of the other outputs.
+
+        Raises:
+            TensorError: rows of the state that the run would write lie outside; nothing has changed.
+        """
         for name, given in self._inputs.items():
             given.write(values[name])
+        for limit, number in self._limits:
+            limit.refuse_outside(number.value)
         self.session.run_bound(self._binding)
         results = {}
         for name, (position, place) in self._outputs.items():
             results[name] = self.session.new_output(position)
             ctypes.memmove(ctypes.addressof(results[name]), place.address, results[name].nbytes)  # type: ignore[arg-type]
         return results
+
+
+class _Limit:
+    """A number of an input that says which rows of a tensor of the state a run writes.
+
+    Attributes:
+        name: of the input.
+        room: the largest number so that all rows lie within the tensor.
+    """
+
+    __slots__ = ("_element", "_port", "_updated", "name", "room")
+
+    def __init__(self, name: str, port: Port, element: int, updated: str, room: int) -> None:
+        """
+        Args:
+            port: of the input.
+            element: the number's place among its elements.
+            updated: name of the tensor of the state.
+        """
+        self.name, self._port, self._element = name, port, element
+        self._updated, self.room = updated, room
+
+    def number_at(self, address: int) -> Any:
+        """The number, where the input lies at an address, as a ctypes object."""
+        kind = ctypes.c_int32 if self._port.dtype == "int32" else ctypes.c_int64
+        return kind.from_address(address + self._element * ctypes.sizeof(kind))
+
+    def check(self, values: Mapping[str, Any]) -> None:
+        """
+        Raises:
+            TensorError: rows lie outside, or the input has another type or shape.
+        """
+        source = borrow(values[self.name], self._port)
+        self.refuse_outside(self.number_at(source.address).value)
+
+    def refuse_outside(self, number: int) -> None:
+        """
+        Raises:
+            TensorError: rows lie outside.
+        """
+        if not 0 <= number <= self.room:
+            raise TensorError(
+                f"{self.name!r} has {number} at element {self._element}: the run would write beyond the rows of"
+                f" {self._updated!r}, expected 0 to {self.room}"
+            )
+
+
+def _limits(program: Program, signature: Signature, state: Mapping[str, TensorBuffer]) -> Sequence[_Limit]:
+    """The limits of a program's windows, the strictest for each number."""
+    names = {index: name for name, index in signature.inputs}
+    found: dict[tuple[int, int], _Limit] = {}
+    for updated, given, element, room in program.windows:
+        port = program.inputs[given]
+        cache, name = names.get(program.inputs[updated].index, ""), names.get(port.index, "")
+        is_strictest = (given, element) not in found or room < found[given, element].room
+        if cache in state and name and name not in state and is_strictest:
+            found[given, element] = _Limit(name, port, element, cache, room)
+    return [*found.values()]
 
 
 class _Input:
@@ -244,6 +315,11 @@ class _Input:
         self._port = port
         self._buffer = buffer
         self._view: Any = None
+
+    @property
+    def address(self) -> int:
+        """The address of the memory."""
+        return self._buffer.place.address
 
     def write(self, value: Any) -> None:
         """Copy a value to the memory; raises the errors of `borrow`."""

@@ -44,6 +44,7 @@ def target_program(graph: Graph, options: DelegateOptions, key: Key, trace: Trac
         input_offsets=generated.input_offsets,
         output_offsets=generated.output_offsets,
         large_constants=generated.large_constants,
+        refusals=generated.refusals,
         code=generated.code,
         weights=generated.weights,
     )

@@ -36,6 +36,7 @@ from jitdelegate.passes.shape_inputs import shape_inputs
 from jitdelegate.passes.shared_matrices import shared_matrices
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import WHOLE_MODEL, port_problem, unsupported
+from jitdelegate.passes.update_windows import Window, update_windows
 from jitdelegate.program.program import NO_TENSOR, NOTHING_ELSE, Program
 from jitdelegate.program.write import parts
 from jitdelegate.targets import target_named
@@ -127,21 +128,44 @@ def _program(one: Compilation, seconds: MutableMapping[str, float], *, may_host:
         one = replace(one, model=shared_matrices(one.model))
     except Exception as error:  # noqa: BLE001 - a fault of ours
         one.faults.skip(shared_matrices.__name__, error)
-    program = None if one.key.hosted else _own_program(one, seconds, may_host=may_host)
+    program, windows, key = None, tuple[Window, ...](), one.key
+    if not key.hosted:
+        with _stage(seconds, "passes"):
+            entered = specialize_subgraph(one.model, key.subgraph, key.shapes, key.values)
+            folded = _folded(one, entered.graphs[key.subgraph])
+            reasons, windows = _reasons(entered, folded, key), _windows(one, folded)
+        program = _own_program(one, folded, reasons, seconds, may_host=may_host)
     if program is None:
         program = _hosted_program(one, seconds)
-    program.notes = tuple(one.faults.notes)
+    program.notes, program.windows = tuple(one.faults.notes), windows
     return program
 
 
-def _own_program(one: Compilation, seconds: MutableMapping[str, float], *, may_host: bool) -> Program | None:
+def _windows(one: Compilation, folded: Graph) -> tuple[Window, ...]:
+    """The windows of inputs that a run updates; none where they cannot be found."""
+    try:
+        return update_windows(folded)
+    except Exception as error:  # noqa: BLE001 - a fault of ours
+        one.faults.skip(update_windows.__name__, error)
+        return ()
+
+
+def _own_program(
+    one: Compilation,
+    folded: Graph,
+    reasons: list[tuple[int, str]],
+    seconds: MutableMapping[str, float],
+    *,
+    may_host: bool,
+) -> Program | None:
     """A program that runs by itself, or one without code that says why LiteRT runs the model; None where only LiteRT's
-    own interpreter can combine LiteRT's and compiled partitions, which it may unless `may_host` is false."""
+    own interpreter can combine LiteRT's and compiled partitions, which it may unless `may_host` is false.
+
+    Args:
+        folded: the subgraph, made ready.
+        reasons: against compiling it as a whole.
+    """
     model, key = one.model, one.key
-    with _stage(seconds, "passes"):
-        entered = specialize_subgraph(model, key.subgraph, key.shapes, key.values)
-        folded = _folded(one, entered.graphs[key.subgraph])
-        reasons = _reasons(entered, folded, key)
     deciding = shape_inputs(folded) if reasons else ()
     if deciding or any(position == WHOLE_MODEL for position, _ in reasons):
         return litert_program(model, key, reasons, deciding)

@@ -21,7 +21,18 @@ class IndexForm(Form):
 
 
 @dataclass(frozen=True, slots=True)
-class Gather(IndexForm):
+class IndexedForm(IndexForm):
+    """A form with an operand of indices, which may lie outside what they index.
+
+    refusal: the words in which the run is refused that finds an index outside, with {} for that index; "" where such an
+        index is no error. The run goes on to its end all the same, as if it were none: nothing outside is touched.
+    """
+
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gather(IndexedForm):
     """Slices of the data at runtime indices; inputs (data of any type, `places` int32 or int64).
 
     out[b, o, i, n] = data[b, o, places[b, i, 0], ..., places[b, i, m - 1], n]: b are the first `batch` axes, o the axes
@@ -36,16 +47,19 @@ class Gather(IndexForm):
 
 
 @dataclass(frozen=True, slots=True)
-class Scatter(IndexForm):
+class Scatter(IndexedForm):
     """Slices combined at runtime indices; inputs (updates float32, int32 or int64; `places` int32 or int64).
 
     out[s, n] = `initial` combined with updates[i, n] for every i, in order, with places[i] == s; `kind` is "sum",
     "prod", "max" or "min". The last axis of `places` holds one index per axis of s; one outside is skipped.
+
+    skips_negative: whether `refusal` is about indices beyond the end alone.
     """
 
     core: ClassVar[int] = 2
     kind: str = "sum"
     initial: float = 0.0
+    skips_negative: bool = False
 
 
 @dataclass(frozen=True, slots=True)

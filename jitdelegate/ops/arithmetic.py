@@ -187,11 +187,17 @@ class Div(Division, Arithmetic):
 
 @op("FLOOR_DIV")
 class FloorDiv(Division, Arithmetic):
-    """y = a / b, rounded down"""
+    """y = a / b, rounded down; at a 0 among runtime floats in b, LiteRT stops with an error"""
 
     types = WORDS
     cases = (*POSITIVE, *by_constants("int32", *DIVISORS))
     formula = binary("floor_div", X, Y)
+
+    def problems(self, call: Call) -> Iterator[str]:
+        yield from super().problems(call)
+        divisors = call.constant(1)
+        if divisors is not None and not divisors.all():
+            yield "FLOOR_DIV: input 1 has a 0, at which LiteRT stops with an error."
 
 
 @op("FLOOR_MOD")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Cast, binary, minimum, select
+from jitdelegate.ir.expr import Arg, Cast, Expr, binary, select
 from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.graph import Tensor
 from jitdelegate.ir.index_forms import Gather as GatherForm
@@ -48,9 +48,15 @@ def outside_problems(call: Call, operand: int, sizes: Shape) -> Iterator[str]:
             yield f"{call.node.op}: the places from {chosen.min()} to {chosen.max()} leave the sizes {list(sizes)}."
 
 
+def outside(words: str, sizes: Shape) -> str:
+    """The refusal of an index outside `sizes`: LiteRT's words, then what was found and expected."""
+    expected = f"from 0 to {sizes[0] - 1}" if len(sizes) == 1 else f"within the sizes {list(sizes)}"
+    return f"{words}: found {{}}, expected an index {expected}"
+
+
 class Lookup(Op):
-    """At an index outside the data, negative ones included, LiteRT stops with an error and kernels give zeros; constant
-    indices are checked while compiling."""
+    """At an index outside the data, negative ones included, the run ends in LiteRT's error. Constant indices are
+    checked while compiling."""
 
     least = most = 2
     types = ANY
@@ -58,6 +64,8 @@ class Lookup(Op):
     kinds: ClassVar = {1: (*INTEGERS, "int16")}
     places: ClassVar[int] = 1
     """The operand that holds the indices."""
+    words: ClassVar[str] = ""
+    """What LiteRT says of an index outside."""
 
     def problems(self, call: Call) -> Iterator[str]:
         yield from self.misfits(call)
@@ -71,6 +79,10 @@ class Lookup(Op):
         """The sizes of the data's axes that are indexed."""
         raise NotImplementedError
 
+    def refusal(self, call: Call) -> str:
+        """`IndexedForm.refusal` of the node's indices; constants lie inside."""
+        return "" if call.constant(self.places) is not None else outside(self.words, self.looked_up(call))
+
 
 @op("GATHER")
 class Gather(Lookup):
@@ -80,6 +92,7 @@ class Gather(Lookup):
     """
 
     takes_empty = True
+    words = "gather index out of bounds"
     cases = (
         Case(((5, 7), ints(4, 0, 2)), {"axis": 0}),
         Case(((5, 7), Fed((2, 3), "int32")), {"axis": -1}, low=0, high=7),
@@ -122,7 +135,8 @@ class Gather(Lookup):
     def lowering(self, call: Call) -> Lowering:
         places = call.shape(1)
         axis, batch = self._axes(call.node.attrs, call.shape(0), places)
-        return Lowering(GatherForm(axis=axis, batch=batch), (call.index(0), places_of(call, 1, (*places, 1))))
+        form = GatherForm(axis=axis, batch=batch, refusal=self.refusal(call))
+        return Lowering(form, (call.index(0), places_of(call, 1, (*places, 1))))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, places = given(arrays)
@@ -136,6 +150,7 @@ class Gather(Lookup):
 class GatherNd(Lookup):
     """Slices of the data at the indices in the second operand; each row there has one index per leading axis."""
 
+    words = "gather_nd index out of bounds"
     cases = (
         Case(((3, 4, 5), Fed((6, 2), "int32")), low=0, high=3),
         Case(((3, 4, 5), Fed((2, 2, 3), "int64")), low=0, high=3),
@@ -157,7 +172,8 @@ class GatherNd(Lookup):
         return call.shape(1)[:-1] + call.shape(0)[call.shape(1)[-1] :]
 
     def lowering(self, call: Call) -> Lowering:
-        return Lowering(GatherForm(), (call.index(0), places_of(call, 1, call.shape(1))))
+        form = GatherForm(refusal=self.refusal(call))
+        return Lowering(form, (call.index(0), places_of(call, 1, call.shape(1))))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, places = given(arrays)
@@ -189,7 +205,13 @@ class EmbeddingLookup(Lookup):
         return call.shape(0) + call.shape(1)[1:]
 
     def lowering(self, call: Call) -> Lowering:
-        return Lowering(GatherForm(), (call.index(1), places_of(call, 0, (*call.shape(0), 1))))
+        form = GatherForm(refusal=self.refusal(call))
+        return Lowering(form, (call.index(1), places_of(call, 0, (*call.shape(0), 1))))
+
+    def refusal(self, call: Call) -> str:
+        if call.constant(self.places) is not None:
+            return ""
+        return f"Embedding Lookup: index out of bounds. Got {{}}, and bounds are [0, {call.shape(1)[0] - 1}]"
 
     def widens(self, call: Call) -> bool:
         quant, shape = call.tensor(1).quant, call.shape(1)
@@ -206,7 +228,8 @@ class EmbeddingLookup(Lookup):
         parts = scales.shape[1]
         found = self._whole(table, places, (count, depth)) if table.dtype == "int4" else None
         found = found or Lowering(GatherForm(), (call.index(1), places), (count, depth), "int8")
-        chosen = Lowering(GatherForm(), (scales, places), (count, parts), "float32")
+        checked = GatherForm(refusal=self.refusal(call))
+        chosen = Lowering(checked, (scales, places), (count, parts), "float32")
         shape, own = (count, parts, depth // parts), (count, parts, 1)
         numbers, factors = view(found, shape, found.dtype or ""), view(chosen, own)
         return mapped(Cast(X, "float32") * Y, (numbers, shape), (factors, own), shape=shape)
@@ -232,8 +255,8 @@ class EmbeddingLookup(Lookup):
 @op("REVERSE_SEQUENCE")
 class ReverseSequence(Op):
     """Reverses the first elements along `seq_dim`; the second operand holds their number for each index along
-    `batch_dim`. A number beyond the axis reverses the whole axis; there LiteRT stops with an error or goes on beyond
-    the axis."""
+    `batch_dim`. At a number beyond the axis the run ends in LiteRT's error, which LiteRT itself raises for the first
+    number alone: for others it goes on beyond the axis."""
 
     folds = 1 << 16
     least = most = 2
@@ -271,18 +294,22 @@ class ReverseSequence(Op):
         apart = (prod(shape[:first]), prod(window), prod(shape[last:]))
         places = view(self._places(call, window, first), (apart[1], 1), call.tensor(1).dtype)
         data = view(call.index(0), apart, call.output.dtype)
-        return Lowering(GatherForm(axis=1), (data, places), apart)
+        most = shape[axes[0]]
+        words = f"seq_lengths[i] <= SizeOfDimension(input, seq_dim) was not true: a length is more than {most}"
+        refusal = words if call.constant(1) is None else ""
+        return Lowering(GatherForm(axis=1, refusal=refusal), (data, places), apart)
 
     def _places(self, call: Call, window: Shape, first: int) -> Lowering:
-        """For each element of the window, the index of the element that is read."""
+        """For each element of the window, the index of the element that is read; -1 where the length is too large."""
         along, batch = (axis - first for axis in self._axes(call.node.attrs))
         dtype, size, stride = call.tensor(1).dtype, window[along], prod(window[along + 1 :])
         own = np.arange(prod(window), dtype=dtype).reshape(window)
         step = np.arange(size, dtype=dtype)
-        length = minimum(Arg(0), size)
+        length = Arg(0)
         mirrored = Arg(1) + (length - 1 - Arg(2) - Arg(2)) * stride
+        place = select(binary("lt", Arg(2), length), mirrored, Arg(1))
         form = Map(
-            select(binary("lt", Arg(2), length), mirrored, Arg(1)),
+            select(binary("gt", length, size), -1, place),
             (IndexMap.along(batch), IndexMap.broadcast(window, window), IndexMap.along(along)),
         )
         return Lowering(form, (call.index(1), own, step), window, dtype)
@@ -297,15 +324,22 @@ class ReverseSequence(Op):
 
 
 def cut_out(call: Call, sizes: Shape) -> Lowering:
-    """The box of operand 0 that has these sizes and starts at the runtime index in operand 1."""
+    """The box of operand 0 that has these sizes and starts at the runtime index in operand 1. It has to lie inside:
+    along axes of which it is all, it starts at 0."""
     data, dtype = call.shape(0), call.tensor(1).dtype
     count = leading(data, sizes)
     own = numbered(sizes[:count], dtype)
-    form = Map(Arg(0) + Arg(1), (IndexMap.broadcast(own.shape, own.shape), IndexMap.along(1)))
-    places = Lowering(form, (own, call.index(1)), own.shape, dtype)
+    whole = range(count, len(data))
+    place: Expr = Arg(0) + Arg(1)
+    for number, _ in enumerate(whole):
+        place = select(binary("eq", Arg(2 + number), 0), place, -1)
+    starts = (IndexMap.along(-1, starts=(axis,)) for axis in whole)
+    form = Map(place, (IndexMap.broadcast(own.shape, own.shape), IndexMap.along(1), *starts))
+    places = Lowering(form, (own, *([call.index(1)] * (1 + len(whole)))), own.shape, dtype)
     inner = prod(data[count:])
     source = view(call.index(0), (*data[:count], inner), call.output.dtype)
-    return Lowering(GatherForm(), (source, places), (len(own), inner))
+    box = GatherForm(refusal=outside("Invalid begin and size", data[:count]))
+    return Lowering(box, (source, places), (len(own), inner))
 
 
 def leading(whole: Shape, part: Shape) -> int:
@@ -326,6 +360,7 @@ class DynamicUpdateSlice(Op):
     types = ANY
     quantized = QUANTIZED
     kinds: ClassVar = {2: INTEGERS}
+    window_start = 2
     cases = (
         Case(((4, 5, 6), (2, 5, 6), Fed((3,), "int32")), low=-3, high=7),
         Case(((1, 9, 4), (1, 3, 4), Fed((3,), "int64")), low=-3, high=7, seed=1),

@@ -131,6 +131,8 @@ class Op:
     """True where `lowering` leaves out operands without elements, or what computes outputs without elements."""
     activates: ClassVar[bool] = False
     """True where the option `fused_activation_function` is applied."""
+    window_start: ClassVar[int | None] = None
+    """The operand with the index from which on the second operand replaces elements of the first; None if none does."""
     cases: ClassVar[tuple[Case, ...]] = ()
 
     def check(self, graph: Graph, node: Node) -> str | None:

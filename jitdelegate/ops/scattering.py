@@ -10,7 +10,7 @@ import numpy as np
 from jitdelegate.ir.index_forms import Scatter
 from jitdelegate.ops.call import WORDS, Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.ops.indexing import outside_problems, places_of
+from jitdelegate.ops.indexing import outside, outside_problems, places_of
 from jitdelegate.ops.registry import MAX_ELEMENTS, NUMBERS, Lowering, Op, op
 
 
@@ -18,8 +18,8 @@ from jitdelegate.ops.registry import MAX_ELEMENTS, NUMBERS, Lowering, Op, op
 class ScatterNd(Op):
     """Zeros of the shape in the third operand; the updates in the second are added at the indices in the first.
 
-    The indices have one row per update, with one index per leading axis. LiteRT stops with an error at an index outside
-    the output; here an update with a runtime index outside the output is skipped.
+    The indices have one row per update, with one index per leading axis. At an index outside the output the run ends in
+    LiteRT's error.
     """
 
     least = most = 3
@@ -45,7 +45,9 @@ class ScatterNd(Op):
         return call.integers(2)
 
     def lowering(self, call: Call) -> Lowering:
-        return Lowering(Scatter(), (call.index(1), call.index(0)))
+        sizes = call.integers(2)[: call.shape(0)[-1]]
+        refusal = outside("scatter_nd index out of bounds", sizes) if call.constant(0) is None else ""
+        return Lowering(Scatter(refusal=refusal), (call.index(1), call.index(0)))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         places, updates, shape = given(arrays)
@@ -56,8 +58,8 @@ class ScatterNd(Op):
 
 class UnsortedSegment(Op):
     """Combines the slices of the data with the same number in the second operand; the third operand is the number of
-    segments. A slice with a negative number is skipped; so is a slice with a number beyond the last segment, where
-    LiteRT stops with an error."""
+    segments. A slice with a negative number is skipped; at a number beyond the last segment the run ends in LiteRT's
+    error."""
 
     least = most = 3
     parameters = (2,)
@@ -74,6 +76,9 @@ class UnsortedSegment(Op):
         data, numbers, count = call.shape(0), call.shape(1), call.integers(2)
         if not numbers or data[: len(numbers)] != numbers or len(count) != 1 or count[0] < 1:
             yield f"{self.name} of {list(data)} by {list(numbers)} numbers into {list(count)} segments."
+        known = call.constant(1)
+        if known is not None and known.max(initial=-1) >= count[0]:
+            yield f"{self.name}: the number {known.max()} is beyond the {count[0]} segments."
 
     def shape(self, call: Call) -> Shape:
         return (*call.integers(2), *call.shape(0)[len(call.shape(1)) :])
@@ -81,7 +86,13 @@ class UnsortedSegment(Op):
     def lowering(self, call: Call) -> Lowering:
         places = places_of(call, 1, (*call.shape(1), 1))
         initial = self.initial(np.dtype(call.output.dtype))
-        return Lowering(Scatter(kind=self.kind, initial=initial), (call.index(0), places))
+        form = Scatter(kind=self.kind, initial=initial, refusal=self._refusal(call), skips_negative=True)
+        return Lowering(form, (call.index(0), places))
+
+    @staticmethod
+    def _refusal(call: Call) -> str:
+        found = f"found the number {{}}, expected less than {call.integers(2)[0]}"
+        return f"max_index < num_segments_ was not true: {found}" if call.constant(1) is None else ""
 
     def initial(self, dtype: np.dtype[Any]) -> float:
         """The value of a segment without slices."""

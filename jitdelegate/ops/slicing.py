@@ -23,7 +23,7 @@ from jitdelegate.ops.registry import ANY, QUANTIZED, Lowering, Op, moved, op, vi
 class Slice(Op):
     """The box that starts at the second operand and has the size in the third; size -1 reaches to the end.
 
-    If a runtime start leaves no room for the box, LiteRT stops with an error; here elements outside the data are 0.
+    If a runtime start leaves no room for the box, the run ends in LiteRT's error.
     """
 
     types = ANY

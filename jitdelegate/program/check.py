@@ -24,10 +24,10 @@ MOST_THREADS = 1024
 MOST_SHARED_BYTES = 227 * 1024
 MOST_ARGUMENTS = 512
 MOST_STREAMS = 4
-_KINDS = "awpif"
-_SMALLEST = {"a": 0, "w": 0, "p": 0, "i": -(1 << 31), "f": 0}
+_KINDS = "awpifs"
+_SMALLEST = {"a": 0, "w": 0, "p": 0, "i": -(1 << 31), "f": 0, "s": 0}
 # "a" and "w" go to the end itself, where a tensor of no elements may lie
-_LARGEST = {"i": (1 << 31) - 1, "f": (1 << 32) - 1}
+_LARGEST = {"i": (1 << 31) - 1, "f": (1 << 32) - 1, "s": 0}
 
 
 def check(program: Program) -> None:
@@ -40,6 +40,8 @@ def check(program: Program) -> None:
     for position in program.shape_inputs:
         _check_deciding(program, position)
     _check_aliases(program)
+    for window in program.windows:
+        _check_window(program, *window)
     _check_partitions(program)
     if program.loader == "cubin":
         _check_cuda(program)
@@ -63,14 +65,22 @@ def _check_aliases(program: Program) -> None:
         seen |= pair
 
 
+def _check_window(program: Program, updated: int, given: int, element: int, room: int) -> None:
+    check_range("updated input of a window", updated, len(program.inputs) - 1)
+    _check_deciding(program, given, "input of a window")
+    port = program.inputs[given]
+    check_range("element of a window", element, port.nbytes // (4 if port.dtype == "int32" else 8) - 1)
+    check_range("largest value of a window", room, LARGEST_MEMORY)
+
+
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ProgramError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
 
 
-def _check_deciding(program: Program, position: int) -> None:
-    check_range("shape_inputs input", position, len(program.inputs) - 1)
-    _check_choice("type of a shape_inputs input", program.inputs[position].dtype, ("int32", "int64"))
+def _check_deciding(program: Program, position: int, what: str = "shape_inputs input") -> None:
+    check_range(what, position, len(program.inputs) - 1)
+    _check_choice(f"type of {what}", program.inputs[position].dtype, ("int32", "int64"))
 
 
 def _check_partitions(program: Program) -> None:
@@ -118,7 +128,7 @@ def _check_cuda(program: Program) -> None:
     for index, launch in enumerate(program.launches):
         check_range(f"launch {index}: kernel", launch.kernel, len(program.entries) - 1)
         _check_sizes(index, launch)
-        _check_arguments(index, launch, limits)
+        _check_arguments(index, launch, limits, has_status=bool(program.refusals))
         _check_ports(index, launch, ports)
     _check_order(program.launches)
 
@@ -169,10 +179,12 @@ def _check_order(launches: Sequence[Launch]) -> None:
         used.add(launch.stream)
 
 
-def _check_arguments(index: int, launch: Launch, limits: Limits) -> None:
+def _check_arguments(index: int, launch: Launch, limits: Limits, *, has_status: bool) -> None:
     if len(launch.kinds) != len(launch.values):
         raise ProgramError(f"launch {index}: {len(launch.values)} values, expected {len(launch.kinds)}")
     check_range(f"launch {index}: arguments", len(launch.values), MOST_ARGUMENTS)
+    if "s" in launch.kinds and not has_status:
+        raise ProgramError(f"launch {index} has a status word, but the program refuses no run")
     if launch.kinds.strip(_KINDS):
         raise ProgramError(f"launch {index}: arguments are of kinds {launch.kinds!r}, expected letters of {_KINDS!r}")
     smallest, largest = limits

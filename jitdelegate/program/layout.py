@@ -192,7 +192,8 @@ def _unpack_launches(numbers: Sequence[int]) -> tuple[Launch, ...]:
 
 LAUNCHES = Packed(INTEGER, _pack_launches, _unpack_launches)
 KEY = Packed(STRING, _flat, _pairs)
-TEXTS = Packed(STRING, list, tuple)
+WINDOWS = _groups("windows", 4)
+TEXTS = Packed(STRING, tuple, tuple)
 ALIASES = _groups("aliases", 2)
 LOANS = _groups("borrowed pages", LOAN_NUMBERS)
 PROGRAM = Layout(
@@ -231,6 +232,8 @@ PROGRAM = Layout(
         ("large_constants", INTEGERS),
         ("notes", TEXTS),
         ("failure", STRING),
+        ("refusals", TEXTS),
+        ("windows", WINDOWS),
     ),
 )
 # Fields that only reports use; the reader decodes them on first use.

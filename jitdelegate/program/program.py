@@ -30,6 +30,8 @@ ITS_PARTITION = "Its partition of "
 """Beginning of the reason of an operator that could be compiled, but with too few others."""
 CUSTOM = 32
 """TFLite's number of custom operators."""
+MOST_REFUSALS = (1 << 16) - 1
+"""Most refusals of a program: their numbers have 16 bits of a status word."""
 ZEROS = -1
 """`State.initial` of a state that begins with zeros."""
 CUBIN_ALIGNMENT = 64
@@ -239,8 +241,8 @@ class Launch(Record):
         shared_bytes: dynamic shared memory of one block.
         kinds: one letter per argument: "a" is the arena's address plus the value, "w" the weights' address plus the
             value, "p" the address in the memory of an input or output, which begins at its offset, "i" an int32, "f"
-            a float32 given by its bits. The kernel writes to the first one's memory; where it writes to further
-            memory, that is the arena's.
+            a float32 given by its bits, "s" the address of the status word, which few runs write. The kernel writes to
+            the first one's memory; where it writes to further memory, that is the arena's.
         values: one per letter.
         stream: launches of other streams may run at the same time. Without branches there is only stream 0.
         waits: launches of other streams that have to end before.
@@ -374,6 +376,11 @@ class Program(Record):
         main_hash: `weights_hash` of lender 0, the main program; "" where nothing is borrowed from it.
         notes: sentences about its compilation for the report.
         failure: why the compiler failed as a whole, which LiteRT runs the model for; "" where it did not.
+        refusals: what a run says that stops where LiteRT's kernels stop, by the number in its status word, from 1 on;
+            {} stands for the value found. Programs of partitions leave them to the partitions' own.
+        windows: of the rows of inputs that a run updates: (position of the updated input, position of an integer input,
+            element of that one, its largest value so that the rows lie within the updated input); 0 is the smallest. A
+            run with another value moves the rows into the tensor, as LiteRT does.
     """
 
     __slots__ = (
@@ -403,6 +410,7 @@ class Program(Record):
         "output_offsets",
         "outputs",
         "partitions",
+        "refusals",
         "scratch_bytes",
         "shape_inputs",
         "signatures",
@@ -411,6 +419,7 @@ class Program(Record):
         "target",
         "weights",
         "weights_hash",
+        "windows",
     )
 
     def __init__(
@@ -450,6 +459,8 @@ class Program(Record):
         large_constants: tuple[int, ...] = (),
         notes: tuple[str, ...] = (),
         failure: str = "",
+        refusals: tuple[str, ...] = (),
+        windows: tuple[tuple[int, int, int, int], ...] = (),
     ) -> None:
         self.key = key
         self.target = target
@@ -485,6 +496,8 @@ class Program(Record):
         self.large_constants = large_constants
         self.notes = notes
         self.failure = failure
+        self.refusals = refusals
+        self.windows = windows
 
     @property
     def operators(self) -> tuple[Operator, ...]:

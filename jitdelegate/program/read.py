@@ -41,7 +41,7 @@ _COUNTS = ("arena_bytes", "scratch_bytes", "sync_bytes", "num_subgraphs", "num_t
 _PLAIN_LOADERS = ("flat", "object", "none")
 _RARE = (
     *("states", "shape_inputs", "partitions", "between", "idle", "aliases"),
-    *("launches", "input_offsets", "output_offsets"),
+    *("launches", "input_offsets", "output_offsets", "windows"),
 )
 """Fields that are empty in programs of plain CPU code."""
 

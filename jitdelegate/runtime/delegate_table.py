@@ -11,13 +11,17 @@ if TYPE_CHECKING:
 
 WORD = 8
 """Bytes of an element that `invoke` copies."""
-FILLS, COPIES, HEAD = 5, 6, 7
-"""The words are: the five arguments of `run`, number of fills, number of copies, the fills, the copies."""
+FILLS, COPIES, FORMATS, HEAD = 5, 6, 7, 8
+"""The words are: the five arguments of `run`, number of fills, number of copies, the address of the formats' addresses,
+the fills, the copies."""
 ELEMENT_BYTES = 4
 
 
 def hosting_words(
-    arguments: Sequence[int], fills: Sequence[tuple[int, int]], copies: Sequence[tuple[int, int, int]]
+    arguments: Sequence[int],
+    fills: Sequence[tuple[int, int]],
+    copies: Sequence[tuple[int, int, int]],
+    refusals: Sequence[str] = (),
 ) -> Any:
     """The words, as a ctypes array that has to live as long as LiteRT may call.
 
@@ -26,6 +30,15 @@ def hosting_words(
         fills: (number of a pointer in io, offset of its data pointer in LiteRT's array of tensors) pairs, read before
             `run`.
         copies: (address, offset as in `fills`, elements of ELEMENT_BYTES) of memory to copy to LiteRT after `run`.
+        refusals: the program's, which LiteRT is told by their number in the result of `run`.
     """
-    content = [*arguments, len(fills), len(copies), *(word for each in (*fills, *copies) for word in each)]
-    return (ctypes.c_int64 * len(content))(*content)
+    table: Any = None
+    if refusals:
+        from jitdelegate.runtime.status import formats  # not before: few programs refuse values
+
+        table = (ctypes.c_char_p * len(refusals))(*formats(refusals))
+    where = ctypes.addressof(table) if refusals else 0
+    content = [*arguments, len(fills), len(copies), where, *(word for each in (*fills, *copies) for word in each)]
+    words: Any = (ctypes.c_int64 * len(content))(*content)
+    words.formats = table  # kept as long
+    return words

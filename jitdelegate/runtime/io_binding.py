@@ -64,6 +64,8 @@ class IOBinding:
         Raises:
             TensorError: the number, type, shape or length of the inputs is wrong.
             ProgramError: the weights are damaged; nothing was computed. Compile again.
+            RefusedValueError: an input, or what is computed from it, has an index outside the data, where LiteRT stops;
+                outputs are undefined then.
             DeviceError: the session is closed, the device failed, or out of memory for the outputs.
         """
         try:

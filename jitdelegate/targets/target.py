@@ -39,6 +39,7 @@ class Generated:
     input_offsets: tuple[int, ...] = ()
     output_offsets: tuple[int, ...] = ()
     large_constants: tuple[int, ...] = ()
+    refusals: tuple[str, ...] = ()
     tuned: str = ""
 
 

@@ -20,7 +20,8 @@ from tests.api.cached_models import CACHE, ROWS, STEPS, WIDTH, decoder, only_row
 from tests.conftest import models_dir
 
 WHERE = {"cpu": {}, "reference": {}, "litert": {}, "partitions": partial.options(only_ops=("DYNAMIC_UPDATE_SLICE",))}
-PLAN = (("prefill", 0), ("decode", 4), ("decode", 5), ("prefill", ROWS), ("decode", -1), ("decode", 7))
+PLAN = (("prefill", 0), ("decode", 4), ("decode", 5), ("prefill", ROWS - 4), ("decode", ROWS - 1), ("decode", 7))
+OUTSIDE = (("prefill", ROWS - 3), ("prefill", -1), ("decode", ROWS), ("decode", -1), ("decode", (1 << 31) - 1))
 
 
 def load(content: bytes, where: str = "cpu", **options: Any) -> jitdelegate.Model:
@@ -54,6 +55,35 @@ def test_signatures_share_the_state(where: str, monkeypatch: pytest.MonkeyPatch)
         assert model._opened.program.loader == "partitions"
     else:
         assert model.report().target == where
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_positions_past_the_cache_are_refused_before_it_is_touched(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if where == "partitions":
+        partial.choose_loader(monkeypatch, "partitions")
+    session = load(decoder(negates=where == "partitions"), where).session(state="cache_*")
+    session.run("prefill", **inputs_of("prefill", 0))
+    before = {name: np.array(cache) for name, cache in session.state.items()}
+    for key, place in OUTSIDE:
+        room = ROWS - STEPS[key]
+        with pytest.raises(TensorError, match=rf"'place' has {place} at .* rows of 'cache_k', expected 0 to {room}"):
+            session.run(key, **inputs_of(key, place))
+        for name, cache in before.items():
+            np.testing.assert_array_equal(session.state[name], cache)
+    session.run("decode", **inputs_of("decode", ROWS - 1))
+    assert session.state["cache_k"][0, ROWS - 1].all()
+
+
+@pytest.mark.parametrize("key, place", OUTSIDE)
+def test_without_a_session_rows_move_into_the_cache_as_in_litert(key: str, place: int) -> None:
+    given = inputs_of(key, place) | {name: np.ones(CACHE, np.float32) for name in ("cache_k", "cache_v")}
+    expected = LiteRT(model_content=decoder()).get_signature_runner(key)(**given)
+    for found in (
+        load(decoder()).run(given, signature=key),
+        jitdelegate.Interpreter(model_content=decoder()).get_signature_runner(key)(**given),
+    ):
+        for name, value in expected.items():
+            np.testing.assert_array_equal(found[name], value)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="protects pages through libc")

@@ -93,7 +93,7 @@ UNSAFE = {
     *("cuStreamSynchronize", "cuEventSynchronize", "cuEventQuery"),
 }
 """What breaks captures, as the mode of the capture and of the calling thread say: allocating, freeing, waiting."""
-_FORMATS = {"a": "<Q", "p": "<Q", "w": "<Q", "i": "<i", "f": "<f"}
+_FORMATS = {"a": "<Q", "p": "<Q", "w": "<Q", "s": "<Q", "i": "<i", "f": "<f"}
 
 
 class CudaError(Exception):
@@ -423,7 +423,9 @@ class Library:
     @entry
     def cuMemcpyDtoHAsync_v2(self, target: int, source: int, nbytes: int, stream: int) -> None:
         def run() -> None:
-            ctypes.memmove(target, self.memory.read(source, nbytes), nbytes)
+            with self._pinned_memory([source]):
+                content = self.memory.read(source, nbytes)
+            ctypes.memmove(target, content, nbytes)  # it may be pinned memory too
 
         self._enqueue(stream, run)
 
@@ -433,7 +435,11 @@ class Library:
 
     @entry
     def cuMemsetD8Async(self, target: int, value: int, nbytes: int, stream: int) -> None:
-        self._enqueue(stream, lambda: self.memory.write(target, bytes([value]) * nbytes))
+        def run() -> None:
+            with self._pinned_memory([target]):
+                self.memory.write(target, bytes([value]) * nbytes)
+
+        self._enqueue(stream, run)
 
     @entry
     def cuStreamCreate(self, out: Any, flags: int) -> None:

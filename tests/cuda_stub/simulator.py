@@ -21,6 +21,7 @@ class Memory(Protocol):
     def write(self, address: int, contents: bytes) -> None: ...
     def read(self, address: int, nbytes: int) -> bytes: ...
     def keep(self, address: int) -> int: ...
+    def let_race(self, address: int, nbytes: int) -> int: ...
 
 
 class Module(Protocol):
@@ -90,6 +91,8 @@ def run_simulated(module: Module, launched: Launched, memory: SimulatedMemory) -
     for kind, value in zip(launched.kinds, launched.values, strict=True):
         if kind == "w":
             memory.memory.keep(int(value))
+        if kind == "s":
+            memory.memory.let_race(int(value), 8)
     module.launch(
         launched.name,
         grid=launched.grid,

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from jitdelegate.errors import RefusedValueError
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ir.index_forms import Gather, TopK
 from jitdelegate.ops import OPS
@@ -19,10 +20,13 @@ from tests.targets.execute import execute
 
 
 @pytest.mark.parametrize("place", [-1, 5, -(1 << 31), (1 << 31) - 1])
-def test_a_runtime_place_outside_gives_zeros(place: int) -> None:
-    data = np.arange(1, 16, dtype=np.float32).reshape(5, 3)
-    graph = Case(((5, 3), Fed((2,), "int32")), {"axis": 0}, low=0, high=5).graph(OPS["GATHER"])
-    (found,) = execute(lower(graph), [data, np.array([place, 4], np.int32)], level())
+def test_a_runtime_place_outside_is_refused_and_gives_zeros_where_the_form_says_nothing(place: int) -> None:
+    feeds = [np.arange(1, 16, dtype=np.float32).reshape(5, 3), np.array([place, 4], np.int32)]
+    graph = lower(Case(((5, 3), Fed((2,), "int32")), {"axis": 0}, low=0, high=5).graph(OPS["GATHER"]))
+    with pytest.raises(RefusedValueError, match=f"found {place}, expected an index from 0 to 4"):
+        execute(graph, feeds, level())
+    silent = [replace(node, form=Gather()) if isinstance(node.form, Gather) else node for node in graph.nodes]
+    (found,) = execute(replace(graph, nodes=tuple(silent)), feeds, level())
     assert found.tolist() == [[0, 0, 0], [13, 14, 15]]
 
 

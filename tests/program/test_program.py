@@ -294,7 +294,7 @@ def test_values_that_the_cuda_runtime_relies_on_are_checked(change: dict[str, ob
         ({"block": (1024, 2, 1)}, "threads per block is 2048, expected 0 to 1024"),
         ({"shared_bytes": -1}, "shared_bytes is -1"),
         ({"shared_bytes": 227 * 1024 + 1}, "shared_bytes is 232449"),
-        ({"kinds": "awix"}, "arguments are of kinds 'awix', expected letters of 'awpif'"),
+        ({"kinds": "awix"}, "arguments are of kinds 'awix', expected letters of 'awpifs'"),
         ({"kinds": "aw\0f"}, "arguments are of kinds"),
         ({"values": (513, 100, -5, 0)}, "argument of kind 'a' is 513, expected 0 to 512"),
         ({"values": (-4, 100, -5, 0)}, "argument of kind 'a' is -4"),
@@ -309,6 +309,44 @@ def test_values_of_a_launch_are_checked(change: dict[str, object], message: str)
     program.launches = (program.launches[1], launch(**change))
     with pytest.raises(ProgramError, match=f"launch 1: {message}"):
         read(write(program))
+
+
+def test_only_programs_that_refuse_runs_have_a_status_word() -> None:
+    program = cuda_program()
+    first, second = program.launches[1], launch()
+    changed = second.altered(kinds=f"{second.kinds}s", values=(*second.values, 0))
+    program.launches = first, changed
+    with pytest.raises(ProgramError, match="launch 1 has a status word, but the program refuses no run"):
+        read(write(program))
+    program.refusals = ("out of {}", "and so on")
+    found = read(write(program))
+    assert (found.launches, found.refusals) == (program.launches, program.refusals)
+    program.launches = first, changed.altered(values=(*second.values, 8))
+    with pytest.raises(ProgramError, match="argument of kind 's' is 8, expected 0 to 0"):
+        read(write(program))
+
+
+@pytest.mark.parametrize(
+    ("window", "message"),
+    [
+        ((0, 1, 2, 9), ""),
+        ((2, 1, 0, 9), "updated input of a window is 2, expected 0 to 1"),
+        ((0, 2, 0, 9), "input of a window is 2, expected 0 to 1"),
+        ((1, 0, 0, 9), "type of input of a window is 'float32'"),
+        ((0, 1, 3, 9), "element of a window is 3, expected 0 to 2"),
+        ((0, 1, -1, 9), "element of a window is -1"),
+        ((0, 1, 0, -1), "largest value of a window is -1"),
+    ],
+)
+def test_windows_are_checked(window: tuple[int, int, int, int], message: str) -> None:
+    cache = Port(name="cache", index=0, shape=(1, 9), dtype="float32", nbytes=36)
+    place = Port(name="place", index=1, shape=(3,), dtype="int64", nbytes=24)
+    program = Program(key=(), target="litert", inputs=(cache, place), windows=(window,))
+    if message:
+        with pytest.raises(ProgramError, match=message):
+            read(write(program))
+    else:
+        assert read(write(program)).windows == (window,)
 
 
 @pytest.mark.parametrize(

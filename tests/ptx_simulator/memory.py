@@ -34,6 +34,7 @@ class Memory:
         # what launches touch: start, end, whether it is written; None if nobody asks
         self.touched: list[tuple[int, int, bool]] | None = None
         self.constants: set[int] = set()  # addresses of the allocations that no launch writes
+        self.raced: list[tuple[int, int]] = []  # offsets and sizes of words that all blocks may read and write
 
     def allocate(self, nbytes: int) -> int:
         """The address of `nbytes` never-written bytes, a multiple of 256."""
@@ -49,6 +50,11 @@ class Memory:
         contents = np.ascontiguousarray(array)
         address = self.allocate(contents.nbytes)
         self.write(address, contents)
+        return address
+
+    def let_race(self, address: int, nbytes: int) -> int:
+        """Notes that any of the blocks that write here may be the last, as of a status word; the address."""
+        self.raced.append((address - BASE, nbytes))
         return address
 
     def keep(self, address: int) -> int:

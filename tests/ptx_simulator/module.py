@@ -140,7 +140,7 @@ class _Launch:
         self.cluster = self.kernel.cluster
         self.shared_bytes = self.layout.shared_bytes + shared_bytes
         self.granule = _granule(self.kernel, "shared")
-        shadow = GlobalShadow(memory.data.size, _granule(self.kernel, "global")) if check_races else None
+        shadow = GlobalShadow(memory.data.size, _granule(self.kernel, "global"), memory.raced) if check_races else None
         self.global_space = GlobalSpace(memory, shadow)
 
     def _check_size(self) -> None:

@@ -7,6 +7,7 @@ bits 18 and 19 whether its block read and wrote it, bits 20 and 21 whether anoth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -127,10 +128,17 @@ class SharedShadow:
 class GlobalShadow:
     """Which block wrote and read each cell of global memory during one launch."""
 
-    def __init__(self, nbytes: int, granule: int) -> None:
+    def __init__(self, nbytes: int, granule: int, raced: Sequence[tuple[int, int]] = ()) -> None:
+        """
+        Args:
+            raced: offset and size of each range that blocks may read and write in any order.
+        """
         self.granule = granule
         self.writer = np.zeros(nbytes // granule, np.int32)
         self.reader = np.zeros(nbytes // granule, np.int32)
+        self.may_race = np.zeros(nbytes // granule, np.bool_)
+        for start, size in raced:
+            self.may_race[start // granule : (start + size) // granule] = True
 
     def on_read(self, group: Group, offsets: Array, nbytes: int) -> None:
         """Notes a read by the active lanes; Fault "race" where another block wrote in this launch."""
@@ -138,7 +146,7 @@ class GlobalShadow:
         writer = self.writer[cells]
         _require(
             group.active.lanes,
-            (writer == 0) | (writer == mine),
+            (writer == 0) | (writer == mine) | self.may_race[cells],
             "race",
             "reads global memory that another block writes",
         )
@@ -153,10 +161,11 @@ class GlobalShadow:
         """Notes a write by the active lanes; Fault "race" where another block read or wrote in this launch."""
         cells, mine = self._cells(offsets, nbytes), group.block_tag[group.active.lanes][:, None]
         writer, reader = self.writer[cells], self.reader[cells]
-        good = ((writer == 0) | (writer == mine)) & ((reader == 0) | (reader == mine))
+        may_race = self.may_race[cells]
+        good = may_race | (((writer == 0) | (writer == mine)) & ((reader == 0) | (reader == mine)))
         _require(group.active.lanes, good, "race", "writes global memory that another block touches in this launch")
         self.writer[cells] = mine
-        alone = self.writer[cells] == mine
+        alone = may_race | (self.writer[cells] == mine)
         _require(group.active.lanes, alone, "race", "writes global memory that another block writes in this launch")
 
     def touched(self, base: int) -> list[tuple[int, int, bool]]:

@@ -19,7 +19,7 @@ STATE_BYTES = 8
 # weights: [0] scale. io: x, (state), y, (next state). y[0] = x[0] * scale, y[1] = the number of runs so far in the
 # state, or of this arena.
 _IR = """
-define void @run(ptr %arena, ptr %weights, ptr %io, ptr %sync, ptr %scratch) {{
+define i64 @run(ptr %arena, ptr %weights, ptr %io, ptr %sync, ptr %scratch) {{
 entry:
   %x = load ptr, ptr %io
   %y_slot = getelementptr ptr, ptr %io, i64 {y}
@@ -43,7 +43,7 @@ go:
   store i64 %scaled, ptr %y
   %second = getelementptr i64, ptr %y, i64 1
   store i64 %next, ptr %second
-  ret void
+  ret i64 0
 }}
 define ptr @work(ptr %arguments) {{
   ret ptr null

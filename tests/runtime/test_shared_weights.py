@@ -49,11 +49,12 @@ def during_runs(session: Session, changes: list[Callable[[], object]]) -> list[i
     """Let the next runs of the code be followed by these changes; grows by one with each run."""
     real, runs = session._code.run, []
 
-    def run(*arguments: int) -> None:
-        real(*arguments)
+    def run(*arguments: int) -> int:
+        status = real(*arguments)
         runs.append(len(runs))
         if changes:
             changes.pop(0)()
+        return status
 
     session._code.run = run
     return runs

@@ -21,7 +21,7 @@ SCALE = 3.0
 
 # sync: [0] set by stop, [1] workers that came, [2] workers that are there. arena: [0] runs so far.
 _IR = """
-define void @run(ptr %arena, ptr %weights, ptr %io, ptr %sync, ptr %scratch) {
+define i64 @run(ptr %arena, ptr %weights, ptr %io, ptr %sync, ptr %scratch) {
 entry:
   %x = load ptr, ptr %io
   %y_slot = getelementptr ptr, ptr %io, i64 1
@@ -44,7 +44,7 @@ loop:
   %more = icmp ult i64 %i_next, 6
   br i1 %more, label %loop, label %done
 done:
-  ret void
+  ret i64 0
 }
 define ptr @work(ptr %arguments) {
 entry:

@@ -18,7 +18,14 @@ from jitdelegate.targets.cuda import back_end
 from jitdelegate.targets.cuda.choices import Choices
 from jitdelegate.targets.cuda.gpu import GPUS
 from jitdelegate.targets.cuda.plan import plan
-from jitdelegate.targets.cuda.template import Argument, NoPointer, Template, TensorPointer, WeightsPointer
+from jitdelegate.targets.cuda.template import (
+    Argument,
+    NoPointer,
+    StatusPointer,
+    Template,
+    TensorPointer,
+    WeightsPointer,
+)
 from jitdelegate.targets.cuda.template_store import TemplateStore
 
 _store = TemplateStore(None)
@@ -61,6 +68,8 @@ def run(
     weights = memory.keep(memory.place(np.frombuffer(planned.weights or bytes(16), np.uint8)))
     for index, array in zip(graph.inputs, inputs, strict=True):
         memory.write(addresses[index], np.ascontiguousarray(array, graph.tensors[index].dtype))
+    status = memory.let_race(memory.allocate(8), 8)
+    memory.write(status, bytes(8))
     ends = {places[root]: places[root] + size for root, (_, size) in planned.blocks.items()}
     for step, launch in enumerate(planned.launches):
         memory.touched = []
@@ -69,7 +78,7 @@ def run(
             launch.template.symbol,
             grid=launch.grid,
             block=(launch.template.threads, 1, 1),
-            arguments=[_value(argument, addresses, weights) for argument in launch.arguments],
+            arguments=[_value(argument, addresses, weights, status) for argument in launch.arguments],
             shared_bytes=launch.shared_bytes,
             memory=memory,
             schedule=schedule,
@@ -84,11 +93,13 @@ def run(
     return [memory.array(address, tensor.dtype, tensor.shape) for address, tensor in outputs]
 
 
-def _value(argument: Argument, addresses: Mapping[int, int], weights: int) -> int | float:
+def _value(argument: Argument, addresses: Mapping[int, int], weights: int, status: int) -> int | float:
     if isinstance(argument, TensorPointer):
         return addresses[argument.index]
     if isinstance(argument, WeightsPointer):
         return weights + argument.offset
+    if isinstance(argument, StatusPointer):
+        return status
     return 0 if isinstance(argument, NoPointer) else argument
 
 

@@ -46,7 +46,7 @@ def test_an_operator_is_evaluated_as_its_reference_says(name: str, case: Case) -
 def test_every_form_has_a_function() -> None:
     named = (*vars(forms).values(), *vars(index_forms).values())
     found = {each for each in named if isinstance(each, type) and issubclass(each, forms.Form)}
-    assert found == {*FORMS, forms.Form, forms.Map, forms.Window, index_forms.IndexForm}
+    assert found == {*FORMS, forms.Form, forms.Map, forms.Window, index_forms.IndexForm, index_forms.IndexedForm}
 
 
 def test_the_largest_of_a_window_is_a_number_where_there_is_one() -> None:

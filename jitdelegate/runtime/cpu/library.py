@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Program
 
     Function = Callable[[int, int, int, int, int], None]
+    Run = Callable[[int, int, int, int, int], int]
 
 ENTRIES = ("run", "work", "stop")
 HOST_ENTRY = "invoke"
@@ -22,15 +23,16 @@ CLOCK_ENTRY = "clock"  # of profiled code
 TEAM = 68
 """Offset in the sync memory of the number of threads that share runs, an int32 that is set before the first run."""
 
-# void f(arena, weights, io, sync, scratch); the interpreter's lock is released around each call
+# f(arena, weights, io, sync, scratch); the interpreter's lock is released around each call
 _PROTOTYPE = ctypes.CFUNCTYPE(None, *(5 * [ctypes.c_void_p]))
+_RUN = ctypes.CFUNCTYPE(ctypes.c_int64, *(5 * [ctypes.c_void_p]))
 
 
 class Code:
     """The loaded functions; valid until `close`.
 
     Attributes:
-        run: one inference by the calling thread.
+        run: one inference by the calling thread; returns its status word.
         work: the address of `void *work(void *arguments)`, a worker thread's routine. Its arguments are five
             pointers and the thread's number, from 1 on.
         stop: makes every worker return, also one that has not started yet.
@@ -45,7 +47,7 @@ class Code:
         if missing:
             raise ProgramError(f"code has no entry {', '.join(missing)}")
         self._owner = owner
-        self.run: Function = _PROTOTYPE(addresses["run"])
+        self.run: Run = _RUN(addresses["run"])
         self.work = addresses["work"]
         self.stop: Function = _PROTOTYPE(addresses["stop"])
         self.invoke = addresses.get(HOST_ENTRY, 0)

@@ -24,10 +24,13 @@ doorbell, the word on which they do."""
 DRAIN, ABORT = 1, 2
 """Values of the stop flag: threads leave once no request waits, or at once. A request that waits for an event is
 abandoned if the flag is larger than the patience of this wait."""
-FINISHED, ABANDONED, EVENTS, COPIES, CONTENT = range(5)
-"""Words of a record: the number of requests with which this one has ended; whether it was abandoned; how many events it
-waits for, and how many copies follow the run; then a triple per event (address of its word, value to wait for,
-patience), the addresses for io, and a triple per copy (target, source, bytes)."""
+FINISHED, OUTCOME, EVENTS, COPIES, CONTENT = range(5)
+"""Words of a record: the number of requests with which this one has ended; what became of it, ABANDONED or the status
+word that `run` has returned; how many events it waits for, and how many copies follow the run; then a triple per event
+(address of its word, value to wait for, patience), the addresses for io, and a triple per copy (target, source,
+bytes)."""
+ABANDONED = 1
+"""Outcome of a request that did not run; no status word has this value."""
 CONTROL, RUN, POINTERS, RECORD_BYTES, MASK, ARGUMENTS, LOOP_WORDS = 0, 1, 2, 3, 4, 5, 10
 """Words of what the loop is called with: the control memory, the entry `run`, how many addresses io has, bytes of a
 record, number of records minus one, the arguments of `run`, of which the third is io."""
@@ -47,12 +50,12 @@ _CODE = (
     "4531f6"  #                xor r14d, r14d
     # look: is there a request that nobody has taken?
     "83bdc000000002"  #        cmp dword [rbp+192], 2
-    "0f83a0010000"  #          jae leave
+    "0f83a4010000"  #          jae leave
     "4c8b6d40"  #              mov r13, qword [rbp+64]
     "4c3b6d00"  #              cmp r13, qword [rbp+0]
     "7c50"  #                  jl take
     "83bdc000000000"  #        cmp dword [rbp+192], 0
-    "0f8589010000"  #          jne leave
+    "0f858d010000"  #          jne leave
     "41ffc6"  #                inc r14d
     "4181fee8030000"  #        cmp r14d, 1000
     "7704"  #                  ja doze
@@ -123,7 +126,7 @@ _CODE = (
     "eb93"  #                  jmp event
     # abandon:
     "49c7470801000000"  #      mov qword [r15+8], 1
-    "eb47"  #                  jmp done
+    "eb4b"  #                  jmp done
     # ready: copy the addresses to io, and run
     "4c89e6"  #                mov rsi, r12
     "488b7b38"  #              mov rdi, qword [rbx+56]
@@ -136,6 +139,7 @@ _CODE = (
     "488b4b40"  #              mov rcx, qword [rbx+64]
     "4c8b4348"  #              mov r8, qword [rbx+72]
     "ff5308"  #                call qword [rbx+8]
+    "49894708"  #              mov qword [r15+8], rax
     "4d8b7718"  #              mov r14, qword [r15+24]
     # copy: copy outputs that could not be written in place
     "49ffce"  #                dec r14
@@ -161,13 +165,13 @@ _CODE = (
     "ebd4"  #                  jmp publish
     # published:
     "83bd8800000000"  #        cmp dword [rbp+136], 0
-    "0f846dfeffff"  #          je next
+    "0f8469feffff"  #          je next
     "488dbd80000000"  #        lea rdi, [rbp+128]
     "be81000000"  #            mov esi, 129
     "baffffff7f"  #            mov edx, 0x7fffffff
     "b8ca000000"  #            mov eax, 202
     "0f05"  #                  syscall
-    "e950feffff"  #            jmp next
+    "e94cfeffff"  #            jmp next
     # leave:
     "4883c418"  #              add rsp, 24
     "415f"  #                  pop r15
@@ -243,7 +247,7 @@ _CODE = (
     # quiet:
     "c3"  #                    ret
 )
-_WAIT, _RING, _STOP, _TELL = 469, 546, 582, 598
+_WAIT, _RING, _STOP, _TELL = 473, 550, 586, 602
 """Offsets of the functions behind the loop."""
 
 

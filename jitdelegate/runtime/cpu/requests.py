@@ -62,16 +62,24 @@ class NativeRequests:
             "_lock",
             "_loops",
         ),
-        *("_memory", "_reason", "_record_words", "_submitted", "_threads", "_words", "left", "watcher"),
+        *("_memory", "_reason", "_record_words", "_refusal", "_submitted", "_threads", "_words", "left", "watcher"),
     )
 
-    def __init__(self, code: Code, arguments: Sequence[Sequence[int]], pointers: int, outputs: int) -> None:
+    def __init__(
+        self,
+        code: Code,
+        arguments: Sequence[Sequence[int]],
+        pointers: int,
+        outputs: int,
+        refusal: Callable[[int], DeviceError] | None = None,
+    ) -> None:
         """
         Args:
             code: of the program.
             arguments: of its entry `run`, for each thread.
             pointers: number of addresses in io.
             outputs: number of outputs among them.
+            refusal: the error of a run with this status word; None if the program refuses no values.
         Raises:
             DeviceError: executable memory or threads are not available.
         """
@@ -91,6 +99,7 @@ class NativeRequests:
         self._lock, self._closing = _thread.allocate_lock(), _thread.RLock()
         self._held: list[Any] = [None] * DEPTH
         self._reason = ""
+        self._refusal = refusal
         self.left = 0
         self._final: int | None = None
         self._abandoned: set[int] = set()
@@ -165,7 +174,7 @@ class NativeRequests:
         content = [0, len(waits) // 3, len(binding.copies), *waits, *addresses]
         for copy in binding.copies:
             content += copy
-        first = _RECORDS + place * self._record_words + request_code.ABANDONED
+        first = _RECORDS + place * self._record_words + request_code.OUTCOME
         self._words[first : first + len(content)] = content
         goal = self._submitted + 1
         event = NativeEvent(self, session, goal, needs)
@@ -214,9 +223,30 @@ class NativeRequests:
         while self._let_go_of < completed:
             place = self._let_go_of % DEPTH
             done.append(self._held[place])
+            if self._refusal is not None:
+                self._note_refusal(self._refusal, place)
             self._held[place] = None
             self._let_go_of += 1
         return done
+
+    def _note_refusal(self, refusal: Callable[[int], DeviceError], place: int) -> None:
+        """Give an event the error of its request, if that was refused; its record is about to be written anew."""
+        status = self._words[_RECORDS + place * self._record_words + request_code.OUTCOME]
+        event = self._held[place][0]()
+        if event is not None and status not in (0, request_code.ABANDONED):
+            event._refuse(refusal(status))
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether a request may be refused for the values of its inputs."""
+        return self._refusal is not None
+
+    def note_refusals(self, goal: int) -> None:
+        """Let the events of ended requests up to number `goal` know whether they were refused."""
+        if self._refusal is not None and self._let_go_of < goal:
+            with self._lock:
+                done = self._let_go()
+            _retire(done)
 
     def _count(self) -> int:
         return int(self._words[_COMPLETED])
@@ -268,7 +298,7 @@ class NativeRequests:
             return None
         if self._final is None:
             first = _RECORDS + (goal - 1) % DEPTH * self._record_words
-            did_run = self._words[first] != goal or not self._words[first + request_code.ABANDONED]
+            did_run = self._words[first] != goal or self._words[first + request_code.OUTCOME] != request_code.ABANDONED
         else:
             did_run = goal <= self._final and goal not in self._abandoned
         return None if did_run else DeviceError(self._reason)
@@ -301,6 +331,7 @@ class NativeRequests:
 
     def _end(self) -> None:
         """Let all requests have ended."""
+        self.note_refusals(self._submitted)
         final = min(self._count(), self._submitted)
         for goal in range(max(final - DEPTH, 0) + 1, final + 1):
             if self.failure(goal):
@@ -346,7 +377,7 @@ class NativeEvent(RequestEvent):
             self.requests.watcher.add(self, callback)
 
     def may_fail(self) -> bool:
-        """Whether it can fail, or has failed, because of what it needs."""
+        """Whether it can fail, or has failed, because of what it needs or of its inputs' values."""
         todo, seen = [self], {id(self)}  # a loop: a chain of requests may be longer than Python's stack
         while todo:
             earlier = [
@@ -359,7 +390,13 @@ class NativeEvent(RequestEvent):
                 todo += earlier
             else:
                 todo.pop()._forget_needs()
-        return bool(self._needs or self._failed)
+        self.requests.note_refusals(self.goal)
+        may_be_refused = self.requests.may_refuse and not self.done
+        return bool(self._needs or self._failed or may_be_refused)
+
+    def _refuse(self, error: DeviceError) -> None:
+        """Let the request have failed for the values of its inputs."""
+        self._failed = self._failed or error
 
     def _forget_needs(self) -> None:
         """Forget what it needed and has happened, but for a failure."""
@@ -370,6 +407,7 @@ class NativeEvent(RequestEvent):
         self._needs = tuple(each for each in self._needs if each not in happened)
 
     def _own_failure(self) -> BaseException | None:
+        self.requests.note_refusals(self.goal)
         return self._failed or self.requests.failure(self.goal)
 
     def _failure(self) -> BaseException | None:

@@ -120,7 +120,9 @@ class Session(IOBinding):
             binding.start()
         with self._lock:
             if self._last is binding:
-                self._code.run(*self._arguments)
+                status = self._code.run(*self._arguments)
+                if status:
+                    raise _refusal(self.program, status)
             else:
                 self._run_locked(binding.addresses)
                 self._note_last(binding)
@@ -191,7 +193,9 @@ class Session(IOBinding):
                         self._start_workers(self._native_memories[-1])
                     arguments = [each.arguments[0] for each in self._native_memories]
                     outputs = len(self.program.outputs)
-                    self._native = NativeRequests(self._code, arguments, len(memory.io), outputs)
+                    program = self.program
+                    refusal = (lambda status: _refusal(program, status)) if program.refusals else None
+                    self._native = NativeRequests(self._code, arguments, len(memory.io), outputs, refusal)
                 except BaseException:
                     self._free_native()
                     raise
@@ -223,7 +227,9 @@ class Session(IOBinding):
             states.prepare()
             addresses = self._with_states(addresses, states)
         memory.io[:], self._last = addresses, None
-        self._code.run(*self._arguments)
+        status = self._code.run(*self._arguments)
+        if status:
+            raise _refusal(self.program, status)
 
     def _with_states(self, addresses: list[int], states: States) -> list[int]:
         """The content of io: inputs, current states, outputs, next states."""
@@ -302,7 +308,7 @@ class Session(IOBinding):
                 for address, offset, state in zip(memory.states.after, states, program.states, strict=True)
             ]
             fills = list(enumerate([*inputs, *states, *outputs]))
-            return self._code.invoke, hosting_words(memory.arguments[0], fills, copies)
+            return self._code.invoke, hosting_words(memory.arguments[0], fills, copies, program.refusals)
 
     def kernel_seconds(self) -> list[float | None]:
         self._follow_fork()
@@ -356,6 +362,13 @@ class Session(IOBinding):
         self._code.stop(*memory.arguments[0])
         while memory.workers:
             workers.join(memory.workers.pop())
+
+
+def _refusal(program: Program, status: int) -> DeviceError:
+    """The error of a run with this status word."""
+    from jitdelegate.runtime.status import refusal  # not before: such runs are rare
+
+    return refusal(program, status)
 
 
 class _Memory:

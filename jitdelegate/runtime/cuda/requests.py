@@ -6,14 +6,15 @@ import _thread
 
 from jitdelegate.runtime.cuda.mark import Mark
 from jitdelegate.runtime.event import CudaEvent
-from jitdelegate.runtime.requests import Watcher
+from jitdelegate.runtime.requests import Watcher, failed_before
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from jitdelegate.runtime.cuda.binding import CudaBinding
+    from jitdelegate.errors import DeviceError
     from jitdelegate.runtime.cuda.context import Context
+    from jitdelegate.runtime.event import Event
 
 DEPTH = 256
 """Most requests that the GPU has not ended; whoever enqueues another waits for the first."""
@@ -33,10 +34,10 @@ class CudaRequests:
         self._lock = _thread.RLock()
         self.watcher = Watcher(self.count, self._wait)
 
-    def add(self, context: Context, stream: int, binding: CudaBinding) -> Mark:
-        """The end of what is in the stream now; then outputs are copied out of pinned memory of the binding."""
+    def add(self, context: Context, stream: int, then: Callable[[], None]) -> Mark:
+        """The end of what is in the stream now, after which `then` is called; it may raise a DeviceError."""
         self.count()
-        mark = Mark.record(context, stream, binding.finish)
+        mark = Mark.record(context, stream, then)
         self._marks.append(mark)
         return mark
 
@@ -69,16 +70,48 @@ class CudaRequests:
 class CudaRequest(CudaEvent):
     """The end of a request of a session, which it keeps alive."""
 
-    __slots__ = ("_requests", "_session")
+    __slots__ = ("_failed", "_may_be_refused", "_needs", "_requests", "_session")
 
-    def __init__(self, mark: Mark, requests: CudaRequests, session: object) -> None:
+    def __init__(
+        self, mark: Mark, requests: CudaRequests, session: object, needs: Sequence[Event], *, may_be_refused: bool
+    ) -> None:
+        """
+        Args:
+            needs: events that had to happen first; the request fails where one of them fails.
+            may_be_refused: for the values of its inputs.
+        """
         super().__init__(mark)
         self._requests = requests
         self._session = session
+        self._may_be_refused = may_be_refused
+        self._failed: DeviceError | None = None
+        self._needs = tuple(each for each in needs if isinstance(each, CudaRequest) and each.may_fail())
+
+    def may_fail(self) -> bool:
+        """Whether it can fail, or has failed, for the values of its inputs or because of what it needs."""
+        self._forget_needs()
+        return bool(self._needs or self._failed or (self._may_be_refused and not self.done) or self.mark.error)
+
+    def _forget_needs(self) -> None:
+        """Forget what it needed and has happened, but for a failure."""
+        todo, seen = [self], {id(self)}  # a loop: a chain of requests may be longer than Python's stack
+        while todo:
+            event = todo[-1]
+            earlier = [each for each in event._needs if each._needs and each.done and id(each) not in seen]
+            if earlier:
+                seen.update(map(id, earlier))
+                todo += earlier
+                continue
+            todo.pop()
+            happened = [each for each in event._needs if each.done]
+            for each in happened:
+                event._failed = event._failed or failed_before(each._failed or each.mark.error)
+            event._needs = tuple(each for each in event._needs if each not in happened)
 
     def _failure(self) -> BaseException | None:
         self._requests.count()  # also those before it, for which nobody may wait
-        return super()._failure()
+        self._forget_needs()
+        return self._failed or super()._failure()
 
     def _when_done(self, callback: Callable[[], object]) -> None:
         if self.done:

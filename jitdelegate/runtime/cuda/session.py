@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.cuda.memory import DevicePlace, GpuMemory
     from jitdelegate.runtime.cuda.profile import LaunchClock
     from jitdelegate.runtime.cuda.requests import CudaRequests
+    from jitdelegate.runtime.cuda.status import CudaStatus
     from jitdelegate.runtime.event import Event
 
 MOST_GRAPHS = 8
@@ -101,6 +102,7 @@ class CudaSession(IOBinding):
         beside = CudaStates.nbytes(program)
         room = self._own(driver.allocate(beside), driver.free) if beside else 0
         self._states = CudaStates(program, driver, room, self._arena, self._weights)
+        self._status = self._own_status() if program.refusals else None
         self._functions = load_functions(program, driver, self._own)
         self._own_regions: dict[int, int] = {}
         self._pinned: list[int] = []
@@ -108,6 +110,11 @@ class CudaSession(IOBinding):
         self._clock: LaunchClock | None = None
         if profile:
             self._open_clock()
+
+    def _own_status(self) -> CudaStatus:
+        from jitdelegate.runtime.cuda.status import CudaStatus  # imported late: few programs refuse values
+
+        return CudaStatus(self.program, self._driver, self._own, self._stream)
 
     def _open_clock(self) -> None:
         from jitdelegate.runtime.cuda.profile import LaunchClock  # imported late: few sessions are profiled
@@ -152,7 +159,8 @@ class CudaSession(IOBinding):
 
     def _prepared(self, route: Route) -> Work:
         """The work of a route, as a graph if the driver gives one."""
-        work = Work(self.program, self._driver, self._functions, self._arena, self._weights, self._states, route)
+        memory = self._arena, self._weights, self._states
+        work = Work(self.program, self._driver, self._functions, *memory, route, self._status)
         if not (self._clock or self.graph_failure):
             try:
                 work.graph = self._captured(work.enqueue)
@@ -186,6 +194,8 @@ class CudaSession(IOBinding):
         self._driver.synchronize(self._stream)
         if self._clock:
             self._clock.count_run()
+        if self._status:
+            self._status.check(self._stream)
 
     def make_place(self, position: int, *, on_device: bool = False) -> Place:
         nbytes = self._ports[position].nbytes
@@ -237,8 +247,20 @@ class CudaSession(IOBinding):
                     each.mark.follow(self._stream)
             assert self._context
             add, context = self._enqueued.add, self._context
-            mark = self._enqueue_bound(binding, lambda: add(context, self._stream, binding))
-        return CudaRequest(mark, self._enqueued, self)
+            mark = self._enqueue_bound(binding, lambda: add(context, self._stream, self._end_of_request(binding)))
+        return CudaRequest(mark, self._enqueued, self, needs, may_be_refused=self._status is not None)
+
+    def _end_of_request(self, binding: CudaBinding) -> Callable[[], None]:
+        """What is left to do once the request that was just enqueued has ended."""
+        if self._status is None:
+            return binding.finish
+        check = self._status.take(self._stream)
+
+        def end() -> None:
+            check()
+            binding.finish()
+
+        return end
 
     def _follows(self, binding: CudaBinding, needs: Sequence[Event], after: Sequence[Event]) -> bool:
         """Whether a request may be enqueued now: the events have happened, or the stream can wait for them."""
@@ -450,7 +472,11 @@ class CudaSession(IOBinding):
     def _measured(self, runs: int, enqueue: Callable[[], None]) -> tuple[float, float]:
         from jitdelegate.runtime.cuda.timing import measured  # imported late: few sessions are measured
 
-        return measured(self._driver, self._stream, runs, enqueue)
+        try:
+            return measured(self._driver, self._stream, runs, enqueue)
+        finally:
+            if self._status:
+                self._status.forget(self._stream)
 
     def verify(self) -> None:
         """Does nothing: the weights were hashed during the upload."""

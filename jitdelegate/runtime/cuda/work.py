@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.cuda.profile import LaunchClock
     from jitdelegate.runtime.cuda.route import Route
     from jitdelegate.runtime.cuda.states import CudaStates
+    from jitdelegate.runtime.cuda.status import CudaStatus
 
 
 class Work:
@@ -26,7 +27,7 @@ class Work:
         graph: the executable graph of it; 0 for none.
     """
 
-    __slots__ = ("_after", "_arguments", "_before", "_driver", "_route", "_steps", "graph")
+    __slots__ = ("_after", "_arguments", "_before", "_driver", "_route", "_status", "_steps", "graph")
 
     def __init__(
         self,
@@ -37,18 +38,21 @@ class Work:
         weights: Callable[[int], int],
         states: CudaStates,
         route: Route,
+        status: CudaStatus | None,
     ) -> None:
         """
         Args:
             functions: by kernel.
             arena: its address on the GPU.
             weights: offset in the weights -> address on the GPU.
+            status: None where no run is refused.
         """
         self.graph = 0
         self._driver = driver
         self._route = route
+        self._status = status
         self._before, self._after = states.copies(lambda offset: route.regions.get(offset, arena + offset))
-        self._arguments = _Arguments(program.launches, arena, weights, route.regions)
+        self._arguments = _Arguments(program.launches, arena, weights, route.regions, status.address if status else 0)
         self._steps = [
             (functions[launch.kernel], launch.grid, launch.block, launch.shared_bytes, address)
             for launch, address in zip(program.launches, self._arguments.addresses, strict=True)
@@ -62,6 +66,8 @@ class Work:
             self._driver.copy(*copy, stream)
         for copy in self._route.downloads:
             self._driver.download(*copy, stream)
+        if self._status:
+            self._status.enqueue(stream)
 
     def enqueue_inputs(self, stream: int) -> None:
         """Enqueue the copies of inputs."""
@@ -109,14 +115,19 @@ class _Arguments:
     __slots__ = ("_pointers", "_words", "addresses")
 
     def __init__(
-        self, launches: Sequence[Launch], arena: int, weights: Callable[[int], int], ports: dict[int, int]
+        self,
+        launches: Sequence[Launch],
+        arena: int,
+        weights: Callable[[int], int],
+        ports: dict[int, int],
+        status: int,
     ) -> None:
 
         def port(value: int) -> int:
             offset = region_of(ports, value)
             return ports[offset] + (value - offset)
 
-        places: dict[str, Callable[[int], int]] = {"a": arena.__add__, "w": weights, "p": port}
+        places: dict[str, Callable[[int], int]] = {"a": arena.__add__, "w": weights, "p": port, "s": status.__add__}
         words = [
             places[kind](value) if kind in places else value
             for launch in launches

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from jitdelegate.ir.graph import Node
@@ -9,7 +10,7 @@ from jitdelegate.ir.index_forms import Gather
 from jitdelegate.targets.cpu.gather_panels import gather_from_panels, reader_of_table
 from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
-from jitdelegate.targets.cpu.rows import Placed, is_dense, job_of_rows, look_up, placed, size_of
+from jitdelegate.targets.cpu.rows import Placed, is_dense, job_of_rows, look_up, placed, refusal_check, size_of
 from jitdelegate.targets.cpu.vector_ir import Function, Value, vector
 from jitdelegate.targets.cpu.writer import Writer
 
@@ -55,14 +56,19 @@ def write_gather(writer: Writer, node: Node, form: Gather) -> list[Job]:
     """The jobs of a Gather node."""
     reader = reader_of_table(writer, node, form)
     if reader is not None:
-        return gather_from_panels(writer, node, reader)
-    return GatherWriter(writer.generator).jobs(form, *placed(writer, node))
+        return gather_from_panels(writer, node, form, reader)
+    data, places, out = placed(writer, node)
+    indexed = data.axes[form.axis : form.axis + places.shape[-1]]
+    check = refusal_check(writer, node, form, places, indexed)
+    return GatherWriter(writer.generator).jobs(form, check, data, places, out)
 
 
 class GatherWriter(JobWriter):
     """Writes the jobs of Gather nodes."""
 
-    def jobs(self, form: Gather, data: Placed, places: Placed, out: Placed) -> list[Job]:
+    def jobs(
+        self, form: Gather, check: Callable[[Kernel, int], None] | None, data: Placed, places: Placed, out: Placed
+    ) -> list[Job]:
         """The jobs of a node: one row per slice."""
         slices = slices_of(form, data, places, out)
         pieces = size_of(slices.inner[0])
@@ -80,7 +86,7 @@ class GatherWriter(JobWriter):
 
             f.loop(pieces, piece)
 
-        return [job_of_rows(self.generator, "gather", size_of(slices.target), slices.piece * pieces, one)]
+        return [job_of_rows(self.generator, "gather", size_of(slices.target), slices.piece * pieces, one, check)]
 
     def _copy(self, f: Function, nbytes: int, count: int, source: Value, target: Value, is_inside: Value) -> None:
         """Copies `count` elements, or writes zeros if not `is_inside`: whole vectors, then ever smaller ones."""

@@ -19,7 +19,7 @@ from jitdelegate.targets.cpu.narrow_products import channel_bytes, read_lines
 from jitdelegate.targets.cpu.panels import contract_filters, pack, panel_widths
 from jitdelegate.targets.cpu.products import QUAD
 from jitdelegate.targets.cpu.reduce import Axis
-from jitdelegate.targets.cpu.rows import Placed, job_of_rows, look_up
+from jitdelegate.targets.cpu.rows import Placed, job_of_rows, look_up, refusal_check
 from jitdelegate.targets.cpu.vector_ir import FLOAT, FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.writer import Writer
 
@@ -53,7 +53,7 @@ def _products(writer: Writer, node: Node) -> int:
     return prod(writer.shape(node.outputs[0])) * prod(writer.shape(node.inputs[1])[1:])
 
 
-def gather_from_panels(writer: Writer, node: Node, reader: Node) -> list[Job]:
+def gather_from_panels(writer: Writer, node: Node, gather: Gather, reader: Node) -> list[Job]:
     """The jobs of a Gather node: one row per slice."""
     generator, (rows, depth) = writer.generator, writer.shape(node.inputs[0])
     filters, form = contract_filters(generator.machine, writer.graph, reader), reader.form
@@ -62,6 +62,7 @@ def gather_from_panels(writer: Writer, node: Node, reader: Node) -> list[Job]:
     quads, singles = divmod(depth, QUAD)
     packed = pack(generator, products, filters.stored.reshape(rows, depth, 1), np.arange(depth), quads, filters)
     places = Placed(writer.memory(node.inputs[1]), writer.shape(node.inputs[1]))
+    check = refusal_check(writer, node, gather, places, [Axis(rows, 1)])
     out = writer.memory(node.outputs[0])
 
     def one(kernel: Kernel, number: Value) -> None:
@@ -79,7 +80,7 @@ def gather_from_panels(writer: Writer, node: Node, reader: Node) -> list[Job]:
         lane_of = _Lane(f, filters.narrow or "float32", kernel.constants(packed) + panel, channels, lane, is_inside)
         lane_of.copy(kernel.pointer(out) + number * (depth * FLOAT_BYTES), products.scales, quads, singles)
 
-    return [job_of_rows(generator, "gather", prod(places.shape), depth, one)]
+    return [job_of_rows(generator, "gather", prod(places.shape), depth, one, check)]
 
 
 @dataclass(frozen=True)

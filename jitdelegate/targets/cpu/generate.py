@@ -44,14 +44,23 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore, *, profile: bo
     layouts = choose_layout(graph, machine.lanes)
     planned = plan(graph, layouts)
     trace("plan", lambda: plan_text(planned))
-    generator = Generator(machine, Module(machine))
+    status = -(-planned.arena_bytes // ALIGN) * ALIGN
+    generator = Generator(machine, Module(machine), status=status)
     write_steps(generator, graph, planned)
     steps = generator.steps
     own_sync_bytes = sync_bytes(len(steps))
     stamps = Stamps(triple(features), len(steps), own_sync_bytes) if profile else None
     flushes = triple(features).startswith("x86_64")
-    write_entries(generator.module, steps, has_threads=machine.has_threads, flushes=flushes, stamps=stamps)
-    write_host_entry(generator.module)
+    refusals = tuple(generator.refusals.sentences)
+    write_entries(
+        generator.module,
+        steps,
+        has_threads=machine.has_threads,
+        flushes=flushes,
+        stamps=stamps,
+        status=status if refusals else None,
+    )
+    write_host_entry(generator.module, may_refuse=bool(refusals))
     ir = generator.module.text(triple(features))
     trace("kernels", lambda: ir)
     trace("assembly", lambda: assembly(ir, features))
@@ -62,11 +71,12 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore, *, profile: bo
         loader="flat" if machine.has_threads else "object",
         entries=entries,
         weights=generator.weights.content,
-        arena_bytes=planned.arena_bytes,
+        arena_bytes=status + ALIGN if refusals else planned.arena_bytes,
         scratch_bytes=generator.scratch,
         sync_bytes=own_sync_bytes + (stamp_bytes(len(steps)) if profile else 0),
         kernels=tuple(_kernel(step) for step in steps),
         origins=tuple(step.origin for step in steps),
+        refusals=refusals,
     )
 
 

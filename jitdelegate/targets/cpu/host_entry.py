@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jitdelegate.runtime.delegate_table import COPIES, FILLS, HEAD, WORD
+from jitdelegate.runtime.delegate_table import COPIES, FILLS, FORMATS, HEAD, WORD
 from jitdelegate.runtime.litert_layout import LAYOUT
+from jitdelegate.runtime.status import FOUND_BITS
 from jitdelegate.targets.cpu.schedule import ENTRY_PARAMETERS
 from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Function, Module, Value
 
@@ -16,8 +17,9 @@ ELEMENT = "i32"
 ELEMENT_BYTES = 4
 
 
-def write_host_entry(module: Module) -> None:
-    """Adds `invoke`: takes the tensors' addresses from LiteRT, calls `run`, copies variables back, returns 0."""
+def write_host_entry(module: Module, *, may_refuse: bool) -> None:
+    """Adds `invoke`: takes the tensors' addresses from LiteRT, calls `run`, copies variables back, returns 0. If `run`
+    refuses a value, `invoke` tells LiteRT why instead, and returns 1."""
     parameters = [("context", POINTER), ("node", POINTER)]
     f = Function(module, "invoke", parameters, exported=True, result=INDEX)
     context, node = f.parameters
@@ -47,10 +49,25 @@ def write_host_entry(module: Module) -> None:
         f.loop(f.load(INDEX, triple + 2 * WORD, WORD), element)
 
     _for_each(f, fills, fill)
-    f.call("run", *run)
+    status = f.emit(INDEX, f"call i64 @run({', '.join(map(str, run))})")
+    if may_refuse:
+        f.branch(f.compare("eq", status, 0), "ran", "refused")
+        f.start_block("refused")
+        _report(f, context, words, status)
+        f.do("ret i64 1")
+        f.start_block("ran")
     _for_each(f, copies, copy)
     f.do("ret i64 0")
     f.close()
+
+
+def _report(f: Function, context: Value, words: Value, status: Value) -> None:
+    """Tells LiteRT what the status word says."""
+    formats = f.load(POINTER, words + FORMATS * WORD, WORD)
+    number, found = status >> FOUND_BITS, f.ashr(status << (64 - FOUND_BITS), 64 - FOUND_BITS)
+    text = f.load(POINTER, formats + (number - 1) * WORD, WORD)
+    report = f.load(POINTER, context + LAYOUT.context["ReportError"], WORD)
+    f.do(f"call void (ptr, ptr, ...) {report.text}({context}, {text}, {found})")
 
 
 def _for_each(f: Function, count: Value, body: Callable[[Value], None]) -> None:

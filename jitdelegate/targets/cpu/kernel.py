@@ -9,9 +9,11 @@ from math import inf, prod
 import numpy as np
 
 from jitdelegate.ir.layout import Layout
+from jitdelegate.runtime.status import FOUND_BITS, LARGEST_FOUND
 from jitdelegate.targets.constants import Constants
 from jitdelegate.targets.cpu.machine import Machine
 from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, INDEX, POINTER, Function, Module, Value, vector
+from jitdelegate.targets.refusals import Refusals
 
 PARAMETERS = (("chunk", INDEX), ("scratch", POINTER))
 """Parameters of every chunk function; the addresses of its operands follow."""
@@ -47,7 +49,8 @@ def distances_along(memory: Memory, shape: tuple[int, ...]) -> list[int]:
 
 @dataclass(frozen=True)
 class Place:
-    """An address: `distance` bytes after number `offset` of "io" or "code", or after byte `offset` of another space."""
+    """An address: `distance` bytes after number `offset` of "io" or "code", or after byte `offset` of another space. In
+    the space "number" it is `offset` itself, which the function takes for a number."""
 
     space: str
     offset: int
@@ -100,6 +103,10 @@ class Generator:
     Code may calculate with weights and compare them with sizes, but must not compute an address from one without a
     check: they may lie in a mapped file, which another process may overwrite. Tables from which addresses are computed
     are constants of the module instead; `tables` are those that are tensors.
+
+    Attributes:
+        status: offset in the arena of the status word, which is not 0 once a run is refused.
+        refusals: what it may say.
     """
 
     machine: Machine
@@ -110,6 +117,8 @@ class Generator:
     names: int = 0
     functions: dict[tuple[str, object], str] = field(default_factory=dict)
     tables: dict[bytes, int] = field(default_factory=dict)
+    status: int = 0
+    refusals: Refusals = field(default_factory=Refusals)
 
     @property
     def lanes(self) -> int:
@@ -202,6 +211,22 @@ class Kernel:
     def constants(self, offset: int) -> Value:
         """The address of byte `offset` of the weights."""
         return self._address(Place("weights", offset))
+
+    def refuse(self, number: int, is_refused: Value, found: Callable[[], Value]) -> None:
+        """Marks the run as refused, by refusal `number` for what `found` computes, an i64, where `is_refused`. Such a
+        run is rare: nothing else is computed in others."""
+        status, own = self._address(Place("arena", self.generator.status)), self._address(Place("number", number))
+        function = self.generator.once("refuse", (), self._write_refuse)
+        self.f.when(is_refused, lambda: self.f.call(function, status, own, found()))
+
+    def _write_refuse(self, name: str) -> None:
+        """`void refuse(status, number, found)`: sets the status word, unless an operator before has."""
+        f = self.generator.module.function(name, [("status", POINTER), ("number", POINTER), ("found", INDEX)])
+        status, number, found = f.parameters
+        nearest = f.minimum(f.maximum(found, -LARGEST_FOUND), LARGEST_FOUND)
+        word = (f.cast("ptrtoint", number, INDEX) << FOUND_BITS) | (nearest & ((1 << FOUND_BITS) - 1))
+        f.when(f.compare("eq", f.load(INDEX, status), 0), lambda: f.store(word, status))
+        f.finish()
 
     def _address(self, place: Place) -> Value:
         """An argument, so that kernels at other places share the function."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Scatter
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
-from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, look_up, placed, size_of
+from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, look_up, placed, refusal_check, size_of
 from jitdelegate.targets.cpu.vector_ir import Function, Value
 from jitdelegate.targets.cpu.writer import Writer
 from jitdelegate.targets.scalar.functions import apply
@@ -18,13 +20,17 @@ FUNCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 def write_scatter(writer: Writer, node: Node, form: Scatter) -> list[Job]:
     """The jobs of a Scatter node."""
-    return ScatterWriter(writer.generator).jobs(form, *placed(writer, node))
+    updates, places, out = placed(writer, node)
+    check = refusal_check(writer, node, form, places, out.axes[: places.shape[-1]])
+    return ScatterWriter(writer.generator).jobs(form, check, updates, places, out)
 
 
 class ScatterWriter(JobWriter):
     """Writes the jobs of Scatter nodes."""
 
-    def jobs(self, form: Scatter, updates: Placed, places: Placed, out: Placed) -> list[Job]:
+    def jobs(
+        self, form: Scatter, check: Callable[[Kernel, int], None] | None, updates: Placed, places: Placed, out: Placed
+    ) -> list[Job]:
         """One job row per row of a slice, for all slices: one thread combines all updates of an element, in order."""
         depth, count = places.shape[-1], len(places.shape) - 1
         inner = [side.axes[start:] or [Axis(1, side.nbytes)] for side, start in ((updates, count), (out, depth))]
@@ -41,13 +47,14 @@ class ScatterWriter(JobWriter):
             def column(first: Value, mask: Value | None) -> list[Value]:
                 at = first * out.nbytes
                 self._fill(f, form, out.dtype, target + at, out.axes[:depth], lanes, mask)
-                self._combine(kernel, form, (updates, places, out), (source + at, target + at), lanes, mask)
+                ends = source + at, target + at
+                self._combine(kernel, form, (updates, places, out), ends, lanes, mask)
                 return []
 
             along_row(f, columns, lanes, column)
 
         work = columns * (size_of(places.axes[:-1]) + size_of(out.axes[:depth]))
-        return [job_of_rows(self.generator, "scatter", size_of(inner[0][:-1]), work, row)]
+        return [job_of_rows(self.generator, "scatter", size_of(inner[0][:-1]), work, row, check)]
 
     @staticmethod
     def _fill(
@@ -70,9 +77,8 @@ class ScatterWriter(JobWriter):
         step = ELEMENT_TYPES[out.dtype].nbytes
 
         def one(i: Value) -> None:
-            distance, is_inside = look_up(
-                f, places.dtype, start + offset_of(f, i, places.axes[:-1]), out.axes[: places.shape[-1]]
-            )
+            place, indexed = start + offset_of(f, i, places.axes[:-1]), out.axes[: places.shape[-1]]
+            distance, is_inside = look_up(f, places.dtype, place, indexed)
 
             def combine() -> None:
                 at = target + distance

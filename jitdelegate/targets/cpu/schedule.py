@@ -51,11 +51,17 @@ def sync_bytes(steps: int) -> int:
 
 
 def write_entries(
-    module: Module, steps: Sequence[Step], *, has_threads: bool, flushes: bool, stamps: Stamps | None = None
+    module: Module,
+    steps: Sequence[Step],
+    *,
+    has_threads: bool,
+    flushes: bool,
+    stamps: Stamps | None = None,
+    status: int | None = None,
 ) -> None:
     """Adds `run`, `work` and `stop` to the module, which `runtime.cpu.library.Code` describes. Without threads, `work`
     and `stop` do nothing. With `flushes`, kernels take denormals for zeros. With `stamps`, runs write time stamps, and
-    the entry `clock` is added.
+    the entry `clock` is added. `status` is the offset in the arena of the status word of runs that may be refused.
 
     If no step is large enough to be shared, workers would only cost time, and the graph runs on the calling thread.
     """
@@ -73,7 +79,7 @@ def write_entries(
         team.write_learn(module)
         _write_help(module)
     _write_infer(module, stamps, has_team=bool(shared))
-    _write_run(module, flushes=flushes)
+    _write_run(module, flushes=flushes, status=status)
     _write_work(module, has_team=bool(shared), flushes=flushes)
     _write_stop(module, has_team=bool(shared))
 
@@ -143,6 +149,8 @@ def _address(f: Function, place: Place, arena: Value, weights: Value, io: Value)
         return f.load(POINTER, io + place.offset * WORD, WORD) + place.distance
     if place.space == "code":
         return Value(f, POINTER, f"@{table_name(place.offset)}") + place.distance
+    if place.space == "number":
+        return Value(f, POINTER, f"inttoptr (i64 {place.offset} to ptr)")
     return {"arena": arena, "weights": weights}[place.space] + (place.offset + place.distance)
 
 
@@ -294,14 +302,19 @@ def _step_word(step: Step, is_followed: bool) -> int:
     return step.chunks << FLAGS | (SHARED if step.is_shared else AWAITED if is_followed else 0)
 
 
-def _write_run(module: Module, *, flushes: bool) -> None:
-    """`run`: one inference; leaves the calling thread's way to treat denormals as it was."""
-    f = module.function("run", ENTRY_PARAMETERS, exported=True)
+def _write_run(module: Module, *, flushes: bool, status: int | None) -> None:
+    """`i64 run(entry parameters)`: one inference; leaves the calling thread's way to treat denormals as it was. The
+    result is the status word, 0 at first."""
+    f = Function(module, "run", ENTRY_PARAMETERS, exported=True, result=INDEX)
+    word = None if status is None else f.parameters[0] + status
+    if word:
+        f.store(f.index(0), word)
     saved = flush_denormals(f) if flushes else None
     f.call("infer", *f.parameters)
     if saved:
         restore_denormals(f, saved)
-    f.finish()
+    f.do(f"ret {f.load(INDEX, word) if word else f.index(0)}")
+    f.close()
 
 
 def _write_infer(module: Module, stamps: Stamps | None, *, has_team: bool) -> None:

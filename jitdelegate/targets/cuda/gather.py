@@ -12,6 +12,7 @@ from jitdelegate.ir.index_forms import Gather
 from jitdelegate.targets.cuda.axes import FourAxes
 from jitdelegate.targets.cuda.device_code import I32, Code, Value
 from jitdelegate.targets.cuda.element import Element, common_width, load, resized, store
+from jitdelegate.targets.cuda.refusal import KINDS, first_outside, refusal_arguments, refuse
 from jitdelegate.targets.cuda.sizes import Kind, Number
 from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.writer import Writer
@@ -43,6 +44,7 @@ class LookUpTemplate(Template):
         depth: indices per place.
         width: neighbouring outputs of a thread.
         source, places, target: element types of the operands and the output.
+        refuses: whether a place out of range refuses the run.
     """
 
     family: ClassVar[str] = "gather"
@@ -52,19 +54,32 @@ class LookUpTemplate(Template):
     source: Element
     places: Element
     target: Element
+    refuses: bool
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        return "pointer", "pointer", "pointer", GatherSizes, ("int32",) * self.depth
+        own = "pointer", "pointer", "pointer", GatherSizes, ("int32",) * self.depth
+        return (*own, *KINDS) if self.refuses else own
 
     def write(
-        self, code: Code, out: Value, data: Value, places: Value, sizes: GatherSizes, limits: Sequence[Value]
+        self,
+        code: Code,
+        out: Value,
+        data: Value,
+        places: Value,
+        sizes: GatherSizes,
+        limits: Sequence[Value],
+        *refusal: Value,
     ) -> None:
         thread = self.thread(code)
         with code.when(thread < sizes.outputs.number):
             batch, outer, place, inner = sizes.outputs.coordinates(code, thread)
             first = (batch * sizes.places + place) * self.depth
             number, is_inside = slice_at(code, self.places, places, first, limits)
+            if self.refuses:
+                with code.when(~is_inside):
+                    found = first_outside(code, self.places, places, first, limits)
+                    refuse(code, refusal, found)
             index = (batch * sizes.batch + outer * sizes.slices + number) * sizes.inside + inner * self.width
             zero = code.constant(self.source.dtype, 0)
             loaded = load(code, self.source, data, index, self.width)
@@ -99,6 +114,7 @@ def write_gather(writer: Writer, node: Node) -> None:
         places=each,
         inside=inside,
     )
-    template = LookUpTemplate(depth, width, elements[0], writer.element(index), elements[1])
+    template = LookUpTemplate(depth, width, elements[0], writer.element(index), elements[1], bool(form.refusal))
     pointers = [writer.pointer(one) for one in (target, source, index)]
-    writer.launch(template, template.grid(sizes.outputs.number), [*pointers, sizes, limits])
+    refusal = refusal_arguments(writer, node, form)
+    writer.launch(template, template.grid(sizes.outputs.number), [*pointers, sizes, limits, *refusal])

@@ -23,6 +23,7 @@ from jitdelegate.targets.cuda.template import (
     Argument,
     Launch,
     NoPointer,
+    StatusPointer,
     Template,
     TensorPointer,
     WeightsPointer,
@@ -90,6 +91,7 @@ class Builder:
             kernels=made.kernels,
             launches=made.launches,
             large_constants=made.large_constants,
+            refusals=made.refusals,
             code=made.code,
             weights=made.weights,
         )
@@ -121,6 +123,7 @@ def generated(
         arena_bytes=planned.arena_bytes,
         input_offsets=tuple(planned.offset(index) for index in inputs),
         output_offsets=tuple(planned.offset(index) for index in outputs),
+        refusals=planned.refusals,
         tuned=tuned,
     )
 
@@ -187,6 +190,8 @@ def _argument(planned: Plan, argument: Argument) -> tuple[str, int]:
         return "w", argument.offset
     if isinstance(argument, NoPointer):
         return "a", 0
+    if isinstance(argument, StatusPointer):
+        return "s", 0
     if isinstance(argument, float):
         return "f", int(struct.unpack("<I", struct.pack("<f", argument))[0])
     return "i", int(argument)

@@ -96,7 +96,7 @@ class Plan:
         orders: by launch, what it follows.
         ports: those of `buffers` that are memory of the program's inputs and outputs; they lie outside the arena.
         weights: content of constant memory.
-        large_constants: as in `Program`.
+        large_constants, refusals: as in `Program`.
     """
 
     graph: Graph
@@ -109,6 +109,7 @@ class Plan:
     arena_bytes: int
     weights: bytearray
     large_constants: tuple[int, ...]
+    refusals: tuple[str, ...]
 
     @property
     def templates(self) -> list[Template]:
@@ -193,6 +194,7 @@ def _planned(
         arena_bytes,
         weights.content,
         tuple(weights.large),
+        tuple(writer.refusals.sentences),
     )
 
 

@@ -114,7 +114,12 @@ class NoPointer:
     """A pointer argument that the kernel does not use."""
 
 
-Pointer = TensorPointer | WeightsPointer | NoPointer
+@dataclass(frozen=True, slots=True)
+class StatusPointer:
+    """The status word of a run, which is 0 unless the run is refused."""
+
+
+Pointer = TensorPointer | WeightsPointer | NoPointer | StatusPointer
 Argument = Pointer | int | float
 
 

@@ -33,6 +33,7 @@ from jitdelegate.targets.cuda.template import (
 )
 from jitdelegate.targets.epilogue import Reach, reach, without_constants
 from jitdelegate.targets.parts import Part
+from jitdelegate.targets.refusals import Refusals
 
 ALIGN = 256
 """Alignment of tensors and weights, in bytes."""
@@ -64,6 +65,7 @@ class Writer:
         parts: the tensors that lie in larger ones.
         copied: for results of Concats, the numbers of the operands that are not yet there; all where there is no entry.
         choices: which of their candidates kernels take.
+        refusals: what runs may say that are refused.
     """
 
     graph: Graph
@@ -76,6 +78,7 @@ class Writer:
     parts: Mapping[int, Part] = field(default_factory=dict)
     copied: Mapping[int, Sequence[int]] = field(default_factory=dict)
     choices: Choices = field(default_factory=Choices)
+    refusals: Refusals = field(default_factory=Refusals)
     _nodes: tuple[Node, ...] = ()
     _step: Step = nothing
 

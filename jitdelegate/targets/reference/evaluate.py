@@ -6,6 +6,7 @@ A node's value is its form's own result (`forms.FORMS`), with floats rounded to 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ import numpy as np
 from jitdelegate.ir import expr
 from jitdelegate.ir.forms import Form, IndexMap, Map
 from jitdelegate.ir.graph import ABSENT, Graph, Node
+from jitdelegate.ir.index_forms import IndexedForm
 from jitdelegate.targets.reference.forms import FORMS
+from jitdelegate.targets.refusals import sentence
 
 Array = np.ndarray
 Shape = tuple[int, ...]
@@ -45,9 +48,15 @@ def run_graph(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
 
 
 def run_node(node: Node, operands: Sequence[Any], shape: Shape) -> Array:
-    """The form's own result through its epilogue, as an array of `shape`."""
+    """The form's own result through its epilogue, as an array of `shape`.
+
+    Raises:
+        RefusedValueError: an index lies outside, which is an error of the form.
+    """
     form = node.form
     assert form is not None
+    if isinstance(form, IndexedForm) and form.refusal:
+        form = replace(form, refusal=sentence(node, form.refusal))
     with np.errstate(all="ignore"):
         own = [] if isinstance(form, Map) else [own_result(form, operands, shape)]
         extra = [read(x, access, shape) for x, access in zip(operands[form.core :], form.operands, strict=False)]

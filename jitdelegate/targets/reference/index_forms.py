@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from jitdelegate.errors import RefusedValueError
 from jitdelegate.ir import index_forms as forms
 from jitdelegate.ir.forms import Form
 
@@ -31,7 +32,19 @@ def gather(form: forms.Gather, operands: Sequence[Any], shape: Shape) -> Array:
             place = tuple(places[b + i].tolist())
             if is_within(place, data.shape[axis:last]):
                 out[(*b, *rows, *i)] = data[(*b, *rows, *place)]
+            else:
+                refuse(form, place, data.shape[axis:last])
     return out
+
+
+def refuse(form: forms.IndexedForm, place: tuple[int, ...], sizes: Shape) -> None:
+    """
+    Raises:
+        RefusedValueError: an index outside is an error of the form.
+    """
+    if form.refusal:
+        found = next(p for p, size in zip(place, sizes, strict=True) if not 0 <= p < size)
+        raise RefusedValueError(form.refusal.replace("{}", str(found)))
 
 
 def is_within(place: tuple[int, ...], sizes: Shape) -> bool:
@@ -45,6 +58,8 @@ def scatter(form: forms.Scatter, operands: Sequence[Any], shape: Shape) -> Array
         place = tuple(places[i].tolist())
         if is_within(place, shape[: len(place)]):
             out[place] = COMBINE[form.kind](out[place], updates[i])
+        elif not (form.skips_negative and min(place) < 0):
+            refuse(form, place, shape[: len(place)])
     return out
 
 
