@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 
-from jitdelegate.cache.place import close_quietly
+from jitdelegate.cache.place import close_quietly, read_pieces
 from jitdelegate.program.read import complete, read_front, weights_start
 
 TYPE_CHECKING = False
@@ -65,15 +65,13 @@ def open_entry(
 
 
 def _weights(pieces: list[Piece], *, private: bool) -> mmap.mmap | memoryview:
-    if not private and sum(nbytes for _, _, nbytes in pieces) >= LEAST_SHARED:
+    if sum(nbytes for _, _, nbytes in pieces) >= LEAST_SHARED:
         try:
-            from jitdelegate.runtime.shared_file import share  # not before: most programs are small
+            from jitdelegate.runtime.shared_file import keep, share  # not before: most programs are small
 
-            shared = share(pieces)
+            return (None if private else share(pieces)) or keep(pieces)
         except (ImportError, OSError, ValueError, MemoryError):
-            shared = None  # read what cannot be mapped
-        if shared is not None:
-            return shared
+            pass  # read what cannot be mapped
     return _read(pieces)
 
 
@@ -83,10 +81,5 @@ def _read(pieces: list[Piece]) -> memoryview:
     if not whole:
         return memoryview(b"")
     memory = memoryview(mmap.mmap(-1, whole, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
-    at = 0
-    for descriptor, start, nbytes in pieces:
-        room, done = memory[at : at + nbytes], 0
-        while done < nbytes and (count := os.preadv(descriptor, [room[done:]], start + done)):
-            done += count
-        at += nbytes
+    read_pieces(pieces, memory)
     return memory

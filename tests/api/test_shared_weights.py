@@ -100,7 +100,7 @@ def test_an_equal_matrix_is_stored_once_and_is_the_same_memory(tmp_path: Path) -
     with load(tmp_path) as loaded:
         right(loaded)
         main, two = (pages(each.session) for each in opened(loaded, 0, 1))
-        assert len(main & two) == MATRIX // 4096 and counts.hits >= 3
+        assert len(main & two) >= MATRIX // 4096 and counts.hits >= 3
 
 
 def test_a_program_for_other_shapes_stores_no_matrix_again(tmp_path: Path) -> None:
