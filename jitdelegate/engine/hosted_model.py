@@ -6,6 +6,7 @@ import _thread
 import ctypes
 
 from jitdelegate.cache.key import variant_parts
+from jitdelegate.engine.executable import MOST_SHAPES
 from jitdelegate.errors import CompileError, DelegationError, DeviceError, JitDelegateError, ProgramError
 from jitdelegate.litert_delegate.delegate_client import DelegateClient, DelegateKernel, Facts
 from jitdelegate.litert_delegate.native_delegate import NativeDelegate
@@ -48,6 +49,7 @@ class HostedModel(DelegateClient):
         self._source = main.source
         self.main = main
         self._opened: dict[tuple[int, Shapes, tuple[int, ...]], Executable] = {(0, (), ()): self.main}
+        """By subgraph, shapes and nodes, in the order of their last use."""
         self._idle = {subgraph.number: subgraph for subgraph in self.main.program.idle}
         self._ready = main
         self._lock = _thread.RLock()  # a listener that is called while a program is opened may ask for the report
@@ -65,6 +67,12 @@ class HostedModel(DelegateClient):
             further = {key: each for key, each in self._opened.items() if key[0] and not key[2]}
         latest = {key[0]: each for key, each in further.items()}  # the shapes that came last
         return [self._ready, *(latest[number] for number in sorted(latest))]
+
+    @property
+    def further(self) -> list[Executable]:
+        """The kept programs for other shapes than the file's."""
+        with self._lock:
+            return [each for (_, shapes, nodes), each in self._opened.items() if shapes and not nodes]
 
     def delegate(self) -> NativeDelegate:
         """A delegate for one interpreter; raises the errors of `NativeDelegate`."""
@@ -117,13 +125,23 @@ class HostedModel(DelegateClient):
     def _open(self, subgraph: int, shapes: Shapes = (), nodes: tuple[int, ...] = ()) -> Executable:
         key = subgraph, shapes, nodes
         with self._lock:
-            found = self._opened.get(key)
+            found = self._opened.pop(key, None)
+            is_new = found is None
             if found is None:
-                variant = variant_parts(subgraph, shapes, hosted=True, nodes=nodes)
-                found = self._opened[key] = self._specialize(self.main, variant)
+                found = self._specialize(self.main, variant_parts(subgraph, shapes, hosted=True, nodes=nodes))
+            self._opened[key] = found
+            if is_new:
+                self._let_go(subgraph)
                 if found.failure:
                     found.announce()
             return found
+
+    def _let_go(self, subgraph: int) -> None:
+        """Keep the programs of a subgraph for the last few shapes. Kernels that LiteRT has go on with theirs."""
+        used = dict.fromkeys(shapes for number, shapes, _ in reversed(self._opened) if number == subgraph and shapes)
+        left = set([*used][MOST_SHAPES:])
+        for key in [key for key in self._opened if key[0] == subgraph and key[1] in left]:
+            del self._opened[key]
 
     def _compiled(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
         executable = self._open(subgraph)
