@@ -47,8 +47,7 @@ def open_entry(
         nbytes = os.fstat(descriptor).st_size
         head = _read([(descriptor, 0, nbytes if nbytes <= LEAST_SHARED else _HEAD_BYTES)])
         start = weights_start(head, nbytes)
-        front = head[:start] if start <= len(head) else _read([(descriptor, 0, start)])
-        program = read_front(front, nbytes, verify_code=verify_code)
+        program = _front(descriptor, head, nbytes, verify_code=verify_code)
         if key is not None and key.difference(program.key):
             return program
         if nbytes == len(head) and not program.borrowed:
@@ -62,6 +61,28 @@ def open_entry(
     finally:
         for each in opened:
             close_quietly(each)
+
+
+def open_front(place: Place, name: str) -> Program:
+    """The program in a trusted file, without its weights and with unverified code, to see what it is.
+
+    Raises:
+        OSError, CacheError, ProgramError, MemoryError: as `open_entry`.
+    """
+    descriptor = place.open(name)
+    try:
+        nbytes = os.fstat(descriptor).st_size
+        head = _read([(descriptor, 0, min(nbytes, _HEAD_BYTES))])
+        return _front(descriptor, head, nbytes, verify_code=False)
+    finally:
+        close_quietly(descriptor)
+
+
+def _front(descriptor: int, head: memoryview, nbytes: int, *, verify_code: bool) -> Program:
+    """The program before its weights, in a file that begins with `head`."""
+    start = weights_start(head, nbytes)
+    front = head[:start] if start <= len(head) else _read([(descriptor, 0, start)])
+    return read_front(front, nbytes, verify_code=verify_code)
 
 
 def _weights(pieces: list[Piece], *, private: bool) -> mmap.mmap | memoryview:
