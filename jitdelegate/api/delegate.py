@@ -6,8 +6,9 @@ import os
 import sys
 
 from jitdelegate.api import announce
-from jitdelegate.errors import OptionError
+from jitdelegate.errors import DeviceError, OptionError
 from jitdelegate.options import DelegateOptions
+from jitdelegate.targets.table import AUTO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -127,7 +128,15 @@ class GpuDelegate:
             DelegateClient().warn(f"jitdelegate stays out of this interpreter: {reason}")
         if model is None or self.options.target == "litert":
             return NativeDelegate(SilentClient())
-        self._hosted = open_hosted(ModelFile(model, self.options.with_threads(num_threads), listener=announce))
+        source = ModelFile(model, self.options.with_threads(num_threads), listener=announce)
+        try:
+            self._hosted = open_hosted(source)
+        except DeviceError as error:
+            may_stay_out = self.options.target == AUTO and not self.options.require_full_delegation
+            if not may_stay_out or not isinstance(error.__cause__, MemoryError):
+                raise
+            DelegateClient().warn(f"jitdelegate stays out of this interpreter: {error}")
+            return NativeDelegate(SilentClient())
         self._hosted.introduce()
         return self._hosted.delegate()
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     Specialize = Callable[[Executable, Parts], Executable]
     Recompile = Callable[[Executable, IOBinding | None, str], None]
 
+NO_MEMORY = "there is no memory for it"
+
 
 class HostedModel(DelegateClient):
     """The programs of one model in one interpreter of LiteRT, opened when it asks for them.
@@ -116,11 +118,15 @@ class HostedModel(DelegateClient):
         So a shape that cannot be compiled is no error, unless full delegation is required."""
         try:
             return self._compiled(subgraph, nodes, shapes)
-        except (_UnknownError, CompileError, DeviceError) as error:
-            if self._source.options.require_full_delegation:
-                raise DelegationError(f"full delegation was required of {self._source.name}: {error}") from error
-            self.main.note(f"on LiteRT, {len(nodes)} delegated operators of subgraph {subgraph}: {error}")
+        except (_UnknownError, CompileError, DeviceError, MemoryError) as error:
+            reason = str(error) or NO_MEMORY
+        if self._source.options.require_full_delegation:
+            raise DelegationError(f"full delegation was required of {self._source.name}: {reason}")
+        self.main.note(f"on LiteRT, {len(nodes)} delegated operators of subgraph {subgraph}: {reason}")
+        try:
             return _LiteRTKernel(self._source, subgraph, nodes, shapes)
+        except MemoryError as error:
+            raise DeviceError(NO_MEMORY) from error
 
     def _open(self, subgraph: int, shapes: Shapes = (), nodes: tuple[int, ...] = ()) -> Executable:
         key = subgraph, shapes, nodes
@@ -209,15 +215,23 @@ def _data_offset(index: int) -> int:
 
 
 class _CompiledKernel(DelegateKernel):
-    """A compiled partition; on the CPU no Python runs it."""
+    """A compiled partition; on the CPU no Python runs it, unless there is no memory for private weights."""
 
     def __init__(self, program: Program, session: IOBinding) -> None:
         self.inputs, self.outputs = (_indices(ports) for ports in (program.inputs, program.outputs))
         self.output_shapes = tuple(port.shape for port in program.outputs)
         self._session = session
         if isinstance(session, Session):
+            self._begin_without_python(session, program)
+
+    def _begin_without_python(self, session: Session, program: Program) -> None:
+        try:
             self.entry, self._words = session.host(_data_offset)
-            self.arguments = ctypes.addressof(self._words)
+        except DeviceError:
+            if program.states:  # they are LiteRT's
+                raise
+            return  # runs look whether the file has changed
+        self.arguments = ctypes.addressof(self._words)
 
     def run(self, addresses: list[int]) -> None:
         self._session.run_on(addresses)

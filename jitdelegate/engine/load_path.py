@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from jitdelegate.targets.target import Device
 
 WIDENED = "SVDF: LiteRT's kernel takes states of int8 for int16, so a copy of the model runs, whose states are int16."
+NO_MEMORY = "there is no memory to compile it or to open its program"
 OPENINGS = 3
 """Attempts to open a model whose file changes meanwhile."""
 
@@ -178,15 +179,18 @@ def fetch(executable: Executable, store: Store) -> None:
         return compiled(source.content(), source.options, key, seconds, store.lenders(key))
 
     start, before = time.perf_counter(), sum(seconds.values())
+    failure: CompilerFailedError | None = None
     try:
         executable.lookup = _similar(executable, store) or store.fetch(executable.key, compile)
         if executable.outcome == "miss" and isinstance(source.origin, str):
             store.remember_model(source.fingerprint(), source.origin)
-    except CompilerFailedError as error:
+    except (CompilerFailedError, MemoryError) as error:
         if len(executable.devices) > 1 or source.options.target not in (AUTO, LITERT):
             raise
-        executable.failure = str(error)
-        executable.lookup = _without_code(executable, store, error)
+        failure = CompilerFailedError(str(error) or NO_MEMORY)  # without its traceback, whose frames hold the model
+    if failure is not None:
+        executable.failure = str(failure)
+        executable.lookup = _without_code(executable, store, failure)
     chosen = executable.program.part(CHOSEN)
     if chosen:
         executable.key = executable.key.changed(CHOSEN, chosen)  # a damaged program's successor has its precision
@@ -325,11 +329,11 @@ def _start(executable: Executable) -> None:
     in_partitions = executable.program.loader == "partitions"
     try:
         executable.session = _partitioned(executable) if in_partitions else executable.open(executable.program)
-    except DeviceError as error:
+    except (DeviceError, MemoryError) as error:
         if len(executable.devices) > 1 or not (in_partitions or executable.source.options.target == AUTO):
             raise
         trouble = "partitions of the model cannot be put together" if in_partitions else "program cannot be loaded"
-        _begin_on_litert(executable, f"the compiled {trouble}: {error}.")
+        _begin_on_litert(executable, f"the compiled {trouble}: {str(error) or 'no memory'}.")
 
 
 def _partitioned(executable: Executable) -> IOBinding:
