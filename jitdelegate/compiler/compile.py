@@ -41,13 +41,15 @@ from jitdelegate.tflite.read import read
 from jitdelegate.tflite.svdf_states import narrow_states, widened
 
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
     from jitdelegate.program.program import FileParts
 
 ONE_STATE = "Resource variables live in the program for the shapes that the file says."
 
 
 def compile_model(
-    content: bytes,
+    content: ReadableBuffer,
     options: DelegateOptions,
     key: Key,
     seconds: MutableMapping[str, float],
@@ -92,7 +94,7 @@ def _with_options(model: Model, options: DelegateOptions, key: Key) -> Model:
     return replace(model, graphs=tuple(replace(graph, quantized=quantized) for graph in model.graphs))
 
 
-def uncompiled_program(content: bytes, key: Key, reason: str) -> Program:
+def uncompiled_program(content: ReadableBuffer, key: Key, reason: str) -> Program:
     """A program without code, for a model that cannot be compiled on this machine. It must not be stored.
 
     Raises:
@@ -106,7 +108,7 @@ def uncompiled_program(content: bytes, key: Key, reason: str) -> Program:
 
 
 def _program(
-    content: bytes,
+    content: ReadableBuffer,
     model: Model,
     options: DelegateOptions,
     key: Key,
@@ -134,7 +136,12 @@ def _program(
 
 
 def _hosted_program(
-    content: bytes, model: Model, options: DelegateOptions, key: Key, seconds: MutableMapping[str, float], trace: Trace
+    content: ReadableBuffer,
+    model: Model,
+    options: DelegateOptions,
+    key: Key,
+    seconds: MutableMapping[str, float],
+    trace: Trace,
 ) -> Program:
     """A program for LiteRT's own interpreter; without partitions where LiteRT runs the whole subgraph."""
     refuse_unsafe(model, key)

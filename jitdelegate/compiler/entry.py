@@ -12,11 +12,13 @@ from jitdelegate.program.program import Program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
     from jitdelegate.program.program import FileParts
 
 
 def compiled(
-    content: bytes,
+    content: ReadableBuffer,
     options: DelegateOptions,
     key: Key,
     seconds: MutableMapping[str, float],
@@ -43,7 +45,7 @@ def compiled(
         raise _failure(error) from error
 
 
-def uncompiled(content: bytes, key: Key, failure: CompilerFailedError) -> Program:
+def uncompiled(content: ReadableBuffer, key: Key, failure: CompilerFailedError) -> Program:
     """A program without code, for a model that runs on LiteRT after the compiler's `failure`.
 
     Raises:

@@ -40,6 +40,8 @@ from jitdelegate.tflite.cut import Cutter
 from jitdelegate.tflite.read import read
 
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
     from jitdelegate.program.program import Bytes
 
 NOTHING_ELSE = "Nothing is compiled that it is needed for."
@@ -96,7 +98,7 @@ class PartitionedModel:
         needs_host: why `cut` returned None although operators are delegated; else "".
     """
 
-    def __init__(self, content: bytes, model: Model, options: DelegateOptions, key: Key, trace: Trace) -> None:
+    def __init__(self, content: ReadableBuffer, model: Model, options: DelegateOptions, key: Key, trace: Trace) -> None:
         """
         Args:
             content: the .tflite file.

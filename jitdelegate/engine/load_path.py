@@ -176,7 +176,8 @@ def fetch(executable: Executable, store: Store) -> None:
             before = time.perf_counter()
             key = decided(executable)
             seconds["choose precision"] = time.perf_counter() - before
-        return compiled(source.content(), source.options, key, seconds, store.lenders(key))
+        lenders = store.lenders(key)
+        return source.make(lambda content: compiled(content, source.options, key, seconds, lenders))
 
     start, before = time.perf_counter(), sum(seconds.values())
     failure: CompilerFailedError | None = None
@@ -320,7 +321,7 @@ def _without_code(executable: Executable, store: Store, error: CompilerFailedErr
     """A program without code. It is not stored, so that the next start tries again."""
     from jitdelegate.compiler.entry import uncompiled
 
-    program = uncompiled(executable.source.content(), executable.key, error)
+    program = executable.source.make(lambda content: uncompiled(content, executable.key, error))
     return Lookup(ABSENT if store.place else store.kind, executable.failure, program=program)
 
 

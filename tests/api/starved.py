@@ -62,6 +62,12 @@ def value() -> np.ndarray:
 ROADS = {"litert": alone, "load": loaded, "interpreter": ours, "delegate": hosted}
 
 
+def tell(**found: Any) -> None:
+    """A line for the parent."""
+    sys.stdout.write(f"{json.dumps(found)}\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
     """One forked child per road and limit, first with an empty cache, then with a warm one."""
     folder = Path(sys.argv[1])
@@ -76,7 +82,7 @@ def main() -> None:
                     answer(start, road, limit, str(path), str(cache))
                 _, status = os.waitpid(child, 0)
                 if status:
-                    print(json.dumps({"start": start, "road": road, "limit": limit, "died": status}), flush=True)
+                    tell(start=start, road=road, limit=limit, died=status)
         for road in ROADS:  # fills the cache
             ROADS[road](str(path), str(folder / "warm"))
 
@@ -96,7 +102,7 @@ def answer(start: str, road: str, limit: int, path: str, cache: str) -> None:
             "is_litert_s": isinstance(error, (RuntimeError, ValueError)),
         }
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    print(json.dumps({"start": start, "road": road, "limit": limit, **found}), flush=True)
+    tell(start=start, road=road, limit=limit, **found)
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""Where the system gives too little memory, "auto" ends on LiteRT, with the reason; what fails there, fails as LiteRT."""
+"""Where the system gives too little memory, "auto" ends on LiteRT, with the reason."""
 
 from __future__ import annotations
 
