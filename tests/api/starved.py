@@ -16,7 +16,7 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 import jitdelegate
 from tests.api.live_model import WIDTH, model
 
-LIMITS = (10, 24, 36, 44, 90, 600)
+LIMITS = (10, 24, 64, 90, 600)
 """MB beside what the process has; the model has 16."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

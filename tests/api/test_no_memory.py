@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LITERT_S = ("XNNPACK", "Mmap of", "no memory")
+LITERT_S = ("XNNPACK", "Mmap of", "no memory", "MemoryError")
 """Words of LiteRT's errors, and of ours that say the same."""
 
 
