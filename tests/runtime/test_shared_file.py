@@ -5,8 +5,10 @@ from __future__ import annotations
 import mmap
 import os
 import platform
+import signal
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -399,6 +401,8 @@ def test_what_happens_to_the_lender_s_memory_is_a_change(
     lender = shared(pages)
     other = borrower(pages, lender)
     stamps = {descriptor: module._stamp(descriptor) for descriptor, _ in other._files}
+    other.look()
+    assert other.changes == 0
     happens(lender, pages)
     with monkeypatch.context() as patch:
         patch.setattr(module, "_stamp", stamps.__getitem__)  # the file alone does not tell
@@ -436,13 +440,23 @@ def test_a_copy_that_may_be_damaged_is_not_lent(pages: Path, monkeypatch: pytest
     later.clear()
     other = shared(pages)
     assert other.elsewhere(address(other), START) == address(other)
+    borrower(pages, other)
+
+
+def test_a_lender_that_lost_its_pages_after_all_is_not_read(pages: Path) -> None:
+    lender = shared(pages)
+    other = shared(pages)
+    lose_pages(lender, pages)
+    assert other.elsewhere(address(other), START) == address(other) and whole(other) == PAGES
 
 
 def test_what_is_borrowed_is_not_lent_on(pages: Path) -> None:
     first = shared(pages)
-    second = borrower(pages, first)
-    third = borrower(pages, first)
-    assert second._lent and third._lent and {lender for *_, lender in third._lent} == {first}
+    others = [borrower(pages, first) for _ in range(2)]
+    first.changes += 1
+    third = shared(pages)
+    assert third.elsewhere(address(third) + FIRST * START, START) == address(third) + FIRST * START
+    assert all(whole(other) == PAGES for other in others)
 
 
 def test_without_memory_for_a_copy_a_private_borrower_reads_its_own(
@@ -464,9 +478,21 @@ def test_without_memory_for_a_copy_a_private_borrower_reads_its_own(
 
 def test_a_forked_child_whose_parent_was_busy_with_the_lock_becomes_private(pages: Path) -> None:
     lender = shared(pages)
-    with module._lock:
-        child = os.fork()
-        if not child:
-            lender.own()
-            os._exit(0 if not lender.shared else 1)
+    held, end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with module._lock:
+            held.set()
+            end.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(60)
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        lender.own()
+        os._exit(0 if not lender.shared else 1)
+    end.set()
+    thread.join()
     assert os.waitpid(child, 0)[1] == 0 and lender.shared
