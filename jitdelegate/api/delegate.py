@@ -6,8 +6,9 @@ import os
 import sys
 
 from jitdelegate.api import announce
-from jitdelegate.errors import OptionError
+from jitdelegate.errors import DeviceError, OptionError
 from jitdelegate.options import DelegateOptions
+from jitdelegate.targets.table import AUTO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -127,9 +128,18 @@ class GpuDelegate:
             DelegateClient().warn(f"jitdelegate stays out of this interpreter: {reason}")
         if model is None or self.options.target == "litert":
             return NativeDelegate(SilentClient())
-        self._hosted = open_hosted(ModelFile(model, self.options.with_threads(num_threads), listener=announce))
-        self._hosted.introduce()
-        return self._hosted.delegate()
+        try:
+            hosted = open_hosted(ModelFile(model, self.options.with_threads(num_threads), listener=announce))
+            hosted.introduce()
+            native = hosted.delegate()
+        except (DeviceError, MemoryError) as error:
+            lacks_memory = isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError)
+            if not lacks_memory or self.options.target != AUTO or self.options.require_full_delegation:
+                raise
+            DelegateClient().warn(f"jitdelegate stays out of this interpreter: {str(error) or 'no memory'}")
+            return NativeDelegate(SilentClient())
+        self._hosted = hosted
+        return native
 
     def report(self) -> Report | None:
         """Report on the latest of LiteRT's interpreters with this delegate: where its operators run and why.

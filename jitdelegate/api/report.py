@@ -268,7 +268,7 @@ def model_report(specializations: Specializations, executable: Executable) -> Re
 def hosted_report(model: HostedModel) -> Report:
     """Report on a model in LiteRT's own interpreter."""
     main, *others = model.executables()
-    return _report(main, (), [_subgraph_report(each) for each in others])
+    return _report(main, list(map(_sentence, model.further)), [_subgraph_report(each) for each in others])
 
 
 def _report(executable: Executable, notes: Sequence[str], subgraphs: Sequence[SubgraphReport]) -> Report:
@@ -341,13 +341,14 @@ def _signed_subgraphs(specializations: Specializations) -> list[SubgraphReport]:
 
 
 def _sentence(executable: Executable) -> str:
-    """Sentence about a program for other shapes or values: which, and where it runs."""
+    """Sentences about a program for other shapes or values: which, where it runs, and what it costs."""
     parts = [f"subgraph {executable.subgraph}"] if executable.subgraph else []
     parts += [named(executable.resized)] if executable.resized else []
     parts += [f"input {position} being {list(numbers)}" for position, numbers in executable.values]
-    on_litert = f"LiteRT, {executable.reason}"
-    place = on_litert if executable.target == "litert" else f"{executable.target}, cache {executable.outcome}."
-    return f"{', '.join(parts)}: {place}"
+    if executable.target == "litert":
+        return f"{', '.join(parts)}: LiteRT, {executable.reason}"
+    cost = f"It took {sum(executable.seconds.values()):.3f} s and has {executable.own_bytes / 1e6:.2f} MB of its own."
+    return f"{', '.join(parts)}: {executable.target}, cache {executable.outcome}. {cost}"
 
 
 def _delegated(target: str, operators: Sequence[Operator]) -> int:

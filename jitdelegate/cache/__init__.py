@@ -15,9 +15,10 @@ Read `store.py` first.
       `store.fingerprint(path_or_bytes) -> str`     with the memo where there is one; `store.forget_fingerprint`
 - `entry.py`: `open_entry(place, name) -> Program`; large weights are shared with the file. `lenders.py`: the other
   entries in which a part of them lies.
+- `eviction.py`: `evict(place, key, uses)`, so that a model with ever new shapes does not fill the disk.
 - `model_names.py`: the names of the models whose programs are in a directory.
 - `trouble.py`: `tell(directory, reason)`, a warning and a log line, once per directory.
 - `lock.py`: single flight across processes; correctness never depends on it.
 - `store.counts`: `counts.hits`, `counts.misses` (by kind of reason), `counts.writes`, `counts.write_failures`,
-  `counts.lock_timeouts`.
+  `counts.lock_timeouts`, `counts.evictions`.
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 
-from jitdelegate.cache.place import close_quietly
+from jitdelegate.cache.place import close_quietly, read_pieces
 from jitdelegate.program.read import complete, read_front, weights_start
 
 TYPE_CHECKING = False
@@ -47,8 +47,7 @@ def open_entry(
         nbytes = os.fstat(descriptor).st_size
         head = _read([(descriptor, 0, nbytes if nbytes <= LEAST_SHARED else _HEAD_BYTES)])
         start = weights_start(head, nbytes)
-        front = head[:start] if start <= len(head) else _read([(descriptor, 0, start)])
-        program = read_front(front, nbytes, verify_code=verify_code)
+        program = _front(descriptor, head, nbytes, verify_code=verify_code)
         if key is not None and key.difference(program.key):
             return program
         if nbytes == len(head) and not program.borrowed:
@@ -64,16 +63,36 @@ def open_entry(
             close_quietly(each)
 
 
-def _weights(pieces: list[Piece], *, private: bool) -> mmap.mmap | memoryview:
-    if not private and sum(nbytes for _, _, nbytes in pieces) >= LEAST_SHARED:
-        try:
-            from jitdelegate.runtime.shared_file import share  # not before: most programs are small
+def open_front(place: Place, name: str) -> Program:
+    """The program in a trusted file, without its weights and with unverified code, to see what it is.
 
-            shared = share(pieces)
+    Raises:
+        OSError, CacheError, ProgramError, MemoryError: as `open_entry`.
+    """
+    descriptor = place.open(name)
+    try:
+        nbytes = os.fstat(descriptor).st_size
+        head = _read([(descriptor, 0, min(nbytes, _HEAD_BYTES))])
+        return _front(descriptor, head, nbytes, verify_code=False)
+    finally:
+        close_quietly(descriptor)
+
+
+def _front(descriptor: int, head: memoryview, nbytes: int, *, verify_code: bool) -> Program:
+    """The program before its weights, in a file that begins with `head`."""
+    start = weights_start(head, nbytes)
+    front = head[:start] if start <= len(head) else _read([(descriptor, 0, start)])
+    return read_front(front, nbytes, verify_code=verify_code)
+
+
+def _weights(pieces: list[Piece], *, private: bool) -> mmap.mmap | memoryview:
+    if sum(nbytes for _, _, nbytes in pieces) >= LEAST_SHARED:
+        try:
+            from jitdelegate.runtime.shared_file import keep, share  # not before: most programs are small
+
+            return (None if private else share(pieces)) or keep(pieces)
         except (ImportError, OSError, ValueError, MemoryError):
-            shared = None  # read what cannot be mapped
-        if shared is not None:
-            return shared
+            pass  # read what cannot be mapped
     return _read(pieces)
 
 
@@ -83,10 +102,5 @@ def _read(pieces: list[Piece]) -> memoryview:
     if not whole:
         return memoryview(b"")
     memory = memoryview(mmap.mmap(-1, whole, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
-    at = 0
-    for descriptor, start, nbytes in pieces:
-        room, done = memory[at : at + nbytes], 0
-        while done < nbytes and (count := os.preadv(descriptor, [room[done:]], start + done)):
-            done += count
-        at += nbytes
+    read_pieces(pieces, memory)
     return memory

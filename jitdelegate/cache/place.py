@@ -15,9 +15,11 @@ from jitdelegate.errors import CacheError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from _typeshed import ReadableBuffer
+
+    Piece = tuple[int, int, int]
 
 _PRIVATE_DIRECTORY = 0o700
 _PRIVATE_FILE = 0o600
@@ -44,6 +46,12 @@ class Place:
         self.path = path
         self.unseen = False
         self._descriptor = descriptor
+
+    def looking(self) -> Place:
+        """The same directory, for those that only look: reading a file there leaves its access time alone."""
+        place = Place(self.path, os.dup(self._descriptor))
+        place.unseen = True
+        return place
 
     def open(self, name: str) -> int:
         """A descriptor to read a regular file that only the user or root can write; never follows a link.
@@ -149,6 +157,20 @@ def close_quietly(descriptor: int) -> None:
         os.close(descriptor)
     except OSError:
         pass
+
+
+def read_pieces(pieces: Sequence[Piece], memory: memoryview) -> None:
+    """Read parts of files, one after another, as far as they go; raises OSError.
+
+    Args:
+        pieces: (descriptor, first byte, bytes) of each.
+    """
+    at = 0
+    for descriptor, start, nbytes in pieces:
+        room, done = memory[at : at + nbytes], 0
+        while done < nbytes and (count := os.preadv(descriptor, [room[done:]], start + done)):
+            done += count
+        at += nbytes
 
 
 def open_place(serialization_dir: str | None) -> Place:

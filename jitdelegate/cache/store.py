@@ -13,7 +13,7 @@ import time
 from jitdelegate.cache.entry import open_entry
 from jitdelegate.cache.fingerprint import Memo
 from jitdelegate.cache.fingerprint import fingerprint as hash_content
-from jitdelegate.cache.key import MODEL, TOOLCHAIN
+from jitdelegate.cache.key import MODEL, SHAPES, TOOLCHAIN, VALUES
 from jitdelegate.cache.place import LOCK_SUFFIX, READ_ONLY_FILE, TEMPORARY_SUFFIX, Place, open_place
 from jitdelegate.errors import CacheError, IncompleteError, ProgramError
 from jitdelegate.program.read import complete, read_front, verify_weights, weights_start
@@ -47,9 +47,10 @@ class Counts:
         writes: entries that were written.
         write_failures: entries that could not be written.
         lock_timeouts: compilations that did not wait for another process any longer.
+        evictions: entries for other shapes or values that were removed because there were too many.
     """
 
-    __slots__ = ("hits", "lock_timeouts", "misses", "write_failures", "writes")
+    __slots__ = ("evictions", "hits", "lock_timeouts", "misses", "write_failures", "writes")
 
     def __init__(self) -> None:
         self.reset()
@@ -61,6 +62,7 @@ class Counts:
         self.writes = 0
         self.write_failures = 0
         self.lock_timeouts = 0
+        self.evictions = 0
 
     def miss(self, kind: str) -> None:
         """Count one miss."""
@@ -68,6 +70,9 @@ class Counts:
 
 
 counts = Counts()
+_MOST_USES = 1024
+_uses: dict[str, float] = {}
+"""Names of entries of further programs to the time of their last use by this process, in order."""
 
 
 class Lookup:
@@ -120,6 +125,7 @@ class Store:
         lookup = self._look_up(key)
         if lookup.hit:
             counts.hits += 1
+            _note_use(key)
         else:
             counts.miss(lookup.kind)
         return lookup
@@ -162,6 +168,7 @@ class Store:
             again = self._look_up(key)  # another process may have compiled it since the first look-up
             if again.hit:
                 counts.hits += 1
+                _note_use(key)
                 return again
             return self._compile(key, compile, lookup)
         finally:
@@ -215,12 +222,25 @@ class Store:
             kept = self._look_up(key)
             if kept.hit:
                 lookup.program = kept.program
+                _note_use(key)
+                self._evict(key)
                 return lookup
         try:
             lookup.program = self._unstored(key, b"".join(parts))
         except IncompleteError:  # a lender went away meanwhile: without it, the program has all its weights
             lookup.program = self._unstored(key, b"".join(compile()))
         return lookup
+
+    def _evict(self, key: Key) -> None:
+        """Remove programs like that for `key`, if there are too many; a failure leaves them to the next time."""
+        if self.place is None or not _is_further(key):
+            return
+        try:
+            from jitdelegate.cache.eviction import evict  # not before: most programs are not further ones
+
+            counts.evictions += evict(self.place, key, _uses)
+        except (ImportError, OSError, MemoryError):
+            return
 
     def _unstored(self, key: Key, content: bytes) -> Program:
         """The program in a file that could not be written."""
@@ -277,6 +297,19 @@ def open_store(serialization_dir: str | bool | None, *, private_weights: bool = 
     except CacheError as error:
         _tell(serialization_dir or "", str(error), error.remedy)
         return Store(None, str(error))
+
+
+def _is_further(key: Key) -> bool:
+    """Whether the key is that of a program for other shapes than the file's, or for values of shape inputs."""
+    return bool(key.part(SHAPES) or key.part(VALUES))
+
+
+def _note_use(key: Key) -> None:
+    if _is_further(key):
+        _uses.pop(key.entry_name(), None)
+        _uses[key.entry_name()] = time.time()
+        while len(_uses) > _MOST_USES:
+            _uses.pop(next(iter(_uses), ""), None)
 
 
 def _is_whole(program: Program) -> bool:

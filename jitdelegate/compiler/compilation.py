@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from jitdelegate.cache.key import Key
 from jitdelegate.compiler.trace import Trace
 from jitdelegate.ir.faults import Faults
 from jitdelegate.ir.graph import Model
 from jitdelegate.options import DelegateOptions
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,7 @@ class Compilation:
         faults: receives what fails, which is not tried again.
     """
 
-    content: bytes
+    content: ReadableBuffer
     model: Model
     options: DelegateOptions
     key: Key

@@ -44,13 +44,15 @@ from jitdelegate.tflite.read import read
 from jitdelegate.tflite.svdf_states import narrow_states, widened
 
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
     from jitdelegate.program.program import FileParts
 
 ONE_STATE = "Resource variables live in the program for the shapes that the file says."
 
 
 def compile_model(
-    content: bytes,
+    content: ReadableBuffer,
     options: DelegateOptions,
     key: Key,
     seconds: MutableMapping[str, float],
@@ -108,7 +110,7 @@ def _with_options(model: Model, options: DelegateOptions, key: Key) -> Model:
     return replace(model, graphs=tuple(replace(graph, quantized=quantized) for graph in model.graphs))
 
 
-def uncompiled_program(content: bytes, key: Key, failure: str) -> Program:
+def uncompiled_program(content: ReadableBuffer, key: Key, failure: str) -> Program:
     """A program without code, for a model that cannot be compiled on this machine after the compiler's `failure`.
 
     Raises:

@@ -13,11 +13,13 @@ from jitdelegate.program.program import Program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
     from jitdelegate.program.program import FileParts
 
 
 def compiled(
-    content: bytes,
+    content: ReadableBuffer,
     options: DelegateOptions,
     key: Key,
     seconds: MutableMapping[str, float],
@@ -45,7 +47,7 @@ def compiled(
         raise _failure(error, key) from error
 
 
-def fit(content: bytes, key: Key) -> None:
+def fit(content: ReadableBuffer, key: Key) -> None:
     """Check that the model can run with inputs of the key's shapes, before these are compiled for.
 
     Raises:
@@ -66,7 +68,7 @@ def fit(content: bytes, key: Key) -> None:
         raise ShapesError(found)
 
 
-def uncompiled(content: bytes, key: Key, failure: CompilerFailedError) -> Program:
+def uncompiled(content: ReadableBuffer, key: Key, failure: str) -> Program:
     """A program without code, for a model that runs on LiteRT after the compiler's `failure`.
 
     Raises:
@@ -76,14 +78,14 @@ def uncompiled(content: bytes, key: Key, failure: CompilerFailedError) -> Progra
     try:
         from jitdelegate.compiler.compile import uncompiled_program
 
-        return uncompiled_program(content, key, str(failure))
+        return uncompiled_program(content, key, failure)
     except JitDelegateError:
         raise
     except Exception as error:
         raise _failure(error, key) from error
 
 
-def remembered(content: bytes, key: Key, failure: CompilerFailedError) -> FileParts:
+def remembered(content: ReadableBuffer, key: Key, failure: str) -> FileParts:
     """The file of a program without code, by which later starts know of a failure that lasts; raises as
     `uncompiled`."""
     program = uncompiled(content, key, failure)

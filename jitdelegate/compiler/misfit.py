@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from jitdelegate import passes
 from jitdelegate.cache.key import Key
@@ -17,8 +18,11 @@ from jitdelegate.runtime.fallback import Fallback
 from jitdelegate.tflite.cut import Cutter
 from jitdelegate.tflite.read import read
 
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
-def misfit(content: bytes, key: Key) -> str:
+
+def misfit(content: ReadableBuffer, key: Key) -> str:
     """Why the subgraph cannot run with inputs of the key's shapes, as one sentence: which input, and at which operator.
     "" if it can, or if LiteRT may know better.
 
@@ -56,7 +60,7 @@ def _refused(graph: Graph, origin: Sequence[int]) -> bool:
     return any(node.origin == origin and node_reason(graph, node) is not None for node in graph.nodes)
 
 
-def _is_refused_by_litert(content: bytes, number: int, original: Graph, graph: Graph, position: int) -> bool:
+def _is_refused_by_litert(content: ReadableBuffer, number: int, original: Graph, graph: Graph, position: int) -> bool:
     """Whether LiteRT cannot prepare the operator of the file alone, for operands of the graph's shapes."""
     node = original.nodes[position]
     known = replace(original, tensors=graph.tensors[: len(original.tensors)])

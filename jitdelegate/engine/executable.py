@@ -7,6 +7,7 @@ import time
 
 from jitdelegate.cache.store import OFF
 from jitdelegate.errors import DelegationError
+from jitdelegate.program.layout import ALIGNMENT as PAGE
 from jitdelegate.program.program import IN_PARTITIONS, LITERT, Operator
 
 TYPE_CHECKING = False
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Program, Signature
     from jitdelegate.runtime.io_binding import IOBinding
     from jitdelegate.targets.target import Device
+
+MOST_SHAPES = 8
+"""Most programs for other shapes than the file's that stay in memory, the most recently used ones; of each subgraph in
+LiteRT's interpreter, which resizes all of them at once. On disk there may be more: `cache.eviction.MOST_STORED`."""
 
 
 class Executable:
@@ -194,6 +199,12 @@ class Executable:
     def values(self) -> Values:
         """(position, elements) pairs of the shape inputs that it is specialized for."""
         return self.key.values
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes of code and weights that the program does not share with others of the model."""
+        program = self.program
+        return len(program.code) + len(program.weights) - PAGE * sum(pages for *_, pages in program.borrowed)
 
     @property
     def target(self) -> str:

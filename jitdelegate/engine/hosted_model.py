@@ -6,6 +6,7 @@ import _thread
 import ctypes
 
 from jitdelegate.cache.key import variant_parts
+from jitdelegate.engine.executable import MOST_SHAPES
 from jitdelegate.errors import (
     CompileError,
     DelegationError,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     Specialize = Callable[[Executable, Parts], Executable]
     Recompile = Callable[[Executable, IOBinding | None, str], None]
 
+NO_MEMORY = "there is no memory for it"
+
 
 class HostedModel(DelegateClient):
     """The programs of one model in one interpreter of LiteRT, opened when it asks for them.
@@ -56,6 +59,7 @@ class HostedModel(DelegateClient):
         self._source = main.source
         self.main = main
         self._opened: dict[tuple[int, Shapes, tuple[int, ...]], Executable] = {(0, (), ()): self.main}
+        """By subgraph, shapes and nodes, in the order of their last use."""
         self._idle = {subgraph.number: subgraph for subgraph in self.main.program.idle}
         self._ready = main
         self._lock = _thread.RLock()  # a listener that is called while a program is opened may ask for the report
@@ -73,6 +77,12 @@ class HostedModel(DelegateClient):
             further = {key: each for key, each in self._opened.items() if key[0] and not key[2]}
         latest = {key[0]: each for key, each in further.items()}  # the shapes that came last
         return [self._ready, *(latest[number] for number in sorted(latest))]
+
+    @property
+    def further(self) -> list[Executable]:
+        """The kept programs for other shapes than the file's."""
+        with self._lock:
+            return [each for (_, shapes, nodes), each in self._opened.items() if shapes and not nodes]
 
     def delegate(self) -> NativeDelegate:
         """A delegate for one interpreter; raises the errors of `NativeDelegate`."""
@@ -118,22 +128,36 @@ class HostedModel(DelegateClient):
             return self._compiled(subgraph, nodes, shapes)
         except ShapesError:
             raise  # LiteRT's kernels do not take them either
-        except (_UnknownError, CompileError, DeviceError) as error:
-            if self._source.options.require_full_delegation:
-                raise DelegationError(f"full delegation was required of {self._source.name}: {error}") from error
-            self.main.note(f"on LiteRT, {len(nodes)} delegated operators of subgraph {subgraph}: {error}")
+        except (_UnknownError, CompileError, DeviceError, MemoryError) as error:
+            reason = str(error) or NO_MEMORY
+        if self._source.options.require_full_delegation:
+            raise DelegationError(f"full delegation was required of {self._source.name}: {reason}")
+        self.main.note(f"on LiteRT, {len(nodes)} delegated operators of subgraph {subgraph}: {reason}")
+        try:
             return _LiteRTKernel(self._source, subgraph, nodes, shapes)
+        except MemoryError as error:
+            raise DeviceError(NO_MEMORY) from error
 
     def _open(self, subgraph: int, shapes: Shapes = (), nodes: tuple[int, ...] = ()) -> Executable:
         key = subgraph, shapes, nodes
         with self._lock:
-            found = self._opened.get(key)
+            found = self._opened.pop(key, None)
+            is_new = found is None
             if found is None:
-                variant = variant_parts(subgraph, shapes, hosted=True, nodes=nodes)
-                found = self._opened[key] = self._specialize(self.main, variant)
+                found = self._specialize(self.main, variant_parts(subgraph, shapes, hosted=True, nodes=nodes))
+            self._opened[key] = found
+            if is_new:
+                self._let_go(subgraph)
                 if found.failure:
                     found.announce()
             return found
+
+    def _let_go(self, subgraph: int) -> None:
+        """Keep the programs of a subgraph for the last few shapes. Kernels that LiteRT has go on with theirs."""
+        used = dict.fromkeys(shapes for number, shapes, _ in reversed(self._opened) if number == subgraph and shapes)
+        left = set([*used][MOST_SHAPES:])
+        for key in [key for key in self._opened if key[0] == subgraph and key[1] in left]:
+            del self._opened[key]
 
     def _compiled(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
         executable = self._open(subgraph)
@@ -202,15 +226,23 @@ def _data_offset(index: int) -> int:
 
 
 class _CompiledKernel(DelegateKernel):
-    """A compiled partition; on the CPU no Python runs it."""
+    """A compiled partition; on the CPU no Python runs it, unless there is no memory for private weights."""
 
     def __init__(self, program: Program, session: IOBinding) -> None:
         self.inputs, self.outputs = (_indices(ports) for ports in (program.inputs, program.outputs))
         self.output_shapes = tuple(port.shape for port in program.outputs)
         self._session = session
         if isinstance(session, Session):
+            self._begin_without_python(session, program)
+
+    def _begin_without_python(self, session: Session, program: Program) -> None:
+        try:
             self.entry, self._words = session.host(_data_offset)
-            self.arguments = ctypes.addressof(self._words)
+        except DeviceError:
+            if program.states:  # they are LiteRT's
+                raise
+            return  # runs look whether the file has changed
+        self.arguments = ctypes.addressof(self._words)
 
     def run(self, addresses: list[int]) -> None:
         self._session.run_on(addresses)

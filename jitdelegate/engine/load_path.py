@@ -23,6 +23,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from _typeshed import ReadableBuffer
+
     from jitdelegate.cache.key import Key, Parts
     from jitdelegate.cache.store import Store
     from jitdelegate.engine.hosted_model import HostedModel
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from jitdelegate.targets.target import Device
 
 WIDENED = "SVDF: LiteRT's kernel takes states of int8 for int16, so a copy of the model runs, whose states are int16."
+NO_MEMORY = "there is no memory to compile it or to open its program"
 OPENINGS = 3
 """Attempts to open a model whose file changes meanwhile."""
 
@@ -172,22 +175,30 @@ def fetch(executable: Executable, store: Store) -> None:
         from jitdelegate.compiler.entry import compiled, fit, remembered  # a warm cache needs none
 
         key = executable.key
-        fit(source.content(), key)
+        source.make(lambda content: fit(content, key))
         if executable.device.precisions(key):
             from jitdelegate.engine.choose_precision import decided  # few models leave it to a measurement
 
             before = time.perf_counter()
             key = decided(executable)
             seconds["choose precision"] = time.perf_counter() - before
-        try:
-            return compiled(source.content(), source.options, key, seconds, store.lenders(key))
-        except CompilerFailedError as error:
-            if error.may_pass or executable.is_left_to_litert:
-                raise
-            failed = error
-            return remembered(source.content(), key, error)
+        lenders = store.lenders(key)
+
+        def make(content: ReadableBuffer) -> FileParts:
+            nonlocal failed
+            try:
+                return compiled(content, source.options, key, seconds, lenders)
+            except CompilerFailedError as error:
+                if error.may_pass or executable.is_left_to_litert:
+                    raise
+                failed = error
+                return remembered(content, key, str(error))
+
+        return source.make(make)
 
     start, before = time.perf_counter(), sum(seconds.values())
+    may_leave_to_litert = len(executable.devices) == 1 and source.options.target in (AUTO, LITERT)
+    has_program = True
     try:
         executable.lookup = _similar(executable, store) or store.fetch(executable.key, compile)
         if executable.outcome == "miss" and isinstance(source.origin, str):
@@ -195,13 +206,16 @@ def fetch(executable: Executable, store: Store) -> None:
         if executable.program.failure:
             failed = failed or CompilerFailedError(_remembered(executable))
             executable.lookup.reason = str(failed)
-    except CompilerFailedError as error:
-        failed = error
-        executable.lookup = _without_code(executable, store, error)
+    except (CompilerFailedError, MemoryError) as error:
+        if not may_leave_to_litert:
+            raise
+        failed, has_program = CompilerFailedError(str(error) or NO_MEMORY), False
     if failed is not None:
-        if len(executable.devices) > 1 or source.options.target not in (AUTO, LITERT):
+        if not may_leave_to_litert:
             raise failed
-        executable.failure = str(failed)
+        executable.failure, failed = str(failed), None  # the frames of its traceback hold the model
+        if not has_program:
+            executable.lookup = _without_code(executable, store)
     for note in executable.program.notes:
         executable.note(note)
     chosen = executable.program.part(CHOSEN)
@@ -329,12 +343,13 @@ def _similar(executable: Executable, store: Store) -> Lookup | None:
     return lookup
 
 
-def _without_code(executable: Executable, store: Store, error: CompilerFailedError) -> Lookup:
-    """A program without code. It is not stored, so that the next start tries again."""
+def _without_code(executable: Executable, store: Store) -> Lookup:
+    """A program without code, after the executable's failure. It is not stored, so that the next start tries again."""
     from jitdelegate.compiler.entry import uncompiled
 
-    program = uncompiled(executable.source.content(), executable.key, error)
-    return Lookup(ABSENT if store.place else store.kind, str(error), program=program)
+    failure = executable.failure
+    program = executable.source.make(lambda content: uncompiled(content, executable.key, failure))
+    return Lookup(ABSENT if store.place else store.kind, failure, program=program)
 
 
 def _remembered(executable: Executable) -> str:
@@ -348,11 +363,11 @@ def _start(executable: Executable) -> None:
     in_partitions = executable.program.loader == "partitions"
     try:
         executable.session = _partitioned(executable) if in_partitions else executable.open(executable.program)
-    except DeviceError as error:
+    except (DeviceError, MemoryError) as error:
         if len(executable.devices) > 1 or not (in_partitions or executable.source.options.target == AUTO):
             raise
         trouble = "partitions of the model cannot be put together" if in_partitions else "program cannot be loaded"
-        _begin_on_litert(executable, f"the compiled {trouble}: {error}.")
+        _begin_on_litert(executable, f"the compiled {trouble}: {str(error) or 'no memory'}.")
 
 
 def _partitioned(executable: Executable) -> IOBinding:

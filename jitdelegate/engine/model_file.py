@@ -11,12 +11,15 @@ from jitdelegate.errors import ModelError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any
+    from typing import Any, TypeVar
 
     from _typeshed import ReadableBuffer
 
     from jitdelegate.options import DelegateOptions
     from jitdelegate.runtime.fallback import Fallback
+    from jitdelegate.runtime.shared_file import SharedFile
+
+    Made = TypeVar("Made")
 
     Listener = Callable[[Any], None]
     Source = str | os.PathLike[str] | ReadableBuffer
@@ -25,6 +28,8 @@ MOST_THREADS = 4
 """Largest default number of threads of one inference."""
 CPU_LIMIT = "/sys/fs/cgroup/cpu.max"
 """Microseconds of CPU time per period, as containers see it: `200000 100000` is two CPUs' time (Linux cgroups, v2)."""
+LEAST_MAPPED = 1 << 20
+"""Smallest file, in bytes, to map rather than read while it is compiled."""
 LONGEST_NAME = 4096
 """Characters of a path in an error; a longer string is no path, but perhaps a model."""
 
@@ -106,6 +111,54 @@ class ModelFile:
                 opened.
         """
         return with_ports(self._stored(), self.options)
+
+    def make(self, make: Callable[[ReadableBuffer], Made]) -> Made:
+        """What `make` makes of the bytes that `content` returns, of which it keeps nothing.
+
+        The bytes of a large file are mapped, so that they are no memory of this process. If it changes meanwhile, they
+        are made again, from a copy.
+
+        Raises:
+            ModelError: as `content`; also whatever `make` raises.
+        """
+        mapped = self._mapped()
+        if mapped is None:
+            return make(self.content())
+        try:
+            made = make(memoryview(mapped))
+            mapped.look()
+            if not mapped.changes:
+                return made
+        except Exception:
+            mapped.look()
+            if not mapped.changes:
+                raise
+        content = bytes(mapped)  # of the file that was opened, which may be gone or replaced by now
+        return make(content if fingerprint(content) == self.fingerprint() else self.content())
+
+    def _mapped(self) -> SharedFile | None:
+        """The file's bytes, with the fingerprint that the model was opened with; None where they have to be read."""
+        if isinstance(self._source, bytes) or self.options.port_key:
+            return None
+        try:
+            descriptor = os.open(self._source, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None  # whoever reads it finds out
+        try:
+            nbytes = os.fstat(descriptor).st_size
+            if nbytes < LEAST_MAPPED:
+                return None
+            from jitdelegate.runtime.shared_file import share  # not before: most models are smaller
+
+            mapped = share([(descriptor, 0, nbytes)])
+            if mapped is None or fingerprint(mapped) != self.fingerprint():
+                return None
+            mapped.look()
+            return None if mapped.changes else mapped
+        except (ImportError, OSError, ValueError, MemoryError):
+            return None
+        finally:
+            os.close(descriptor)
 
     def _stored(self) -> bytes:
         """The bytes as they are stored."""

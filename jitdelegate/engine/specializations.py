@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 
 from jitdelegate.cache.key import variant_parts
+from jitdelegate.engine.executable import MOST_SHAPES
 from jitdelegate.engine.load_path import specialize
 from jitdelegate.runtime.buffers import accepted_shape, integers
 
@@ -22,9 +23,6 @@ brings new values."""
 
 MOST_FAILURES = 3
 """Most failed attempts in a row to compile other shapes, where the file's shapes cannot be compiled."""
-
-MOST_SHAPES = 8
-"""Most programs for other shapes than the file's that stay in memory, the most recently used ones."""
 
 
 class Specializations:

@@ -371,8 +371,8 @@ class Program(Record):
         borrowed: pages of the weights that the program's file lacks, since another program of the model stores them, as
             (first page, lender, first page there, pages), in order. A lender is a number among the key's `lenders`; its
             pages are counted in what its own file stores of its weights. `write` sets its own in the file.
-        large_constants: of a program for CUDA, where its large constants lie in the weights: first page and number of
-            pages of each, one after another.
+        large_constants: where large constants lie in the weights: first page and number of pages of each, one after
+            another. Code finds each by an address of its own, on the CPU at the end of io.
         main_hash: `weights_hash` of lender 0, the main program; "" where nothing is borrowed from it.
         notes: sentences about its compilation for the report.
         failure: why the compiler failed as a whole, which LiteRT runs the model for; "" where it did not.

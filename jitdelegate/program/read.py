@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xxhash import xxh3_128_digest, xxh3_128_hexdigest
+from xxhash import xxh3_128, xxh3_128_digest
 
 from jitdelegate.errors import ProgramError
 from jitdelegate.program.flatbuffer import FlatBuffer
@@ -29,6 +29,7 @@ from jitdelegate.program.program import LITERT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from _typeshed import ReadableBuffer
@@ -115,13 +116,18 @@ def complete(program: Program, weights: ReadableBuffer) -> Program:
     return program
 
 
-def verify_weights(program: Program) -> None:
+def verify_weights(program: Program, parts: Sequence[ReadableBuffer] = ()) -> None:
     """Hash the weights; call it before any result computed from them is used.
 
+    Args:
+        parts: the weights, one part after another, where not all of them are read at one place.
     Raises:
         ProgramError: the weights are damaged.
     """
-    found = xxh3_128_hexdigest(program.weights)
+    state = xxh3_128()
+    for part in parts or (program.weights,):
+        state.update(part)
+    found = state.hexdigest()
     if found != program.weights_hash:
         raise ProgramError(f"weights: hash of {len(program.weights)} bytes is {found}, expected {program.weights_hash}")
 

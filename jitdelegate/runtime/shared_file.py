@@ -1,18 +1,22 @@
 """SharedFile: mapped pages of files, one after another, that all processes share, with detection of changes by others.
 
 Weights are most of a model, and all processes that map them share their memory, as do programs that have pages in
-common. But anyone who may write a file can change or truncate it under a running process. So reads are guarded by
-`bus_guard`, results are released only if no file has changed, and otherwise the bytes become private.
+common. A process has mapped them once: later programs read them where an earlier one does. But anyone who may write a
+file can change or truncate it under a running process. So reads are guarded by `bus_guard`, results are released only
+if no file has changed, and otherwise the bytes become private.
 """
 
 from __future__ import annotations
 
+import _thread
+import _weakref
 import ctypes
 import mmap
 import os
 import sys
 import time
 
+from jitdelegate.cache.place import read_pieces
 from jitdelegate.errors import DeviceError
 from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.bus_guard import renew_net, spread_net
@@ -20,7 +24,7 @@ from jitdelegate.runtime.memory import Memory, libc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from jitdelegate.runtime.bus_guard import Net
 
@@ -49,7 +53,11 @@ _LOCAL_DISKS = {
 
 
 class SharedFile(mmap.mmap):
-    """Read-only mappings of parts of files at neighbouring addresses; `share` makes it. Views into it keep it alive.
+    """Mappings of parts of files at neighbouring addresses, to be read only; `share` and `keep` make it. Views into it
+    keep it alive.
+
+    What another object of this process has mapped already need not be read here: `elsewhere`. The other one lives as
+    long as this one then, and what happens to its memory is a change here too.
 
     Attributes:
         shared: False once the bytes are private.
@@ -61,31 +69,100 @@ class SharedFile(mmap.mmap):
     _address: int
     _files: list[tuple[int, Stamp]]
     _net: Net
-    _hits: int
+    _seen: tuple[object, ...]
+    _is_doubtful: bool
+    _lent: list[tuple[int, int, int, SharedFile]]
+    _lenders: list[SharedFile]
+    _read_at: dict[tuple[int, int], int]
+
+    def begin(self, pieces: Sequence[Piece]) -> None:
+        """Note what lies at which address, and which of it this process has mapped already; raises OSError."""
+        held = Borrowed(self)
+        held.release()
+        self.shared, self.changes, self._is_doubtful = False, 0, False
+        self._files, self._lent, self._lenders, self._read_at = [], [], [], {}
+        self._address = at = held.address
+        for descriptor, start, nbytes in pieces:
+            found = _found(_stamp(descriptor), start, nbytes)
+            if found:
+                self._lent.append((at, at + nbytes, *found))
+            at += nbytes
 
     def map(self, pieces: Sequence[Piece]) -> None:
         """Map the pieces over the reserved addresses; raises OSError."""
-        held = Borrowed(self)
-        held.release()
-        self._address = at = held.address
+        at = self._address
         for descriptor, start, nbytes in pieces:
             if libc.mmap(at, nbytes, mmap.PROT_READ, mmap.MAP_SHARED | _FIXED, descriptor, start) != at:
                 number = ctypes.get_errno()
                 raise OSError(number, os.strerror(number))
             at += nbytes
 
-    def watch(self, descriptors: Sequence[int]) -> bool:
-        """Begin to watch the files; False where this system does not allow it."""
-        stamps = [_settled_stamp(descriptor) for descriptor in descriptors]
+    def watch(self, stamps: Mapping[int, Stamp]) -> bool:
+        """Begin to watch the files, by descriptor; False where this system does not allow it."""
         net = spread_net(self._address, len(self))
         if net is None:
             return False
-        self._files = []
-        self._net, self._hits = net, 0
-        self.shared, self.changes = True, 0
-        for descriptor, stamp in zip(descriptors, stamps, strict=True):
+        self._net, self.shared = net, True
+        self._seen = self._condition()
+        for descriptor, stamp in stamps.items():
             self._files.append((os.dup(descriptor), stamp))
         return True
+
+    def offer(self, pieces: Sequence[Piece], stamps: Mapping[int, Stamp]) -> None:
+        """Let later objects read here what no other one had mapped before, as long as the files have these stamps."""
+        at, lent = self._address, {first for first, *_ in self._lent}
+        for descriptor, start, nbytes in pieces:
+            if at not in lent:
+                _offer(stamps[descriptor], start, nbytes, at, self)
+            at += nbytes
+
+    def elsewhere(self, at: int, nbytes: int) -> int:
+        """The address at which this process has mapped the `nbytes` bytes at `at` before, or `at` itself. They must be
+        read there only from now on."""
+        wanted = at, at + nbytes
+        with _lock:
+            if wanted not in self._read_at:
+                self._read_at[wanted] = self._lent_place(*wanted)
+                if self._read_at[wanted] != at and hasattr(mmap, "MADV_DONTNEED"):
+                    self.madvise(mmap.MADV_DONTNEED, at - self._address, nbytes)
+            return self._read_at[wanted]
+
+    def _lent_place(self, first: int, end: int) -> int:
+        for start, stop, place, lender in self._lent:
+            if start <= first and end <= stop and self._follow(lender):
+                return place + first - start
+        return first
+
+    def _follow(self, lender: SharedFile) -> bool:
+        """Depend on the lender's memory from now on; False where that cannot be."""
+        if lender in self._lenders:
+            return True
+        if not lender.is_intact:
+            return False
+        if self.shared:
+            self._lenders.append(lender)
+            self._seen = (*self._seen, lender._state())
+            return True
+        try:
+            lender.own()  # what is private must not change
+        except DeviceError:
+            return False
+        self._lenders.append(lender)
+        return lender.is_intact
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the bytes are those that the files had at first, as far as it was noticed."""
+        return not (self._net.hits or self.changes) if self.shared else not self._is_doubtful
+
+    def parts(self, at: int, nbytes: int) -> list[ctypes.Array[ctypes.c_char]]:
+        """The `nbytes` bytes at `at` in order, each where it is to be read."""
+        found, end = [], at + nbytes
+        for (start, stop), place in sorted(self._read_at.items()):
+            if at <= start and stop <= end:
+                found += [_view(at, start - at), _view(place, stop - start)]
+                at = stop
+        return [*found, _view(at, end - at)]
 
     def look(self) -> None:
         """Detect changes of the files since the last call.
@@ -101,8 +178,9 @@ class SharedFile(mmap.mmap):
                 if _stamp(descriptor) != stamp:
                     break
             else:
-                if self._net.hits == self._hits:
+                if self._condition() == self._seen:
                     return
+            seen = self._condition()
             found = [(descriptor, _settled_stamp(descriptor)) for descriptor, _ in self._files]
         except OSError:
             self.own()
@@ -111,8 +189,15 @@ class SharedFile(mmap.mmap):
             if now[:2] != before[:2]:  # another file: the descriptor was closed, and its number was reused
                 self.own()
                 return
-        self._files, self._hits = found, self._net.hits
+        self._files, self._seen = found, seen
         self.changes += 1
+
+    def _condition(self) -> tuple[object, ...]:
+        """What differs after the memory that is read became another one."""
+        return self._net.hits, *(lender._state() for lender in self._lenders)
+
+    def _state(self) -> tuple[int, bool]:
+        return self._net.hits if self.shared else 0, self.shared
 
     def own(self) -> None:
         """Make the bytes private, at the same address. They count as changed, since the copy may be damaged.
@@ -120,17 +205,35 @@ class SharedFile(mmap.mmap):
         Raises:
             DeviceError: there is no memory for a copy.
         """
-        if not self.shared:
-            return
-        copy = Memory(len(self))
+        with _lock:
+            if not self.shared:
+                return
+            for lender in self._lenders:
+                lender.own()
+            copy = Memory(len(self))
+            try:
+                self._copy(copy.address - self._address)
+                copy.replace(self._address)
+            except DeviceError:
+                copy.close()
+                raise
+            self._is_doubtful = self._has_changed()
+            self._forget()
+            self.changes += 1
+
+    def _copy(self, distance: int) -> None:
+        """Copy all bytes that are read here."""
+        at, end = self._address, self._address + len(self)
+        for start, stop in [*sorted(one for one, place in self._read_at.items() if place != one[0]), (end, end)]:
+            ctypes.memmove(at + distance, at, start - at)
+            at = stop
+
+    def _has_changed(self) -> bool:
+        """Whether the files may have changed since they were mapped."""
         try:
-            ctypes.memmove(copy.address, self._address, len(self))
-            copy.replace(self._address)
-        except DeviceError:
-            copy.close()
-            raise
-        self._forget()
-        self.changes += 1
+            return not self.is_intact or any(_stamp(descriptor) != stamp for descriptor, stamp in self._files)
+        except OSError:
+            return True
 
     def _forget(self) -> None:
         """Stop watching."""
@@ -165,10 +268,72 @@ def share(pieces: Sequence[Piece]) -> SharedFile | None:
         return None
     if not all(tells_changes(one) and not _counts_seconds(os.fstat(one)) for one in descriptors):
         return None
-    nbytes = sum(nbytes for _, _, nbytes in pieces)
-    made = SharedFile(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ)
+    made = SharedFile(-1, _size(pieces), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ)
+    made.begin(pieces)
     made.map(pieces)
-    return made if made.watch(descriptors) else None
+    stamps = {descriptor: _settled_stamp(descriptor) for descriptor in descriptors}
+    if not made.watch(stamps):
+        return None
+    made.offer(pieces, stamps)
+    return made
+
+
+def keep(pieces: Sequence[Piece]) -> SharedFile:
+    """Parts of open files, one after another, in private memory; zeros where a file became shorter.
+
+    Args:
+        pieces: as of `share`.
+    Raises:
+        OSError: a file cannot be read.
+        ValueError: there are no bytes.
+        MemoryError: out of memory.
+    """
+    stamps = {descriptor: _stamp(descriptor) for descriptor, _, _ in pieces}
+    made = SharedFile(-1, _size(pieces), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    made.begin(pieces)
+    read_pieces(pieces, memoryview(made))
+    made._is_doubtful = any(_stamp(descriptor) != stamp for descriptor, stamp in stamps.items())
+    made.offer(pieces, stamps)
+    return made
+
+
+def _size(pieces: Sequence[Piece]) -> int:
+    return sum(nbytes for _, _, nbytes in pieces)
+
+
+_lock = _thread.RLock()
+"""Held while objects come to depend on each other, or become private."""
+_offers: dict[tuple[int, int], list[tuple[Stamp, int, int, int, Callable[[], SharedFile | None]]]] = {}
+"""By device and inode: the file's stamp, first byte and bytes of a part of it, its address, and what mapped it."""
+
+
+def _renew_lock() -> None:
+    """Of a forked child: another thread of the parent may have held the lock."""
+    global _lock
+    _lock = _thread.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+def _offer(stamp: Stamp, start: int, nbytes: int, at: int, owner: SharedFile) -> None:
+    with _lock:
+        living = [each for each in _offers.get(stamp[:2], ()) if each[-1]() is not None]
+        _offers[stamp[:2]] = [*living, (stamp, start, nbytes, at, _weakref.ref(owner))]
+
+
+def _found(stamp: Stamp, start: int, nbytes: int) -> tuple[int, SharedFile] | None:
+    """Where a part of a file is mapped already, and by what."""
+    for offered, first, size, at, reference in _offers.get(stamp[:2], ()):
+        owner = reference()
+        is_inside = first <= start and start + nbytes <= first + size
+        if offered == stamp and is_inside and owner is not None and owner.is_intact:
+            return at + start - first, owner
+    return None
+
+
+def _view(address: int, nbytes: int) -> ctypes.Array[ctypes.c_char]:
+    return (ctypes.c_char * nbytes).from_address(address)
 
 
 def _stamp(descriptor: int) -> Stamp:

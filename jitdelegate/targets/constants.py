@@ -52,6 +52,10 @@ class Constants:
             self.places[key] = self._append(make, is_large=sum(source.nbytes for source in sources) >= LARGE)
         return self.places[key]
 
+    def close(self, spare: int) -> None:
+        """Append what code may read beyond the last constant: `spare` bytes, after the last page of a LARGE one."""
+        self.content.extend(bytes(-len(self.content) % PAGE * self._ends_in_large + spare))
+
     def _append(self, make: Callable[[], Iterable[np.ndarray]], *, is_large: bool) -> int:
         end = len(self.content)
         self.content.extend(bytes(-end % (PAGE if is_large or self._ends_in_large else self.align)))

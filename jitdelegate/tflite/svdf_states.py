@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from jitdelegate.tflite.cut import Cutter
 from jitdelegate.tflite.pack import pack_model
 from jitdelegate.tflite.read import read
 from jitdelegate.tflite.record import Record
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _TIME, _STATE = 2, 4
 _WORDS = {_TIME: "its weights over time", _STATE: "its state"}
@@ -54,7 +58,7 @@ def narrow_states(model: Model) -> tuple[NarrowState, ...]:
     return tuple(found)
 
 
-def widened(content: bytes) -> bytes:
+def widened(content: ReadableBuffer) -> bytes:
     """The model with the states and weights found by `narrow_states` as int16."""
     file, large = Cutter(content).model()
     buffers: list[Record] = list(file["buffers"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
+from jitdelegate.engine.executable import MOST_SHAPES
 from jitdelegate.litert_delegate import callbacks
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial
@@ -118,3 +121,87 @@ def test_every_shape_is_one_program_in_the_cache(tmp_path: Path) -> None:
         for value in images(6, 4):
             answer(interpreter, value)
         assert len([*tmp_path.glob("*.jitd")]) == 3
+
+
+WIDTH = 1024
+
+
+def matrices() -> bytes:
+    """f32[?,WIDTH] -> FULLY_CONNECTED, TANH twice: 8 MB of weights."""
+    random, model = np.random.default_rng(0), ModelBuilder()
+    value = model.input((1, WIDTH), name="rows", shape_signature=(-1, WIDTH))
+    for _ in range(2):
+        weights = model.constant(random.standard_normal((WIDTH, WIDTH)).astype(np.float32) / 32)
+        value = model.op("TANH", [model.op("FULLY_CONNECTED", [value, weights, None], (1, WIDTH))], (1, WIDTH))
+    model.output(value)
+    return model.finish()
+
+
+def anonymous() -> int:
+    """Bytes of this process that no file holds."""
+    gc.collect()
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Anonymous"))
+
+
+def places() -> set[tuple[int, ...]]:
+    """Where the partitions that LiteRT has now read their matrices."""
+    sessions = [kernel._client_kernel._session for kernel in callbacks.kernels.values()]  # type: ignore[union-attr]
+    return {tuple(session._memory.weights.constants) for session in sessions}
+
+
+def batch(rows: int) -> np.ndarray:
+    return np.linspace(-1, 1, rows * WIDTH, dtype=np.float32).reshape(rows, WIDTH)
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_all_shapes_share_one_copy_of_the_weights(tmp_path: Path, private: bool) -> None:
+    content, found, memory = matrices(), set(), []
+    for _ in range(2):  # as they are compiled, and from the cache
+        interpreter, _ = hosted(content, tmp_path, private_weights=private, num_threads=1)
+        for rows in range(1, MOST_SHAPES + 5):
+            answer(interpreter, batch(rows))
+            found |= places()
+            memory.append(anonymous())
+        assert len(found) == 1
+        found.clear()
+        growth = max(memory[1:]) - memory[0]
+        assert growth < 4 * WIDTH * WIDTH, f"{growth} bytes more for other shapes of a model of {len(content)}"
+        memory.clear()
+        del interpreter
+        gc.collect()
+
+
+def test_two_interpreters_share_one_copy_of_the_weights(tmp_path: Path) -> None:
+    content = matrices()
+    first, second = (hosted(content, tmp_path)[0] for _ in range(2))
+    expected = answer(first, batch(3))
+    np.testing.assert_array_equal(answer(second, batch(3)), expected)
+    assert len(places()) == 1
+    del first
+    gc.collect()
+    np.testing.assert_array_equal(answer(second, batch(3)), expected)
+
+
+def test_only_the_shapes_used_last_are_kept_and_litert_s_kernel_goes_on(tmp_path: Path) -> None:
+    content = small_models.convolution(open_batch=True)
+    interpreter, delegate = hosted(content, tmp_path)
+    other = LiteRT(model_content=content)
+    model = delegate._hosted
+    assert model is not None
+    value = np.ones((2, 8, 8, 3), np.float32)
+    found, gone = answer(interpreter, value), []
+    for rows in range(3, MOST_SHAPES + 6):  # asks for the programs of other shapes, as a second interpreter would
+        gone.append(weakref.ref(model._open(0, ((rows, 8, 8, 3),))))
+        model._open(0, ((3, 8, 8, 3),))
+        assert len(model.further) <= MOST_SHAPES
+    gc.collect()
+    kept = [each.resized[0][0] for each in model.further]
+    assert kept == [*range(7, MOST_SHAPES + 6), 3][-MOST_SHAPES:] and [each() for each in gone[1:4]] == 3 * [None]
+    report = delegate.report()
+    assert report is not None and sum(note.startswith("inputs of") for note in report.notes) == MOST_SHAPES
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], value)
+    interpreter.invoke()
+    np.testing.assert_array_equal(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]), found)
+    np.testing.assert_allclose(found, answer(other, value), rtol=1e-5)
+    assert answer(interpreter, value).shape == found.shape

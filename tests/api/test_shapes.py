@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -76,10 +77,12 @@ def test_a_loaded_model_compiles_for_open_sizes(tmp_path: Path) -> None:
         value = images(batch, 8, 8, 3)
         np.testing.assert_allclose(model(value), run(theirs, value)[0], atol=1e-5)
     assert model.report().target == "cpu"
-    assert [note for note in model.report().notes if note.startswith("inputs")] == [
-        "inputs of [3, 8, 8, 3]: cpu, cache miss.",
-        "inputs of [4, 8, 8, 3]: cpu, cache miss.",
-    ]
+    kept = [each for each in model.report().notes if each.startswith("inputs")]
+    for note, batch, further in zip(kept, (3, 4), model._specializations.further, strict=True):
+        told = re.fullmatch(r"(.*) It took (\d+\.\d{3}) s and has (\d+\.\d{2}) MB of its own\.", note)
+        assert told and told[1] == f"inputs of [{batch}, 8, 8, 3]: cpu, cache miss."
+        assert float(told[2]) == pytest.approx(sum(further.seconds.values()), abs=0.001)
+        assert float(told[3]) == pytest.approx(further.own_bytes / 1e6, abs=0.01) and further.own_bytes
 
 
 def test_a_fixed_size_is_refused_with_one_error(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_the_second_start_finds_every_program(tmp_path: Path) -> None:
         ours, _ = open_both(TWO, tmp_path)
         ours.get_signature_runner("triple")(x=value(4))
         assert ours.report().cache.outcome == outcome
-        assert ours.report().notes[-1] == f"subgraph 1, inputs of [4, 2]: cpu, cache {outcome}."
+        assert ours.report().notes[-1].startswith(f"subgraph 1, inputs of [4, 2]: cpu, cache {outcome}. ")
         assert [(one.number, one.outcome) for one in ours.report().subgraphs] == [(1, outcome)]
     assert len([*tmp_path.glob("*.jitd")]) == 3
 
@@ -104,7 +104,7 @@ def test_a_subgraph_that_is_not_compiled_leaves_the_other_compiled(compiled: int
             found, expected = (one.get_signature_runner(key)(x=value(batch))["y"] for one in (ours, theirs))
             np.testing.assert_array_equal(found, expected)
     assert ours.report().target == ("litert" if compiled else "cpu")
-    assert any(note.endswith("inputs of [3, 2]: cpu, cache miss.") for note in ours.report().notes)
+    assert any("inputs of [3, 2]: cpu, cache miss." in note for note in ours.report().notes)
 
 
 def test_where_litert_is_asked_for_every_subgraph_runs_there(tmp_path: Path) -> None:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import mmap
 import os
 import platform
+import signal
 import subprocess
 import sys
+import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from jitdelegate.errors import DeviceError
 from jitdelegate.runtime import shared_file as module
 from jitdelegate.runtime.buffers import Borrowed
-from jitdelegate.runtime.shared_file import SharedFile, share, tells_changes
+from jitdelegate.runtime.shared_file import SharedFile, keep, share, tells_changes
 from jitdelegate.runtime.weights import TRIES, shared_file, undisturbed
 
 START = mmap.ALLOCATIONGRANULARITY
@@ -281,3 +285,214 @@ assert file.shared and file.changes == 1 and bytes(file) == bytes(len(file))
 def test_a_forked_child_and_its_parent_notice_each_for_itself(path: Path) -> None:
     shared(path)
     subprocess.run([sys.executable, "-c", FORKED, str(path), str(START)], check=True)
+
+
+FIRST, BORROWED = 16, 128
+"""Of the pages that are borrowed. The system maps some pages around one that is read."""
+PAGES = b"".join(bytes([each]) * START for each in range(FIRST + BORROWED + 16))
+
+
+def kept(path: Path) -> SharedFile:
+    """A private copy."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return keep([(descriptor, START, os.fstat(descriptor).st_size - START)])
+    finally:
+        os.close(descriptor)
+
+
+def whole(file: SharedFile) -> bytes:
+    """The bytes, each read where it is to be read."""
+    return b"".join(map(bytes, file.parts(address(file), len(file))))
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Path:
+    """A file whose content begins after one page."""
+    found = tmp_path / "pages"
+    found.write_bytes(bytes(START) + PAGES)
+    return found
+
+
+def present(file: SharedFile) -> int:
+    """Number of the borrowed pages that are in memory at the file's own addresses."""
+    first = address(file) // START + FIRST
+    with open("/proc/self/pagemap", "rb") as pagemap:
+        pagemap.seek(8 * first)
+        return sum(byte >> 7 for byte in pagemap.read(8 * BORROWED)[7::8])
+
+
+def borrower(pages: Path, lender: SharedFile, make: Callable[[Path], SharedFile] = shared) -> SharedFile:
+    """Another object on the same file, which reads some pages where the lender has them."""
+    made = make(pages)
+    assert made.elsewhere(address(made) + FIRST * START, BORROWED * START) == address(lender) + FIRST * START
+    return made
+
+
+def test_what_is_mapped_already_is_read_there_and_is_resident_once(pages: Path) -> None:
+    lender = shared(pages)
+    other = borrower(pages, lender)
+    assert whole(other) == whole(lender) == PAGES
+    assert present(lender) == BORROWED and present(other) < BORROWED / 2
+    again = other.elsewhere(address(other) + FIRST * START, BORROWED * START)
+    assert again == address(lender) + FIRST * START
+
+
+def test_a_lender_lives_as_long_as_those_that_borrow_from_it(pages: Path) -> None:
+    lender = shared(pages)
+    other, gone = borrower(pages, lender), weakref.ref(lender)
+    del lender
+    assert gone() is not None and whole(other) == PAGES
+    del other
+    assert gone() is None
+    alone = shared(pages)
+    assert alone.elsewhere(address(alone), START) == address(alone)
+
+
+def test_a_borrower_that_becomes_private_shares_the_lender_s_copy(pages: Path) -> None:
+    lender = shared(pages)
+    other = borrower(pages, lender)
+    other.own()
+    assert not lender.shared and not other.shared
+    assert (present(lender), present(other)) == (BORROWED, 0)
+    os.truncate(pages, 0)
+    assert whole(other) == whole(lender) == PAGES
+
+
+def test_a_private_lender_lends_its_copy(pages: Path) -> None:
+    lender = shared(pages)
+    lender.own()
+    other = borrower(pages, lender)
+    assert other.shared and whole(other) == PAGES
+    third = borrower(pages, lender, kept)
+    assert present(third) == 0 and whole(third) == PAGES
+
+
+def test_private_copies_of_a_file_are_one_where_they_are_read_elsewhere(pages: Path) -> None:
+    lender = kept(pages)
+    other = borrower(pages, lender, kept)
+    assert (present(lender), present(other)) == (BORROWED, 0)
+    os.truncate(pages, 0)
+    assert whole(other) == PAGES
+
+
+def test_a_private_borrower_makes_its_lender_private(pages: Path) -> None:
+    lender = shared(pages)
+    other = borrower(pages, lender, kept)
+    assert not lender.shared
+    os.truncate(pages, 0)
+    assert whole(other) == PAGES
+
+
+def become_private(file: SharedFile, pages: Path) -> None:
+    file.own()
+
+
+def lose_pages(file: SharedFile, pages: Path) -> None:
+    os.truncate(pages, 0)
+    assert bytes(file)[:START] == bytes(START)
+    pages.write_bytes(bytes(START) + PAGES)
+
+
+@pytest.mark.parametrize("happens", [become_private, lose_pages])
+def test_what_happens_to_the_lender_s_memory_is_a_change(
+    pages: Path, happens: Callable[[SharedFile, Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lender = shared(pages)
+    other = borrower(pages, lender)
+    stamps = {descriptor: module._stamp(descriptor) for descriptor, _ in other._files}
+    other.look()
+    assert other.changes == 0
+    happens(lender, pages)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_stamp", stamps.__getitem__)  # the file alone does not tell
+        for _ in range(2):
+            other.look()
+            assert other.changes == 1
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_memory_of_a_file_that_was_touched_is_not_lent(pages: Path, change: Callable[[Path], object]) -> None:
+    lender = shared(pages)
+    change(pages)
+    if not pages.exists() or pages.stat().st_size <= len(PAGES):
+        return
+    other = shared(pages)
+    assert other.elsewhere(address(other), START) == address(other)
+    assert whole(other) == bytes(other) and whole(lender) == bytes(lender)
+
+
+def test_what_was_lost_is_not_lent_though_the_file_is_as_it_was(pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lender, stamp = shared(pages), os.stat(pages)
+    lose_pages(lender, pages)
+    now = module._stamp
+    monkeypatch.setattr(module, "_stamp", lambda one: (*now(one)[:3], stamp.st_mtime_ns, stamp.st_ctime_ns))
+    other = shared(pages)
+    assert other.elsewhere(address(other), START) == address(other)
+
+
+def test_a_copy_that_may_be_damaged_is_not_lent(pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lender, now, later = shared(pages), module._stamp, []
+    real = lender._copy
+    monkeypatch.setattr(lender, "_copy", lambda distance: (real(distance), later.append(1)))
+    monkeypatch.setattr(module, "_stamp", lambda one: (*now(one)[:4], now(one)[4] + len(later)))
+    lender.own()
+    later.clear()
+    other = shared(pages)
+    assert other.elsewhere(address(other), START) == address(other)
+    borrower(pages, other)
+
+
+def test_a_lender_that_lost_its_pages_after_all_is_not_read(pages: Path) -> None:
+    lender = shared(pages)
+    other = shared(pages)
+    lose_pages(lender, pages)
+    assert other.elsewhere(address(other), START) == address(other) and whole(other) == PAGES
+
+
+def test_what_is_borrowed_is_not_lent_on(pages: Path) -> None:
+    first = shared(pages)
+    others = [borrower(pages, first) for _ in range(2)]
+    first.changes += 1
+    third = shared(pages)
+    assert third.elsewhere(address(third) + FIRST * START, START) == address(third) + FIRST * START
+    assert all(whole(other) == PAGES for other in others)
+
+
+def test_without_memory_for_a_copy_a_private_borrower_reads_its_own(
+    pages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lender = shared(pages)
+
+    def refuse(*_: object) -> None:
+        raise DeviceError("no memory")
+
+    monkeypatch.setattr(module, "Memory", refuse)
+    other = kept(pages)
+    assert other.elsewhere(address(other), START) == address(other) and lender.shared
+    monkeypatch.undo()
+    lender.own()
+    assert other.elsewhere(address(other), START) == address(other)  # what reads it stays there
+    assert whole(other) == PAGES
+
+
+def test_a_forked_child_whose_parent_was_busy_with_the_lock_becomes_private(pages: Path) -> None:
+    lender = shared(pages)
+    held, end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with module._lock:
+            held.set()
+            end.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(60)
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        lender.own()
+        os._exit(0 if not lender.shared else 1)
+    end.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0 and lender.shared

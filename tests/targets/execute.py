@@ -32,6 +32,7 @@ def program_of(graph: Graph, generated: Generated, features: str) -> Program:
         entries=generated.entries,
         code=generated.code,
         weights=generated.weights,
+        large_constants=generated.large_constants,
         weights_hash=xxh3_128_hexdigest(generated.weights),
         refusals=generated.refusals,
     )

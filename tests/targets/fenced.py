@@ -68,7 +68,9 @@ class Machine:
         self.sync.fill(bytes(program.sync_bytes))
         ports = (*graph.inputs, *graph.outputs)
         self.buffers = [_buffer(graph.tensors[i], at_end=at_end) for i in ports]
-        self.io = (ctypes.c_uint64 * len(ports))(*(buffer.address for buffer in self.buffers))
+        constants = [self.weights.address + page * mmap.PAGESIZE for page in program.large_constants[::2]]
+        addresses = [*(buffer.address for buffer in self.buffers), *constants]
+        self.io = (ctypes.c_uint64 * len(addresses))(*addresses)
         ctypes.c_int32.from_address(self.sync.address + library.TEAM).value = threads
         self.given = [
             (6 * ctypes.c_void_p)(*self._arguments(scratch), thread)

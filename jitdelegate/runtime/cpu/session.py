@@ -70,7 +70,7 @@ class Session(IOBinding):
         self._code = library.load(program)
         try:
             self._memory = _Memory(program, num_threads)
-        except DeviceError:
+        except (DeviceError, ProgramError):
             self._code.close()
             raise
         self._arguments = self._memory.arguments[0]
@@ -375,7 +375,8 @@ class _Memory:
     """The code's memory, in one block: io, arguments, sync, arena, scratch of each thread. The weights lie elsewhere.
 
     Attributes:
-        io: pointers to inputs, current states, outputs and next states; set before each run.
+        io: pointers to inputs, current states, outputs and next states; set before each run. Those to large constants
+            follow.
         states: values that live from run to run.
         weights: the program's constants.
         arguments: per thread, the pointers that the code is called with.
@@ -393,15 +394,17 @@ class _Memory:
         Args:
             other: memory of the same program, to share its weights and states.
         """
+        self.weights: Weights = other.weights if other else Weights(program)
+        constants = self.weights.constants
         pointers = ctypes.c_void_p * (len(program.inputs) + len(program.outputs) + 2 * len(program.states))
+        pages: Any = ctypes.c_void_p * len(constants)
         self._sync_bytes = aligned(program.sync_bytes)
         scratch_bytes = aligned(program.scratch_bytes)
         arguments = _ARGUMENTS * num_threads
-        given = aligned(ctypes.sizeof(pointers))
+        given = aligned(ctypes.sizeof(pointers) + ctypes.sizeof(pages))
         sync = given + aligned(ctypes.sizeof(arguments))
         arena = sync + self._sync_bytes
         scratch = arena + aligned(program.arena_bytes)
-        self.weights: Weights = other.weights if other else Weights(program)
         self._pages = Memory(scratch + num_threads * scratch_bytes)
         try:
             self.states: States = other.states if other else States(program)
@@ -411,6 +414,7 @@ class _Memory:
         start = self._pages.address
         self._sync = start + sync
         self.io: Any = pointers.from_address(start)
+        pages.from_address(start + ctypes.sizeof(pointers))[:] = constants
         self.arguments = [
             (start + arena, self.weights.address, start, self._sync, start + scratch + thread * scratch_bytes)
             for thread in range(num_threads)

@@ -10,7 +10,7 @@ from jitdelegate.runtime.cpu.library import CLOCK_ENTRY
 from jitdelegate.runtime.cpu.profile import stamp_bytes
 from jitdelegate.targets.choose_layout import choose_layout
 from jitdelegate.targets.cpu.host_entry import write_host_entry
-from jitdelegate.targets.cpu.kernel import ALIGN, Generator, Step
+from jitdelegate.targets.cpu.kernel import ALIGN, Generator, Step, place_constants
 from jitdelegate.targets.cpu.link import link
 from jitdelegate.targets.cpu.machine import MACHINES, assembly, compile_object, triple
 from jitdelegate.targets.cpu.plan import plan, plan_text
@@ -47,7 +47,8 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore, *, profile: bo
     status = -(-planned.arena_bytes // ALIGN) * ALIGN
     generator = Generator(machine, Module(machine), status=status)
     write_steps(generator, graph, planned)
-    steps = generator.steps
+    generator.weights.close(ALIGN)
+    steps = place_constants(generator.steps, generator.weights.large, len(graph.inputs) + len(graph.outputs))
     own_sync_bytes = sync_bytes(len(steps))
     stamps = Stamps(triple(features), len(steps), own_sync_bytes) if profile else None
     flushes = triple(features).startswith("x86_64")
@@ -64,13 +65,13 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore, *, profile: bo
     ir = generator.module.text(triple(features))
     trace("kernels", lambda: ir)
     trace("assembly", lambda: assembly(ir, features))
-    generator.weights.content.extend(bytes(ALIGN))  # a vector load of a tail may read beyond the end
     code, entries = _machine_code(ir, features, (*ENTRIES, CLOCK_ENTRY) if profile else ENTRIES)
     return Generated(
         code=code,
         loader="flat" if machine.has_threads else "object",
         entries=entries,
         weights=generator.weights.content,
+        large_constants=tuple(generator.weights.large),
         arena_bytes=status + ALIGN if refusals else planned.arena_bytes,
         scratch_bytes=generator.scratch,
         sync_bytes=own_sync_bytes + (stamp_bytes(len(steps)) if profile else 0),

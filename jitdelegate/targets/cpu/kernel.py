@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from bisect import bisect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf, prod
 
 import numpy as np
 
 from jitdelegate.ir.layout import Layout
+from jitdelegate.program.layout import ALIGNMENT as PAGE
 from jitdelegate.runtime.status import FOUND_BITS, LARGEST_FOUND
 from jitdelegate.targets.constants import Constants
 from jitdelegate.targets.cpu.machine import Machine
@@ -94,6 +96,27 @@ class Step:
     def is_shared(self) -> bool:
         """Whether threads share the step; a smaller one costs the calling thread less than waiting for others."""
         return self.chunks > 1 and sum(job.worth for job in self.jobs) >= LEAST_WORTH
+
+
+def place_constants(steps: Sequence[Step], large: Sequence[int], first: int) -> list[Step]:
+    """The steps, with the addresses of large constants in "io", a pointer each, from number `first` on. So a program
+    finds them where another program of the process has them.
+
+    Args:
+        large: first page and number of pages of each large constant, as in `Program.large_constants`.
+    """
+    starts, pages = large[::2], large[1::2]
+
+    def placed(place: Place) -> Place:
+        number = bisect(starts, place.offset // PAGE) - 1
+        if place.space != "weights" or number < 0 or place.offset >= (starts[number] + pages[number]) * PAGE:
+            return place
+        return Place("io", first + number, place.offset - starts[number] * PAGE + place.distance)
+
+    def moved(job: Job) -> Job:
+        return replace(job, places=tuple(map(placed, job.places)))
+
+    return [replace(step, jobs=[moved(job) for job in step.jobs]) for step in steps]
 
 
 @dataclass

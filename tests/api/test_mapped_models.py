@@ -1,0 +1,146 @@
+"""A model's file is mapped while it is compiled; what others do to it meanwhile changes no program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jitdelegate
+from jitdelegate.cache.fingerprint import fingerprint
+from jitdelegate.compiler import compile as compiler
+from jitdelegate.engine import model_file
+from jitdelegate.engine.model_file import ModelFile
+from jitdelegate.errors import ModelError
+from jitdelegate.options import DelegateOptions
+from jitdelegate.runtime.shared_file import SharedFile
+from tests.api import small_models
+
+MODEL = small_models.convolution()
+OTHER = small_models.two_outputs()
+
+
+@pytest.fixture(autouse=True)
+def files_of_any_size_are_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_file, "LEAST_MAPPED", 1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "model.tflite"
+    found.write_bytes(MODEL)
+    return found
+
+
+@pytest.fixture
+def source(path: Path) -> ModelFile:
+    found = ModelFile(path, DelegateOptions(serialization_dir=False))
+    found.fingerprint()
+    if found._mapped() is None:
+        pytest.skip("files are not mapped on this system")
+    return found
+
+
+def touch(path: Path) -> None:
+    os.utime(path)
+
+
+def cut_and_restore(path: Path) -> None:
+    os.truncate(path, 0)
+    path.write_bytes(MODEL)
+
+
+def replace_by_other(path: Path) -> None:
+    path.write_bytes(OTHER)
+
+
+def move_away(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+
+
+def replace_atomically(path: Path) -> None:
+    path.with_name("other").write_bytes(OTHER)
+    path.with_name("other").replace(path)
+
+
+class Maker:
+    """Lets something happen to the file while it reads the first content."""
+
+    def __init__(self, path: Path, happens: Callable[[Path], None], *, fails: bool = False) -> None:
+        self.path, self.happens, self.fails = path, happens, fails
+        self.kinds: list[type] = []
+
+    def __call__(self, content: Any) -> str:
+        self.kinds.append(type(content.obj) if isinstance(content, memoryview) else type(content))
+        if len(self.kinds) == 1:
+            self.happens(self.path)
+            if self.fails:
+                raise ValueError("what was read makes no sense")
+        return fingerprint(content)
+
+
+def test_a_file_is_mapped_and_read_once(path: Path, source: ModelFile) -> None:
+    maker = Maker(path, lambda _: None)
+    assert source.make(maker) == fingerprint(MODEL) and maker.kinds == [SharedFile]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("happens", [touch, cut_and_restore, move_away, replace_atomically])
+def test_what_was_made_while_the_file_was_touched_is_made_again_from_a_copy(
+    path: Path, source: ModelFile, happens: Callable[[Path], None], fails: bool
+) -> None:
+    maker = Maker(path, happens, fails=fails)
+    assert source.make(maker) == fingerprint(MODEL) and maker.kinds == [SharedFile, bytes]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_was_made_while_the_file_became_another_model_is_an_error(
+    path: Path, source: ModelFile, fails: bool
+) -> None:
+    maker = Maker(path, replace_by_other, fails=fails)
+    with pytest.raises(ModelError, match="changed since it was opened"):
+        source.make(maker)
+    assert maker.kinds == [SharedFile]
+
+
+def test_an_error_of_a_file_that_stays_as_it_is_is_raised(path: Path, source: ModelFile) -> None:
+    with pytest.raises(ValueError, match="makes no sense"):
+        source.make(Maker(path, lambda _: None, fails=True))
+
+
+def test_a_file_that_changed_before_is_not_mapped(path: Path, source: ModelFile) -> None:
+    path.write_bytes(OTHER)
+    with pytest.raises(ModelError, match="changed since it was opened"):
+        source.make(Maker(path, lambda _: None))
+
+
+def test_a_file_that_is_gone_is_an_error(path: Path, source: ModelFile) -> None:
+    path.unlink()
+    with pytest.raises(ModelError, match="could not open"):
+        source.make(Maker(path, lambda _: None))
+
+
+@pytest.mark.parametrize("happens", [touch, cut_and_restore, move_away, replace_atomically])
+def test_a_program_compiled_while_others_touch_the_file_is_right(
+    path: Path, tmp_path: Path, happens: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, contents = compiler.read, list[Any]()
+
+    def read(content: Any) -> Any:
+        contents.append(content)
+        if len(contents) == 1:
+            happens(path)
+        return real(content)
+
+    value = np.random.default_rng(0).uniform(size=(1, 8, 8, 3)).astype(np.float32)
+    expected = jitdelegate.load(MODEL, target="cpu", serialization_dir=tmp_path / "apart")(value)
+    monkeypatch.setattr(compiler, "read", read)
+    found = jitdelegate.load(path, target="cpu", serialization_dir=tmp_path / "cache")(value)
+    np.testing.assert_array_equal(found, expected)
+    assert len(contents) == 2
+    (entry,), (other,) = ((tmp_path / folder).glob("*.jitd") for folder in ("cache", "apart"))
+    assert entry.read_bytes() == other.read_bytes()
