@@ -13,6 +13,7 @@ import jitdelegate
 from jitdelegate.api.tensor_buffer import TensorBuffer
 from jitdelegate.commands import replay
 from jitdelegate.commands.demo_model import mobilenet_v1
+from jitdelegate.errors import TensorError
 from jitdelegate.options import DelegateOptions
 from jitdelegate.program.program import Program
 from jitdelegate.program.read import read
@@ -201,7 +202,7 @@ def test_the_state_of_a_session_stays_on_the_gpu(gpu: Library, tmp_path: Path) -
         _teach(gpu, executable.program)
     session = model.session("cache_*")
     wanted = {name: np.zeros(CACHE, np.float32) for name in ("cache_k", "cache_v")}
-    random, steps = np.random.default_rng(0), (("prefill", 2), ("decode", 6), ("decode", ROWS + 5), ("decode", 7))
+    random, steps = np.random.default_rng(0), (("prefill", 2), ("decode", 6), ("decode", ROWS - 1), ("decode", 7))
     for key, place in steps:
         rows = random.uniform(-1, 1, (1, STEPS[key], WIDTH)).astype(np.float32)
         before = gpu.calls.copy()
@@ -211,6 +212,10 @@ def test_the_state_of_a_session_stays_on_the_gpu(gpu: Library, tmp_path: Path) -
         copies = ("cuMemcpyDtoDAsync_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2")
         assert [added[name] for name in copies] == [0, 0, 0]  # kernels use small pinned memory themselves
         np.testing.assert_array_equal(found["seen"], stepped(wanted, rows, place))
+    before = gpu.calls.copy()
+    with pytest.raises(TensorError, match=f"'place' has {ROWS} at element 0"):
+        session.run("decode", rows=np.ones((1, 1, WIDTH), np.float32), place=np.array([ROWS], np.int32))
+    assert gpu.calls["cuGraphLaunch"] == before["cuGraphLaunch"]
     for name, cache in wanted.items():
         np.testing.assert_array_equal(session.state[name], cache)
     session.save(tmp_path / "state")
