@@ -162,6 +162,7 @@ class IOBinding:
 
     def run_bound(self, binding: Binding) -> None:
         """One inference on the memory of a binding of this session; raises the errors of `run`."""
+        self._follow_requests()
         binding.start()
         self.run_on(binding.addresses)
         binding.finish()
@@ -191,6 +192,12 @@ class IOBinding:
             with _opening:
                 self._requests = self._requests or Requests()
         return self._requests
+
+    def _follow_requests(self) -> None:
+        """Wait for earlier requests on Python's thread, if they change states: whatever uses these comes after them.
+        The session's lock must not be held, which the requests take."""
+        if self._requests is not None and self.program.states:
+            self._requests.settle()
 
     def _end_requests(self) -> None:
         """Wait for all requests, before the session is closed, and take no more."""

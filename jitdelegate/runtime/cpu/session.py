@@ -231,10 +231,8 @@ class Session(IOBinding):
         return [*addresses[:count], *states.before, *addresses[count:], *states.after]
 
     def _follow_requests(self) -> None:
-        """Wait for requests on Python's thread, which use the states, and the lock: it must not be held."""
         self._follow_fork()
-        if self._requests is not None and self.program.states:
-            self._requests.settle()
+        super()._follow_requests()
 
     def _settle(self) -> None:
         """Wait for all native requests, which use the states."""
