@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
+    from typing import NoReturn
 
     from jitdelegate.api.model import Model
 
@@ -117,6 +118,13 @@ class DynamicBatcher:
                 each.close()
             else:
                 _call_soon(loop, each.close)
+
+    def __reduce__(self) -> NoReturn:
+        """
+        Raises:
+            TypeError: always. Its calls belong to event loops of this process.
+        """
+        raise TypeError("a DynamicBatcher cannot be copied or pickled; make another one of the same model")
 
     async def __aenter__(self) -> DynamicBatcher:
         return self

@@ -174,7 +174,7 @@ class Session(IOBinding):
 
     def _started_native(self) -> NativeRequests | None:
         """Native requests, started; None where the machine or the program has none."""
-        if sys.platform != "linux" or os.uname().machine != "x86_64" or self._clock:
+        if sys.platform != "linux" or os.uname().machine != "x86_64" or self._clock or self._is_ending():
             return None
         from jitdelegate.runtime.cpu.requests import NativeRequests  # not before: most runs are waited for
 
@@ -338,11 +338,11 @@ class Session(IOBinding):
 
     def _start_workers(self, memory: _Memory) -> None:
         while len(memory.workers) < memory.num_threads - 1:
-            from jitdelegate.runtime.cpu import workers  # not before: one thread needs none
-
             try:
+                from jitdelegate.runtime.cpu import workers  # not before: one thread needs none
+
                 workers.start(self._code.work, memory.worker(len(memory.workers) + 1), memory.workers)
-            except DeviceError:  # no more threads: the caller finishes alone
+            except (DeviceError, ImportError):  # no more threads, or Python exits: the caller finishes alone
                 memory.num_threads = len(memory.workers) + 1
 
     def _stop_workers(self, memory: _Memory) -> None:
