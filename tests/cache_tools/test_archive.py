@@ -202,7 +202,7 @@ def test_damaged_archives_are_refused_or_harmless(
     open_place(str(folder)).write(key("d" * 32, token="t" * 80).entry_name(), write(program))
     path = tmp_path / "entries.tar"
     assert main(["export", str(path), "--dir", str(folder)]) == 0
-    assert fuzz(path.read_bytes(), open_place(str(tmp_path / "other")), path, rounds=80, seed=3) > 40
+    assert fuzz(path.read_bytes(), open_place(str(tmp_path / "other")), path, rounds=40, seed=3) > 20
     assert "Traceback" not in capsys.readouterr().err
 
 

@@ -307,7 +307,7 @@ def test_repair_keeps_what_cannot_be_read_for_a_moment(
 
 def test_repair_with_few_descriptors_removes_nothing(folder: Path) -> None:
     command = [sys.executable, "-m", "cache_tools", "repair", str(folder)]
-    for most in (4, 5, 6, 7):
+    for most in (5, 6):
         script = f"ulimit -n {most}; exec " + " ".join(map(shlex.quote, command))
         done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
         assert names(folder) == [key(model).entry_name() for model in (MODEL_A, MODEL_B)], (most, done.stderr)
