@@ -9,7 +9,8 @@ INTERRUPTED = 128 + 2
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 all is well, 1 some entry is bad, 2 wrong arguments, 130 interrupted."""
+    """Exit status: 0 all is well, 1 an entry is bad or unread, or something was not done, 2 wrong arguments, 130
+    interrupted."""
     try:
         from cache_tools.commands import run  # here, so that an interruption meanwhile is a line too
 

@@ -5,86 +5,164 @@ from __future__ import annotations
 import io
 import os
 import re
+import stat
 import tarfile
 from collections.abc import Sequence
 
 from cache_tools.entries import Entry
+from cache_tools.tar_members import content, members
 from jitdelegate.cache.key import SUFFIX, stored_key
+from jitdelegate.cache.model_names import LARGEST_FILE as LARGEST_NAMES
 from jitdelegate.cache.model_names import NAME, model_names, names_content, parse_names, remember_model
-from jitdelegate.cache.place import LARGEST_FILE, READ_ONLY_FILE, Place, close_quietly
+from jitdelegate.cache.place import READ_ONLY_FILE, TEMPORARY_SUFFIX, Place, close_quietly
 from jitdelegate.errors import CacheError
 
 _PLAIN_NAME = re.compile(r"[\w-]+" + re.escape(SUFFIX), re.ASCII)
+_LONGEST_NAME = 128
+_PIECE = 1 << 20
+"""Bytes that are copied at once."""
 
 
 def export_entries(entries: Sequence[Entry], place: Place, path: str) -> None:
     """Write the entries and the names of their models to a tar file, which holds equal bytes for equal entries.
 
     Raises:
-        OSError: a file cannot be read or written.
+        OSError: a file cannot be read or written; there is no archive then.
+        FileExistsError: there is a file at `path`.
         CacheError: an entry is not trusted.
     """
-    with tarfile.open(path, "x") as archive:
-        for entry in entries:
-            descriptor = place.open(entry.name)
-            try:
-                with open(descriptor, "rb", closefd=False) as file:
-                    known = tarfile.TarInfo(entry.name)
-                    known.size, known.mode = os.fstat(descriptor).st_size, READ_ONLY_FILE
-                    archive.addfile(known, file)
-            finally:
-                close_quietly(descriptor)
-        models = {entry.fingerprint for entry in entries}
-        content = names_content({key: name for key, name in model_names(place).items() if key in models})
-        known = tarfile.TarInfo(NAME)
-        known.size = len(content)
-        archive.addfile(known, io.BytesIO(content))
+    if os.path.lexists(path):
+        raise FileExistsError(f"{path}: there is a file already")
+    temporary = f"{path}.{os.urandom(8).hex()}{TEMPORARY_SUFFIX}"
+    try:
+        with tarfile.open(temporary, "x") as archive:
+            _write(entries, place, archive)
+        os.replace(temporary, path)
+    except BaseException:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+        raise
+
+
+def _write(entries: Sequence[Entry], place: Place, archive: tarfile.TarFile) -> None:
+    for entry in entries:
+        descriptor = place.open(entry.name)
+        try:
+            with open(descriptor, "rb", closefd=False) as file:
+                known = tarfile.TarInfo(entry.name)
+                known.size, known.mode = os.fstat(descriptor).st_size, READ_ONLY_FILE
+                archive.addfile(known, file)
+        finally:
+            close_quietly(descriptor)
+    models = {entry.fingerprint for entry in entries}
+    names = names_content({key: name for key, name in model_names(place).items() if key in models})
+    known = tarfile.TarInfo(NAME)
+    known.size = len(names)
+    archive.addfile(known, io.BytesIO(names))
 
 
 def import_entries(path: str, place: Place) -> list[Entry]:
-    """Store the entries of a tar file, all bytes of which are checked; entries that are there and good stay.
+    """Store the entries of a tar file: all of them, or none. Entries that are there and good stay.
 
+    They are written to temporary files beside the others, every byte is checked, and only then they get their names.
     Entries are machine code: import only what you would run.
 
     Returns:
-        The entries that were imported; bad ones, with the trouble, are not stored.
+        The new entries. If one of them has trouble, none was stored.
     Raises:
-        OSError: a file cannot be read or written.
-        CacheError: it is no archive of entries.
+        FileNotFoundError: there is no file at `path`.
+        CacheError: it is no archive of entries, or a file cannot be read or written; nothing was stored.
     """
-    names, models = [], dict[str, str]()
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    staging = _Staging(place)
     try:
-        with tarfile.open(path) as archive:
-            for member in archive:
-                content = _content(archive, member)
-                if member.name == NAME:
-                    models = parse_names(content)
-                elif not _is_good(place, member.name):
-                    place.write(member.name, content, mode=READ_ONLY_FILE)
-                    names.append(member.name)
-    except tarfile.TarError as error:
+        models = _stage(descriptor, staging)
+        entries = [_checked(Entry(staging, name, verify=True)) for name in staging.temporary]
+        if not any(entry.trouble for entry in entries):
+            staging.commit()
+            _remember(models, entries, place)
+        return entries
+    except CacheError as error:
         raise CacheError(f"{path} is no archive of entries: {error}") from error
+    except OSError as error:
+        raise CacheError(f"nothing was imported: {error}") from error
+    finally:
+        staging.clear()
+        close_quietly(descriptor)
+
+
+class _Staging(Place):
+    """The directory as it will be: new entries, in temporary files, have their later names for whoever opens them.
+
+    Attributes:
+        temporary: later name -> the file's name now.
+    """
+
+    __slots__ = ("temporary",)
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place.path, os.dup(place._descriptor))
+        self.unseen = True
+        self.temporary: dict[str, str] = {}
+
+    def _opened(self, name: str, flags: int) -> int:
+        return super()._opened(self.temporary.get(name, name), flags)
+
+    def stat(self, name: str) -> os.stat_result:
+        return super().stat(self.temporary.get(name, name))
+
+    def commit(self) -> None:
+        """Give all files their names.
+
+        Raises:
+            OSError: one does not get it; those before it are removed again.
+        """
+        done = []
+        try:
+            for name, temporary in self.temporary.items():
+                self.replace(temporary, name)
+                done.append(name)
+            self.flush()
+        except BaseException:
+            for name in done:
+                self.remove(name)
+            raise
+        self.temporary = {}
+
+    def clear(self) -> None:
+        """Remove the files that have not got their names."""
+        for temporary in self.temporary.values():
+            self.remove(temporary)
+
+
+def _stage(descriptor: int, staging: _Staging) -> dict[str, str]:
+    """Write the archive's entries to temporary files, but those that are there and good; the names of models."""
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        raise CacheError(f"it is no regular file (mode {stat.filemode(found.st_mode)})")
+    models, seen = dict[str, str](), set[str]()
+    for name, at, nbytes in members(descriptor, found.st_size):
+        is_entry = len(name) <= _LONGEST_NAME and _PLAIN_NAME.fullmatch(name)
+        if name in seen or not (is_entry or (name == NAME and nbytes <= LARGEST_NAMES)):
+            raise CacheError(f"the archive holds {name[:_LONGEST_NAME]!r}, expected entries only, each once")
+        seen.add(name)
+        if name == NAME:
+            models = parse_names(b"".join(content(descriptor, at, nbytes, _PIECE)))
+        elif Entry(staging, name, verify=True).trouble:
+            parts = content(descriptor, at, nbytes, _PIECE)
+            staging.temporary[name] = staging.write_beside(name, parts, mode=READ_ONLY_FILE)
+    return models
+
+
+def _checked(entry: Entry) -> Entry:
+    """The entry, with trouble if its name is not that of its key."""
+    if entry.program is not None and stored_key(entry.program.key).entry_name() != entry.name:
+        entry.trouble = "its name is not that of its key"
+    return entry
+
+
+def _remember(models: dict[str, str], entries: Sequence[Entry], place: Place) -> None:
+    known = {entry.fingerprint for entry in entries}
     for fingerprint, name in models.items():
-        remember_model(place, fingerprint, name)
-    entries = [Entry(place, name, verify=True) for name in names]
-    for entry in entries:
-        if entry.program is not None and stored_key(entry.program.key).entry_name() != entry.name:
-            entry.trouble = "its name is not that of its key"
-        if entry.trouble:
-            place.remove(entry.name)
-    return entries
-
-
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    """
-    Raises:
-        CacheError: the member is no entry.
-    """
-    file = archive.extractfile(member) if member.isfile() and member.size <= LARGEST_FILE else None
-    if file is None or not (member.name == NAME or _PLAIN_NAME.fullmatch(member.name)):
-        raise CacheError(f"the archive holds {member.name!r}, expected entries only")
-    return file.read()
-
-
-def _is_good(place: Place, name: str) -> bool:
-    return not Entry(place, name, verify=True).trouble
+        if fingerprint in known:
+            remember_model(place, fingerprint, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import sys
@@ -14,12 +15,18 @@ import jitdelegate
 from cache_tools.amounts import age, short_size, size
 from cache_tools.entries import Entry, open_directory, open_entries
 from cache_tools.pages import HEADINGS, RIGHT, page, row, statistics, statistics_lines
-from cache_tools.removal import leftovers, matching, surplus, with_borrowers
+from cache_tools.removal import leftovers, matching, remove, surplus, with_borrowers
 from cache_tools.tables import Table, open_tables
 from jitdelegate.cache.place import open_place
-from jitdelegate.errors import JitDelegateError
+from jitdelegate.errors import CacheError, JitDelegateError
+from jitdelegate.tables import printable, table
 
 GOOD, BAD, WRONG_ARGUMENTS = 0, 1, 2
+_ARGUMENT_ERRORS = {
+    *(errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM),
+    *(errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL),
+}
+"""Of the system about a path that was given; others are about the machine."""
 Kept = Entry | Table
 Command = Callable[[argparse.Namespace], int]
 NAMED = "an entry as ls or a path names it, a fingerprint, a token, or a model's file name"
@@ -28,7 +35,7 @@ IN_USE = "Processes that run a removed program keep it until they end; the next 
 
 
 def run(argv: list[str] | None) -> int:
-    """Exit status: 0 all is well, 1 some entry is bad, 2 wrong arguments."""
+    """Exit status: 0 all is well, 1 an entry is bad or unread, or something was not done, 2 wrong arguments."""
     try:
         arguments = _parser().parse_args(argv)
     except SystemExit as end:  # argparse has printed why
@@ -36,9 +43,17 @@ def run(argv: list[str] | None) -> int:
     command: Command = arguments.command
     try:
         return command(arguments)
-    except (JitDelegateError, OSError) as error:
-        print(error, file=sys.stderr)
-        return WRONG_ARGUMENTS
+    except (JitDelegateError, OSError, MemoryError) as error:
+        _complain(str(error) or "there is no memory for it")
+        return WRONG_ARGUMENTS if _is_about_arguments(error) else BAD
+
+
+def _is_about_arguments(error: BaseException) -> bool:
+    cause = error.__cause__ if isinstance(error, CacheError) and error.__cause__ else error
+    if isinstance(cause, (OSError, MemoryError)):
+        is_ours = isinstance(cause, (FileNotFoundError, FileExistsError))  # which may have no number
+        return is_ours or getattr(cause, "errno", None) in _ARGUMENT_ERRORS
+    return True
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,48 +61,67 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=called if called.startswith("jitdelegate-") else "python -m cache_tools",
         description="Look into the directory of compiled programs, and tidy it up.",
-        epilog="Without DIR, it is the user's cache directory.",
+        epilog="Without --dir, it is the user's cache directory.",
     )
     parser.add_argument("--version", action="version", version=f"jitdelegate {jitdelegate.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, command: Command, text: str, *places: str, notes: str = "") -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}. {notes}".rstrip())
-        sub.set_defaults(command=command)
+        sub.set_defaults(command=command, argument=None)
         sub.add_argument("--json", action="store_true", help="print JSON")
+        sub.add_argument("--dir", metavar="DIR", help="the directory (default: the user's cache directory)")
         for number, place in enumerate(places):
-            optional = place.startswith("[")
-            sub.add_argument(f"path{number}", metavar=place.strip("[]"), nargs="?" if optional else None)
+            sub.add_argument(f"path{number}", metavar=place)
         return sub
 
-    add("ls", _list, "list the entries with model, target, size, age and last use", "[DIR]", notes=USED)
+    def add_on_directory(name: str, command: Command, *texts: str, notes: str = "") -> argparse.ArgumentParser:
+        sub = add(name, command, *texts, notes=notes)
+        sub.add_argument("argument", nargs="?", help=argparse.SUPPRESS)  # the directory without --dir, as once
+        return sub
+
+    add_on_directory("ls", _list, "list the entries with model, target, size, age and last use", notes=USED)
     add("show", _show, "print everything that one entry says", "ENTRY")
-    add("verify", _verify, "check every byte", "[DIR|ENTRY]")
+    sub = add("verify", _verify, "check every byte of all entries, or of one")
+    sub.add_argument("argument", nargs="?", metavar="ENTRY", help=NAMED)
     add("explain", _explain, "name the key parts in which two entries differ", "ENTRY", "OTHER")
-    add("stats", _stats, "count entries, models and bytes", "[DIR]")
+    add_on_directory("stats", _stats, "count entries, models and bytes")
     sub = add("rm", _remove, "remove entries, and those that borrow weights from them", notes=IN_USE)
     sub.add_argument("names", nargs="*", metavar="NAME", help=NAMED)
-    sub.add_argument("--dir", metavar="DIR")
     sub.add_argument("--all", action="store_true", help="remove all entries")
     sub.add_argument("--dry-run", action="store_true", help="only say what would be removed")
-    sub = add("prune", _prune, "remove what was not used for long, or is too much", "[DIR]", notes=f"{IN_USE} {USED}")
+    notes = f"{IN_USE} {USED}"
+    sub = add_on_directory("prune", _prune, "remove what was not used for long, or is too much", notes=notes)
     sub.add_argument("--max-size", type=size, metavar="SIZE", help="keep the most recently used in 500M, 2G ...")
     sub.add_argument("--max-age", type=age, metavar="AGE", help="remove what was not used for 30d, 12h ...")
     sub.add_argument("--dry-run", action="store_true", help="only say what would be removed")
-    add("repair", _repair, "check every byte, and remove bad entries and leftovers", "[DIR]", notes=IN_USE)
+    text = "check every byte, and remove bad entries and leftovers"
+    add_on_directory("repair", _repair, text, notes=f"{IN_USE} What cannot be read now stays.")
     sub = add("export", _export, "write entries to a tar file", "FILE")
     sub.add_argument("names", nargs="*", metavar="NAME", help="as of rm (default: all)")
-    sub.add_argument("--dir", metavar="DIR")
-    add("import", _import, "store the entries of a tar file, which are machine code: trust it", "FILE", "[DIR]")
+    add_on_directory("import", _import, "store the entries of a tar file, which are machine code: trust it", "FILE")
     return parser
 
 
+def _directory(arguments: argparse.Namespace) -> str | None:
+    """The directory that a command is about.
+
+    Raises:
+        CacheError: two are named.
+    """
+    named: list[str] = [each for each in (arguments.dir, arguments.argument) if each is not None]
+    if len(named) > 1:
+        raise CacheError(f"two directories are named, {named[0]} and {named[1]}, expected one")
+    return named[0] if named else None
+
+
 def _list(arguments: argparse.Namespace) -> int:
-    entries = open_entries(arguments.path0)
-    tables = _tables(arguments.path0)
+    path = _directory(arguments)
+    entries, tables = open_entries(path), _tables(path)
     kept: list[Kept] = [*entries, *tables]
-    shown = [each.summary() for each in kept]
-    _print(arguments, shown, lambda: [*([_table(entries)] if entries else []), *(table.line() for table in tables)])
+    _print(
+        arguments, [each.summary() for each in kept], lambda: [each.line() for each in tables], list(map(row, entries))
+    )
     return _status(kept)
 
 
@@ -96,34 +130,36 @@ def _tables(path: str | None) -> list[Table]:
     return open_tables(path) if path is None or os.path.isdir(path) else []
 
 
-def _table(entries: Sequence[Entry]) -> str:
-    from jitdelegate.tables import table
-
-    return table(HEADINGS, list(map(row, entries)), RIGHT)
-
-
 def _show(arguments: argparse.Namespace) -> int:
     folder, name = os.path.split(arguments.path0)
-    for table in open_tables(folder or ("." if os.path.lexists(name) else None), [name]):
-        _print(arguments, table.details(), table.page)
-        return _status([table])
-    (entry,) = _one(arguments.path0)
+    folder = folder or arguments.dir or ("." if os.path.lexists(name) else None)
+    for found in open_tables(folder, [name]):
+        _print(arguments, found.details(), found.page)
+        return _status([found])
+    entry = _one(arguments, arguments.path0)
     _print(arguments, entry.details(), lambda: page(entry))
     return _status([entry])
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    entries: list[Kept] = [*open_entries(arguments.path0, verify=True), *_tables(arguments.path0)]
-    found = [{"name": entry.name, "good": not entry.trouble, "trouble": entry.trouble} for entry in entries]
-    _print(arguments, found, lambda: (f"{entry.name}  {entry.trouble or 'good'}" for entry in entries))
-    return _status(entries)
+    kept: list[Kept]
+    if arguments.argument is None or os.path.isdir(arguments.argument):
+        path = _directory(arguments)
+        kept = [*open_entries(path, verify=True), *_tables(path)]
+    else:
+        kept = [*_named(arguments, arguments.argument, verify=True)]
+    found = [
+        {"name": each.name, "good": not each.trouble, "trouble": each.trouble, "verdict": each.verdict} for each in kept
+    ]
+    _print(arguments, found, lambda: (f"{each.name}  {each.trouble or each.verdict}" for each in kept))
+    return _status(kept)
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    entries = _one(arguments.path0) + _one(arguments.path1)
+    entries = [_one(arguments, arguments.path0), _one(arguments, arguments.path1)]
     for entry in entries:
         if entry.trouble:
-            print(f"{entry.name}: {entry.trouble}", file=sys.stderr)
+            _complain(f"{entry.name}: {entry.trouble}")
     if _status(entries):
         return BAD
     first, second = (dict(entry.program.key) if entry.program else {} for entry in entries)
@@ -135,7 +171,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def _stats(arguments: argparse.Namespace) -> int:
-    entries = open_entries(arguments.path0)
+    entries = open_entries(_directory(arguments))
     known = statistics(entries)
     _print(arguments, known, lambda: statistics_lines(known))
     return _status(entries)
@@ -143,52 +179,70 @@ def _stats(arguments: argparse.Namespace) -> int:
 
 def _remove(arguments: argparse.Namespace) -> int:
     if bool(arguments.names) == arguments.all:
-        print("expected names of entries or models, or --all", file=sys.stderr)
+        _complain("expected names of entries or models, or --all")
         return WRONG_ARGUMENTS
     entries = open_entries(arguments.dir)
     tables = open_tables(arguments.dir, None if arguments.all else [os.path.basename(each) for each in arguments.names])
     known = {table.name for table in tables}
     chosen, unknown = matching(entries, [each for each in arguments.names if os.path.basename(each) not in known])
     for name in unknown:
-        print(f"there is no entry of {name!r}", file=sys.stderr)
+        _complain(f"there is no entry of {name!r}")
     chosen = entries if arguments.all else with_borrowers(chosen, entries)
-    _take_away(arguments, [*chosen, *tables], arguments.dir)
-    return BAD if unknown else GOOD
+    return max(_take_away(arguments, [*chosen, *tables]), BAD if unknown else GOOD)
 
 
 def _prune(arguments: argparse.Namespace) -> int:
     if arguments.max_size is None and arguments.max_age is None:
-        print("expected --max-size, --max-age, or both", file=sys.stderr)
+        _complain("expected --max-size, --max-age, or both")
         return WRONG_ARGUMENTS
     oldest = None if arguments.max_age is None else time.time() - arguments.max_age
-    chosen = surplus(open_entries(arguments.path0), most_bytes=arguments.max_size, oldest=oldest)
-    tables = [each for each in _tables(arguments.path0) if oldest is not None and each.written < oldest]
-    _take_away(arguments, [*chosen, *tables], arguments.path0)
-    return GOOD
+    entries, tables = open_entries(_directory(arguments)), _tables(_directory(arguments))
+    chosen = surplus(entries, most_bytes=arguments.max_size, oldest=oldest)
+    old = [each for each in tables if oldest is not None and each.stamp and each.written < oldest]
+    kept: list[Kept] = [*entries, *tables]
+    unknown = [each for each in kept if not each.stamp]
+    return max(_take_away(arguments, [*chosen, *old]), _keep(unknown))
 
 
 def _repair(arguments: argparse.Namespace) -> int:
     arguments.dry_run = False
-    kept: list[Kept] = [*open_entries(arguments.path0, verify=True), *_tables(arguments.path0)]
-    place = open_directory(arguments.path0)
-    if place is not None:
-        for name in leftovers(place):
-            place.remove(name)
-    _take_away(arguments, [each for each in kept if each.trouble], arguments.path0)
-    return GOOD
+    path = _directory(arguments)
+    kept: list[Kept] = [*open_entries(path, verify=True), *_tables(path)]
+    status, place = GOOD, open_directory(path)
+    for name in leftovers(place) if place else []:
+        if reason := place.remove(name) if place else "":
+            _complain(f"{name} is still there: {reason}")
+            status = BAD
+    status = max(status, _take_away(arguments, [each for each in kept if each.verdict == "bad"]))
+    return max(status, _keep([each for each in kept if each.is_unread]))
 
 
-def _take_away(arguments: argparse.Namespace, chosen: Sequence[Kept], path: str | None) -> None:
-    """Remove entries and tables, and say so."""
-    place = open_directory(path)
+def _keep(unread: Sequence[Kept]) -> int:
+    """Say of what could not be read that it stays."""
+    for each in unread:
+        _complain(f"{each.name} stays: {each.trouble}")
+    return BAD if unread else GOOD
+
+
+def _take_away(arguments: argparse.Namespace, chosen: Sequence[Kept]) -> int:
+    """Remove entries and tables, and say which are gone."""
+    place, reasons = open_directory(_directory(arguments)), dict[str, str]()
     if place is not None and not arguments.dry_run:
-        for entry in chosen:
-            place.remove(entry.name)
+        reasons = {each.name: reason for each in chosen if (reason := remove(place, each))}
+    for name, reason in reasons.items():
+        _complain(f"{name} is still there: {reason}")
+    gone = [each for each in chosen if each.name not in reasons]
     word = "would be removed" if arguments.dry_run else "removed"
-    total = short_size(sum(entry.size for entry in chosen))
-    lines = [f"{entry.name}  {entry.trouble or short_size(entry.size)}" for entry in chosen]
-    noun = "entry" if len(chosen) == 1 else "entries"
-    _print(arguments, [entry.summary() for entry in chosen], lambda: [*lines, f"{len(chosen)} {noun} {word}, {total}"])
+    total = short_size(sum(each.size for each in gone))
+    lines = [f"{each.name}  {each.trouble or short_size(each.size)}" for each in gone]
+    noun = "entry" if len(gone) == 1 else "entries"
+    found = [
+        each.summary()
+        | {"removed": each.name not in reasons and not arguments.dry_run, "reason": reasons.get(each.name, "")}
+        for each in chosen
+    ]
+    _print(arguments, found, lambda: [*lines, f"{len(gone)} {noun} {word}, {total}"])
+    return BAD if reasons else GOOD
 
 
 def _export(arguments: argparse.Namespace) -> int:
@@ -198,47 +252,90 @@ def _export(arguments: argparse.Namespace) -> int:
     chosen, unknown = matching(entries, arguments.names) if arguments.names else (entries, [])
     needed = {name for entry in chosen for name in entry.lenders}
     chosen += [entry for entry in entries if entry.name in needed and entry not in chosen]
-    good = [entry for entry in chosen if not entry.trouble]
     for name in unknown:
-        print(f"there is no entry of {name!r}", file=sys.stderr)
-    if unknown or place is None or not good:
-        print("there is nothing to export", file=sys.stderr)
+        _complain(f"there is no entry of {name!r}")
+    checked = [Entry(place, entry.name, verify=True) for entry in chosen] if place and not unknown else []
+    good = [entry for entry in checked if not entry.trouble]
+    for entry in checked:
+        if entry.trouble:
+            _complain(f"{entry.name} is left out: {entry.trouble}")
+    if place is None or not good:
+        _complain("there is nothing to export")
         return BAD
     export_entries(good, place, arguments.path0)
     line = f"{len(good)} entries in {arguments.path0}, {short_size(sum(entry.size for entry in good))}"
     _print(arguments, [entry.summary() for entry in good], lambda: [line])
-    return GOOD
+    return _status(checked)
 
 
 def _import(arguments: argparse.Namespace) -> int:
     from cache_tools.archive import import_entries
 
-    entries = import_entries(arguments.path0, open_place(arguments.path1))
-    lines = [f"{entry.name}  {entry.trouble or 'imported'}" for entry in entries]
-    _print(arguments, [entry.summary() for entry in entries], lambda: lines or ["all entries are there already"])
+    place = open_place(_directory(arguments))
+    try:
+        entries = import_entries(arguments.path0, place)
+    except CacheError as error:
+        _complain(str(error))
+        return BAD
+    if _status(entries):
+        lines = [*(f"{entry.name}  {entry.trouble}" for entry in entries if entry.trouble), "nothing was imported"]
+    else:
+        lines = [f"{entry.name}  imported" for entry in entries] or ["all entries are there already"]
+    _print(arguments, [entry.summary() for entry in entries], lambda: lines)
     return _status(entries)
 
 
-def _one(path: str) -> list[Entry]:
-    """The entry at a path; else that of the user's cache directory with this name."""
-    if os.path.lexists(path):
-        entries = open_entries(path)
-    else:
-        entries, _ = matching(open_entries(None), [path])
+def _one(arguments: argparse.Namespace, name: str) -> Entry:
+    """The entry that a path or a name means."""
+    entries = _named(arguments, name)
     if len(entries) != 1:
-        raise FileNotFoundError(f"{path} means {len(entries)} entries, expected one")
-    return entries
+        raise FileNotFoundError(f"{name} means {len(entries)} entries, expected one")
+    return entries[0]
+
+
+def _named(arguments: argparse.Namespace, name: str, *, verify: bool = False) -> list[Entry]:
+    """The entries at a path; else those of the directory with this name.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    if os.path.lexists(name) and (os.path.dirname(name) or arguments.dir is None):
+        return open_entries(name, verify=verify)
+    found, _ = matching(open_entries(arguments.dir), [name])
+    if not found:
+        raise FileNotFoundError(f"{name} means 0 entries, expected one")
+    return [each for entry in found for each in open_entries(entry.path, verify=verify)] if verify else found
 
 
 def _status(entries: Sequence[Kept]) -> int:
     return BAD if any(entry.trouble for entry in entries) else GOOD
 
 
-def _print(arguments: argparse.Namespace, data: Any, lines: Callable[[], Iterable[str]]) -> None:
+def _print(
+    arguments: argparse.Namespace,
+    data: Any,
+    lines: Callable[[], Iterable[str]],
+    rows: Sequence[Sequence[str]] = (),
+) -> None:
+    """Print data as JSON, or a table and lines.
+
+    Whatever a model or an archive said is in these: `printable`, here and in `table`, lets no control character out.
+
+    Args:
+        rows: of the table, under HEADINGS.
+    """
     encoding = sys.stdout.encoding or "utf-8"
     try:
-        for line in [json.dumps(data)] if arguments.json else lines():
-            print(line.encode(encoding, "backslashreplace").decode(encoding))
+        if arguments.json:
+            texts = [json.dumps(data)]
+        else:
+            texts = [*([table(HEADINGS, rows, RIGHT)] if rows else []), *map(printable, lines())]
+        for text in texts:
+            print(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
     except BrokenPipeError:  # who reads has seen enough; what is left in the buffer goes nowhere when Python ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _complain(text: str) -> None:
+    print(printable(text), file=sys.stderr)

@@ -9,9 +9,11 @@ from jitdelegate.cache.entry import open_entry
 from jitdelegate.cache.key import MODEL, SUFFIX, TOKEN, VARIANTS, stored_key
 from jitdelegate.cache.model_names import model_names
 from jitdelegate.cache.place import Place, open_place, user_directory
-from jitdelegate.errors import JitDelegateError
+from jitdelegate.errors import CacheError, IncompleteError, JitDelegateError, ProgramError
 from jitdelegate.program.program import Port, Program
 from jitdelegate.program.read import verify_weights
+
+Stamp = tuple[int, int, int, int]
 
 LEAST_DIGITS = 8
 """Of the beginning of a fingerprint or digest."""
@@ -28,6 +30,8 @@ class Entry:
         program: what it holds, without weights; None for a bad entry.
         weights_bytes: how long its weights are.
         trouble: what is wrong with it, "" for a good one.
+        is_unread: whether it could not be read, so that nobody knows whether it is good; `trouble` says why.
+        stamp: what another file of this name would change; None where it could not be read either.
     """
 
     def __init__(self, place: Place, name: str, *, verify: bool) -> None:
@@ -38,17 +42,24 @@ class Entry:
         self.program: Program | None = None
         self.weights_bytes = 0
         self.trouble = ""
+        self.is_unread = False
+        self.stamp: Stamp | None = None
         try:
             known = place.stat(name)
-            self.size, self.written = known.st_size, known.st_mtime
+            self.stamp, self.size, self.written = stamp(known), known.st_size, known.st_mtime
             self.used = max(known.st_atime, known.st_mtime)
             program = _checked(open_entry(place, name, verify_code=verify), verify)
-        except (JitDelegateError, OSError, ValueError, OverflowError, MemoryError) as error:
-            self.trouble = str(error) or "there is no memory for it"
+        except UNUSABLE as error:
+            self.trouble, self.is_unread = trouble_of(error)
             return
         # let go at once: a directory may hold more than a process can map
         self.weights_bytes, program.weights = len(program.weights), b""
         self.program = program
+
+    @property
+    def verdict(self) -> str:
+        """Good, bad or unread."""
+        return verdict(self.trouble, is_unread=self.is_unread)
 
     @property
     def name(self) -> str:
@@ -99,6 +110,7 @@ class Entry:
             "written": self.written,
             "used": self.used,
             "trouble": self.trouble,
+            "verdict": self.verdict,
         }
         if self.program is not None:
             known |= {
@@ -130,19 +142,29 @@ def open_entries(path: str | None, *, verify: bool = False) -> list[Entry]:
         CacheError: the directory cannot be used.
         FileNotFoundError: there is nothing at `path`.
     """
-    if path is not None and not os.path.lexists(path):
-        raise FileNotFoundError(f"{path}: there is no such file or directory")
     if path is None or os.path.isdir(path):
         place = open_directory(path)
         names = [name for name in place.names() if name.endswith(SUFFIX)] if place else []
-    else:
+    elif os.path.lexists(path):
         place, names = open_directory(os.path.dirname(path) or "."), [os.path.basename(path)]
+    else:
+        raise FileNotFoundError(f"{path}: there is no such file or directory")
     if place is None:
         return []
     models, entries = model_names(place), [Entry(place, name, verify=verify) for name in names]
+    entries = [entry for entry in entries if not (entry.is_unread and _is_gone(place, entry.name))]
     for entry in entries:
         entry.model_name = models.get(entry.fingerprint, "")
     return entries
+
+
+def _is_gone(place: Place, name: str) -> bool:
+    """Whether somebody removed the file meanwhile."""
+    try:
+        place.stat(name)
+    except (OSError, MemoryError) as error:
+        return isinstance(error, FileNotFoundError)
+    return False
 
 
 def open_directory(path: str | None) -> Place | None:
@@ -150,19 +172,63 @@ def open_directory(path: str | None) -> Place | None:
 
     Raises:
         CacheError: the directory cannot be used.
+        FileNotFoundError: there is nothing at `path`.
     """
-    if path is None and not os.path.lexists(path := user_directory()):
-        return None
-    place = open_place(path)
+    wanted = user_directory() if path is None else path
+    if not os.path.lexists(wanted):
+        if path is None:
+            return None
+        raise FileNotFoundError(f"{path}: there is no such file or directory")
+    place = open_place(wanted)
     place.unseen = True  # looking is no use
     return place
 
 
+UNUSABLE = (JitDelegateError, OSError, ImportError, ValueError, OverflowError, MemoryError)
+"""Errors about a file that stop no command."""
+
+
+def trouble_of(error: BaseException) -> tuple[str, bool]:
+    """What is wrong with a file, and whether it could not be read: then its content may be good.
+
+    Only a check that failed proves it bad, of its own content or of another entry that has a part of its weights.
+    """
+    if isinstance(error, MemoryError):
+        return "there is no memory for it", True
+    cause = error.__cause__ if isinstance(error, IncompleteError) else None
+    is_read = isinstance(error, (ProgramError, CacheError))
+    is_unread = not is_read or (isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError))
+    return (f"cannot be read: {error}" if not is_read else str(error)), is_unread
+
+
+def verdict(trouble: str, *, is_unread: bool) -> str:
+    """Good, bad or unread."""
+    return ("unread" if is_unread else "bad") if trouble else "good"
+
+
+def stamp(found: os.stat_result) -> Stamp:
+    """Of a file; another one, or another content, has another stamp."""
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def _checked(program: Program, verify: bool) -> Program:
-    """The program with its later fields read, and its weights hashed if asked for."""
+    """The program with its later fields read, and its weights hashed if asked for.
+
+    Raises:
+        OSError: mapped weights changed meanwhile, or could not be read: then zeros are in their place.
+    """
     assert program.operators is not None and program.kernels is not None
-    if verify:
+    if not verify:
+        return program
+    file: Any = getattr(program.weights, "obj", None)
+    try:
         verify_weights(program)
+    except ProgramError as error:
+        if getattr(file, "shared", False):
+            file.look()
+            if file.changes:
+                raise OSError("its weights changed, or could not be read, while they were hashed") from error
+        raise
     return program
 
 

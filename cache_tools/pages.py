@@ -16,11 +16,11 @@ RIGHT = (2, 3, 4, 5)
 
 
 def row(entry: Entry) -> tuple[str, ...]:
-    """One entry under HEADINGS; of a bad one, the trouble."""
+    """One entry under HEADINGS; of one without a program, the trouble."""
     known, now = entry.summary(), time.time()
-    times = short_age(now - entry.written), short_age(now - entry.used)
+    times = (short_age(now - entry.written), short_age(now - entry.used)) if entry.stamp else ("", "")
     if entry.program is None:
-        return f"bad: {entry.trouble}", "", "", short_size(entry.size), *times, entry.digest[:SHOWN]
+        return f"{entry.verdict}: {entry.trouble}", "", "", short_size(entry.size), *times, entry.digest[:SHOWN]
     failed = "(the compiler failed)" if entry.program.failure else ""
     place = " ".join(part for part in (known["target"], known["features"], failed) if part)
     called = known["model_name"] or known["token"] or known["model"]
@@ -33,7 +33,7 @@ def page(entry: Entry) -> Iterable[str]:
     """Everything about one entry, in lines."""
     known = entry.details()
     if entry.program is None:
-        yield f"{entry.name}  {entry.size} bytes  bad: {entry.trouble}"
+        yield f"{entry.name}  {entry.size} bytes  {entry.verdict}: {entry.trouble}"
         return
     yield f"{entry.name}  {entry.size} bytes  {known['delegated']} of {known['operators_count']} operators compiled"
     named = {"model name": known["model_name"], "written": _date(entry.written), "last used": _date(entry.used)}
@@ -60,22 +60,24 @@ def statistics(entries: Sequence[Entry]) -> dict[str, Any]:
         known["bytes"] += entry.size
     return {
         "entries": len(entries),
-        "bad": len(entries) - len(good),
+        "bad": sum(entry.verdict == "bad" for entry in entries),
+        "unread": sum(entry.is_unread for entry in entries),
         "models": len({entry.fingerprint for entry in good}),
         "bytes": sum(entry.size for entry in entries),
-        "oldest": min((entry.written for entry in entries), default=None),
-        "newest": max((entry.written for entry in entries), default=None),
-        "last_used": max((entry.used for entry in entries), default=None),
+        "oldest": min((entry.written for entry in entries if entry.stamp), default=None),
+        "newest": max((entry.written for entry in entries if entry.stamp), default=None),
+        "last_used": max((entry.used for entry in entries if entry.stamp), default=None),
         "targets": targets,
     }
 
 
 def statistics_lines(known: dict[str, Any]) -> Iterable[str]:
-    yield f"entries    {known['entries']} of {known['models']} models, {known['bad']} of them bad"
+    unread = f", {known['unread']} unread" if known["unread"] else ""
+    yield f"entries    {known['entries']} of {known['models']} models, {known['bad']} of them bad{unread}"
     yield f"size       {short_size(known['bytes'])}"
     for name, each in known["targets"].items():
         yield f"           {name}: {each['entries']} entries, {short_size(each['bytes'])}"
-    if known["entries"]:
+    if known["oldest"] is not None:
         yield f"written    {_date(known['oldest'])} to {_date(known['newest'])}, last used {_date(known['last_used'])}"
 
 

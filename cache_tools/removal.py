@@ -5,9 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from cache_tools.entries import Entry
+from cache_tools.entries import Entry, stamp
+from cache_tools.tables import Table
 from jitdelegate.cache.place import LOCK_SUFFIX, TEMPORARY_SUFFIX, Place
 from jitdelegate.cache.store import STALE_AFTER
+
+
+def remove(place: Place, kept: Entry | Table) -> str:
+    """Remove an entry or a table, unless its file was written again since it was read; "" or why it is still there."""
+    try:
+        found = stamp(place.stat(kept.name))
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return str(error)
+    return "it was written again meanwhile" if kept.stamp not in (None, found) else place.remove(kept.name)
 
 
 def matching(entries: Sequence[Entry], names: Sequence[str]) -> tuple[list[Entry], list[str]]:
@@ -23,8 +35,9 @@ def matching(entries: Sequence[Entry], names: Sequence[str]) -> tuple[list[Entry
 
 def surplus(entries: Sequence[Entry], *, most_bytes: int | None, oldest: float | None) -> list[Entry]:
     """The entries to remove: those last used before the time `oldest`, and then the least recently used ones until the
-    rest takes at most `most_bytes`. Entries that borrow weights from a removed one are useless, and go with it."""
-    kept = sorted(entries, key=lambda entry: entry.used)
+    rest takes at most `most_bytes`. Entries that borrow weights from a removed one are useless, and go with it. Those
+    stay whose last use and size could not be read."""
+    kept = sorted((entry for entry in entries if entry.stamp), key=lambda entry: entry.used)
     removed: list[Entry] = []
     while kept and ((oldest is not None and kept[0].used < oldest) or _exceeds(kept, most_bytes)):
         gone = with_borrowers(kept[:1], kept)
@@ -58,5 +71,5 @@ def leftovers(place: Place) -> list[str]:
 def _written(place: Place, name: str) -> float:
     try:
         return place.stat(name).st_mtime
-    except OSError:
+    except (OSError, MemoryError):
         return float("inf")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cache_tools.amounts import short_size
-from cache_tools.entries import open_directory
+from cache_tools.entries import UNUSABLE, Stamp, open_directory, stamp, trouble_of, verdict
 from jitdelegate.cache.place import Place, close_quietly
 from jitdelegate.cache.tuned import LARGEST_FILE, SUFFIX, Winner, parse_table
 from jitdelegate.errors import CacheError
@@ -20,7 +20,7 @@ class Table:
         size: in bytes, 0 where there is no such file.
         written: seconds since 1970.
         winners: what it holds, by problem.
-        trouble: what is wrong with it, "" for a good one.
+        trouble, is_unread, stamp, verdict: as of an entry.
     """
 
     def __init__(self, place: Place, name: str) -> None:
@@ -29,17 +29,24 @@ class Table:
         self.written = 0.0
         self.winners: dict[str, Winner] = {}
         self.trouble = ""
+        self.is_unread = False
+        self.stamp: Stamp | None = None
         try:
             known = place.stat(name)
-            self.size, self.written = known.st_size, known.st_mtime
-            self.winners = parse_table(_content(place, name))
-        except (CacheError, OSError, ValueError) as error:
-            self.trouble = str(error)
+            self.stamp, self.size, self.written = stamp(known), known.st_size, known.st_mtime
+            self.winners = _parsed(_content(place, name))
+        except UNUSABLE as error:
+            self.trouble, self.is_unread = trouble_of(error)
+
+    @property
+    def verdict(self) -> str:
+        """Good, bad or unread."""
+        return verdict(self.trouble, is_unread=self.is_unread)
 
     def summary(self) -> dict[str, Any]:
         """One line's worth, as plain data."""
         known = {"name": self.name, "bytes": self.size, "written": self.written, "trouble": self.trouble}
-        return known | {"problems": len(self.winners)}
+        return known | {"verdict": self.verdict, "problems": len(self.winners)}
 
     def details(self) -> dict[str, Any]:
         """Everything, as plain data."""
@@ -70,6 +77,13 @@ def open_tables(path: str | None, names: Sequence[str] | None = None) -> list[Ta
     place = open_directory(path)
     found = [name for name in place.names() if name.endswith(SUFFIX)] if place else []
     return [Table(place, name) for name in found if names is None or name in names] if place else []
+
+
+def _parsed(content: bytes) -> dict[str, Winner]:
+    try:
+        return parse_table(content)
+    except ValueError as error:
+        raise CacheError(str(error)) from error
 
 
 def _content(place: Place, name: str) -> bytes:

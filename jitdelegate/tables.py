@@ -44,8 +44,10 @@ def short_number(number: int, units: Sequence[str]) -> str:
     return f"{scaled:.{0 if unit == 0 or scaled >= 99.95 else 1}f}{units[unit]}"
 
 
-def printable(line: str) -> str:
-    """The line with control characters, which could harm a terminal, escaped."""
-    if line.isprintable():
-        return line
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in line)
+def printable(text: str, keep: str = "") -> str:
+    """The text with control characters, which could harm a terminal, escaped, but for those to `keep`."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in keep else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )

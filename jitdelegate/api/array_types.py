@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from jitdelegate.errors import TensorError
+from jitdelegate.errors import DeviceError, TensorError
 from jitdelegate.runtime.element_types import TYPES, is_packed
 
 TYPE_CHECKING = False
@@ -76,7 +76,13 @@ def numpy_type(name: str) -> Any:
 
 
 def numpy_module() -> Any:
-    """numpy, which runs of models do without."""
-    import numpy
+    """numpy, which runs of models do without.
 
+    Raises:
+        DeviceError: it cannot be imported, as while Python exits.
+    """
+    try:
+        import numpy
+    except ImportError as error:
+        raise DeviceError(f"numpy cannot be imported: {error}") from error
     return numpy

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from jitdelegate.api.row_batches import RowBatches
 from jitdelegate.errors import DeviceError, RefusedValueError, TensorError
 from jitdelegate.runtime.buffers import fits
+from jitdelegate.runtime.worker import Worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
+    from typing import NoReturn
 
     from jitdelegate.api.model import Model
 
     Row = Mapping[str, np.ndarray]
-    Request = tuple[dict[str, np.ndarray], asyncio.Future[dict[str, np.ndarray]]]
+    Outputs = dict[str, np.ndarray]
+    Shapes = tuple[tuple[int, ...], ...]
 
 
 class DynamicBatcher:
     """Collects rows that coroutines await, and runs those that wait at the same time as one batch.
 
-    A batch starts when `max_batch_size` rows wait, or `max_delay` seconds after its first row came; while one runs, the
-    next one gathers. The model runs in one thread of its own, so the event loop stays free. All calls have to come from
-    one event loop.
+    A batch starts when `max_batch_size` rows of equal shapes wait, or `max_delay` seconds after its first row came;
+    while one runs, the next one gathers. The model runs in one thread of its own, so the event loop stays free. Calls
+    may come from several event loops; the rows of each make batches of their own.
 
         async with DynamicBatcher(jitdelegate.load("model.tflite"), max_batch_size=16) as batcher:
             outputs = await batcher({"image": pixels})
@@ -42,27 +44,26 @@ class DynamicBatcher:
                 `max_batch_size` rows, else as many as the model says.
             max_batch_size: most rows that run together.
             max_delay: seconds that a row waits at most for others.
-            max_waiting: most rows that wait or run; a further call waits until one of them is done.
+            max_waiting: most rows of an event loop that wait or run; a further call waits until one of them is done.
         Raises:
-            ValueError: the model takes no rows, or a number is too small.
+            ValueError: the model takes no rows, or a number is too small or not whole.
         """
-        if max_batch_size < 1 or max_delay < 0 or max_waiting < 1:
+        are_whole = isinstance(max_batch_size, int) and isinstance(max_waiting, int)
+        if not (are_whole and max_batch_size >= 1 and max_delay >= 0 and max_waiting >= 1):
             raise TensorError(
                 f"max_batch_size is {max_batch_size}, max_delay {max_delay}, max_waiting {max_waiting};"
-                " expected at least 1, 0 and 1"
+                " expected at least 1, 0 and 1, whole numbers for both counts"
             )
         is_open = any(tensor.shape_signature[:1] == (-1,) for tensor in model.inputs)
         self._rows = RowBatches(model, max_batch_size if is_open else None)
-        self._shapes = {tensor.name: (tensor.shape_signature[1:], tensor.dtype) for tensor in model.inputs}
-        self._max_batch_size = max_batch_size
+        self._inputs = {tensor.name: (tensor.shape_signature[1:], tensor.dtype) for tensor in model.inputs}
+        self._most = min(max_batch_size, max_waiting)  # rows that must not wait together cannot run together
         self._max_delay = max_delay
-        self._room = asyncio.Semaphore(max_waiting)
-        self._queue: asyncio.Queue[Request] = asyncio.Queue()
-        self._thread = ThreadPoolExecutor(1, "jitdelegate-batches")
-        self._task: asyncio.Task[None] | None = None
+        self._worker = Worker(_drop)
+        self._gatherings: dict[asyncio.AbstractEventLoop, _Gathering] = {}
         self._is_closed = False
 
-    async def __call__(self, row: Row) -> dict[str, np.ndarray]:
+    async def __call__(self, row: Row) -> Outputs:
         """The outputs of one row by name, without the axis of rows.
 
         Args:
@@ -71,25 +72,26 @@ class DynamicBatcher:
             ValueError: the row does not fit the model; other rows are not affected.
             RuntimeError: the model cannot run, or refuses this row's values, or the batcher is closed.
         """
-        checked = self._checked(row)
-        async with self._room:
-            if self._is_closed:
-                raise _closed()
-            if self._task is None:
-                self._task = asyncio.get_running_loop().create_task(self._serve())
-            future: asyncio.Future[dict[str, np.ndarray]] = asyncio.get_running_loop().create_future()
-            self._queue.put_nowait((checked, future))
-            return await future
+        request = _Request(self._checked(row), asyncio.get_running_loop())
+        if self._is_closed:
+            raise _closed()
+        gathering = self._gathering()
+        try:
+            gathering.add(request)
+            return await request.future
+        finally:
+            gathering.leave(request)
 
     def _checked(self, row: Row) -> dict[str, np.ndarray]:
-        """The row as arrays of the model's types; errors must not reach a batch, which has other people's rows."""
+        """The row as arrays of the model's types, in the order of its inputs; errors must not reach a batch, which has
+        other people's rows."""
         if not hasattr(row, "keys"):
             raise TensorError(f"the row is {type(row).__name__}, expected a mapping from names to values")
-        if set(row) != set(self._shapes):
-            raise TensorError(f"the row has {', '.join(map(repr, row))}; expected {', '.join(map(repr, self._shapes))}")
-        arrays = {name: np.asarray(value) for name, value in row.items()}
+        if set(row) != set(self._inputs):
+            raise TensorError(f"the row has {', '.join(map(repr, row))}; expected {', '.join(map(repr, self._inputs))}")
+        arrays = {name: np.asarray(row[name]) for name in self._inputs}
         for name, array in arrays.items():
-            shape, dtype = self._shapes[name]
+            shape, dtype = self._inputs[name]
             if not fits(array.shape, shape) or array.dtype != dtype:
                 raise TensorError(
                     f"input {name!r} is {array.dtype.name}{list(array.shape)}, expected {dtype}{list(shape)},"
@@ -97,63 +99,32 @@ class DynamicBatcher:
                 )
         return arrays
 
-    async def _serve(self) -> None:
+    def _gathering(self) -> _Gathering:
+        """That of the running loop. Loops of several threads may ask at the same time; each changes its own place only,
+        besides those of loops that have ended."""
         loop = asyncio.get_running_loop()
-        while True:
-            requests = await self._gathered()
-            try:
-                for same in _of_equal_shapes(requests):
-                    await loop.run_in_executor(self._thread, self._answer, loop, same)
-            except asyncio.CancelledError:
-                _fail(requests, _closed())
-                raise
-
-    async def _gathered(self) -> list[Request]:
-        """The next batch, once it is full or has waited long enough."""
-        requests = [await self._queue.get()]
-        end = asyncio.get_running_loop().time() + self._max_delay
-        while len(requests) < self._max_batch_size:
-            left = end - asyncio.get_running_loop().time()
-            try:
-                requests.append(
-                    self._queue.get_nowait() if left <= 0 else await asyncio.wait_for(self._queue.get(), left)
-                )
-            except (asyncio.QueueEmpty, TimeoutError):
-                break
-            except asyncio.CancelledError:
-                _fail(requests, _closed())
-                raise
-        return [request for request in requests if not request[1].done()]  # a cancelled call needs no answer
-
-    def _answer(self, loop: asyncio.AbstractEventLoop, requests: list[Request]) -> None:
-        """Run the batch and pass on its results; in the batcher's thread."""
-        columns = {name: np.stack([row[name] for row, _ in requests]) for name in requests[0][0]}
-        try:
-            found = self._rows.run(columns)
-        except RefusedValueError as error:
-            if len(requests) == 1:
-                loop.call_soon_threadsafe(_fail, requests, error)
-            else:  # only the rows that the model refuses fail
-                for request in requests:
-                    self._answer(loop, [request])
-            return
-        except Exception as error:  # noqa: BLE001 every caller gets it
-            loop.call_soon_threadsafe(_fail, requests, error)
-            return
-        results = [{name: values[place] for name, values in found.items()} for place in range(len(requests))]
-        loop.call_soon_threadsafe(_deliver, requests, results)
+        if loop not in self._gatherings:
+            for other in [*self._gatherings]:
+                if other.is_closed():
+                    self._gatherings.pop(other, None)
+            self._gatherings[loop] = _Gathering(loop, self._worker, self._rows, self._most, self._max_delay)
+        return self._gatherings[loop]
 
     async def aclose(self) -> None:
-        """Stop; rows that wait fail with a RuntimeError. The model stays open."""
+        """Stop; rows that wait or run fail with a RuntimeError. The model stays open. Harmless a second time."""
         self._is_closed = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        waiting = []
-        while not self._queue.empty():
-            waiting.append(self._queue.get_nowait())
-        _fail(waiting, _closed())
-        self._thread.shutdown(wait=False)
+        for loop, each in [*self._gatherings.items()]:
+            if loop is asyncio.get_running_loop():
+                each.close()
+            else:
+                _call_soon(loop, each.close)
+
+    def __reduce__(self) -> NoReturn:
+        """
+        Raises:
+            TypeError: always. Its calls belong to event loops of this process.
+        """
+        raise TypeError("a DynamicBatcher cannot be copied or pickled; make another one of the same model")
 
     async def __aenter__(self) -> DynamicBatcher:
         return self
@@ -164,25 +135,160 @@ class DynamicBatcher:
         await self.aclose()
 
 
-def _of_equal_shapes(requests: list[Request]) -> list[list[Request]]:
-    """The requests grouped by the shapes of their rows: only equal ones make a batch."""
-    groups: dict[tuple[tuple[int, ...], ...], list[Request]] = {}
-    for request in requests:
-        groups.setdefault(tuple(array.shape for array in request[0].values()), []).append(request)
-    return list(groups.values())
+class _Request:
+    """A row that a call waits for.
+
+    Attributes:
+        row: arrays by name, in the order of the model's inputs.
+        shapes: those of the arrays; only equal ones make a batch.
+        came: when, by the loop's clock.
+        future: gets the outputs, or an error.
+    """
+
+    __slots__ = ("came", "future", "row", "shapes")
+
+    def __init__(self, row: dict[str, np.ndarray], loop: asyncio.AbstractEventLoop) -> None:
+        self.row = row
+        self.shapes: Shapes = tuple(array.shape for array in row.values())
+        self.came = loop.time()
+        self.future: asyncio.Future[Outputs] = loop.create_future()
+
+
+class _Gathering:
+    """The rows of one event loop that wait, and the batch of them that runs.
+
+    There is no task, which might be cancelled or end: the loop calls all methods but `_run`, and none of them awaits,
+    so nothing happens in between.
+    """
+
+    __slots__ = ("_loop", "_max_delay", "_most", "_rows", "_running", "_timer", "_waiting", "_worker")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, worker: Worker, rows: RowBatches, most: int, max_delay: float
+    ) -> None:
+        """
+        Args:
+            worker: the thread that runs batches.
+            most: rows of a batch.
+        """
+        self._loop = loop
+        self._worker = worker
+        self._rows = rows
+        self._most = most
+        self._max_delay = max_delay
+        self._waiting: dict[Shapes, list[_Request]] = {}
+        self._running: list[_Request] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, request: _Request) -> None:
+        """Let a row wait; a batch that it fills may start."""
+        equal = self._waiting.setdefault(request.shapes, [])
+        equal.append(request)
+        if len(equal) >= self._most:
+            self._advance()
+        elif self._timer is None:  # even for a delay of 0: calls that come at the same time run together
+            self._timer = self._loop.call_at(request.came + self._max_delay, self._advance)
+
+    def leave(self, request: _Request) -> None:
+        """Forget a row whose call has ended, because it was answered or cancelled."""
+        request.future.cancel()  # harmless where it is done
+        equal = self._waiting.get(request.shapes, [])
+        if request.future.cancelled() and request in equal:
+            equal.remove(request)
+
+    def _advance(self) -> None:
+        """Start the next batch, if none runs and one may start."""
+        while not self._running and (batch := self._next()):
+            self._start(batch)
+
+    def _next(self) -> list[_Request]:
+        """Rows taken from those that wait: of the batches that are full or have waited long enough, the one with the
+        oldest row. [] if there is none; a timer is set for the next one."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._waiting = {shapes: equal for shapes, equal in self._waiting.items() if equal}
+        oldest_first = sorted(self._waiting.values(), key=lambda equal: equal[0].came)
+        now = self._loop.time()
+        for equal in oldest_first:
+            if len(equal) >= self._most or equal[0].came + self._max_delay <= now:
+                batch = equal[: self._most]
+                del equal[: self._most]
+                return batch
+        if oldest_first:
+            self._timer = self._loop.call_at(oldest_first[0][0].came + self._max_delay, self._advance)
+        return []
+
+    def _start(self, batch: list[_Request]) -> None:
+        self._running = batch
+        try:
+            self._worker.call(lambda: self._run(batch))
+        except Exception as error:  # noqa: BLE001 no thread is to be had, or Python exits: every caller gets it
+            self._finish(batch, [_passed_on(error)] * len(batch))
+
+    def _run(self, batch: list[_Request]) -> None:
+        """Run a batch and pass on its outcomes; in the worker's thread, to which nothing may be raised."""
+        _call_soon(self._loop, self._end, batch, self._outcomes(batch))
+
+    def _outcomes(self, batch: list[_Request]) -> list[Outputs | Exception]:
+        """The outputs of each row, or its error. Where the model refuses a value, each row runs alone."""
+        try:
+            columns = {name: np.stack([each.row[name] for each in batch]) for name in batch[0].row}
+            found = self._rows.run(columns)
+            return [{name: values[place] for name, values in found.items()} for place in range(len(batch))]
+        except BaseException as error:  # noqa: BLE001 every caller gets it
+            if isinstance(error, RefusedValueError) and len(batch) > 1:
+                return [outcome for each in batch for outcome in self._outcomes([each])]
+            return [_passed_on(error)] * len(batch)
+
+    def _end(self, batch: list[_Request], outcomes: Sequence[Outputs | Exception]) -> None:
+        self._finish(batch, outcomes)
+        self._advance()
+
+    def _finish(self, batch: list[_Request], outcomes: Sequence[Outputs | Exception]) -> None:
+        """Answer the calls that still wait."""
+        self._running = []
+        for each, outcome in zip(batch, outcomes, strict=True):
+            if each.future.done():
+                continue
+            if isinstance(outcome, Exception):
+                each.future.set_exception(outcome)
+            else:
+                each.future.set_result(outcome)
+
+    def close(self) -> None:
+        """Let all calls fail. A batch that runs goes on, and nobody gets its answers."""
+        waiting = [each for equal in self._waiting.values() for each in equal]
+        self._waiting = {}
+        for each in [*waiting, *self._running]:
+            if not each.future.done():
+                each.future.set_exception(_closed())
+
+
+def _drop() -> None:
+    """In a forked child nobody waits for batches: event loops do not survive a fork."""
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:
+    """Let the loop, which another thread may run, call the function."""
+    try:
+        loop.call_soon_threadsafe(function, *arguments)
+    except RuntimeError:
+        return  # the loop is closed: nobody waits there
+
+
+def _passed_on(error: BaseException) -> Exception:
+    """What callers get of an error in a batch. Futures take no StopIteration; an error that is no Exception would end
+    the event loop, or look like a cancelled call."""
+    if isinstance(error, MemoryError):
+        passed = DeviceError("no memory for a batch")
+    elif isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    else:
+        passed = DeviceError(f"the model ended with {type(error).__name__}")
+    passed.__cause__ = error
+    return passed
 
 
 def _closed() -> DeviceError:
     return DeviceError("the batcher is closed")
-
-
-def _fail(requests: list[Request], error: Exception) -> None:
-    for _, future in requests:
-        if not future.done():
-            future.set_exception(error)
-
-
-def _deliver(requests: list[Request], results: list[dict[str, np.ndarray]]) -> None:
-    for (_, future), result in zip(requests, results, strict=True):
-        if not future.done():
-            future.set_result(result)

@@ -40,6 +40,11 @@ class EnvironmentOptions:
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"EnvironmentOptions cannot be changed: {name}")
 
+    def __reduce__(self) -> tuple[type[EnvironmentOptions], tuple[object, ...]]:
+        """Copied and pickled as its values, which nobody sets afterwards."""
+        values = (self.runtime_path, self.compiler_plugin_path, self.dispatch_library_path, self.compiler_cache_dir)
+        return EnvironmentOptions, values
+
     def __eq__(self, other: object) -> bool:
         return type(other) is EnvironmentOptions and repr(other) == repr(self)
 

@@ -20,7 +20,10 @@ LONGEST = 128
 
 def remember_model(place: Place, fingerprint: str, path: str) -> None:
     """Remember a model's file name, and forget the oldest of more than MOST."""
-    known = model_names(place)
+    try:
+        known = parse_names(_content(place))
+    except (OSError, MemoryError):
+        return  # what is there may be good
     name = os.path.basename(path)[:LONGEST]
     if known.get(fingerprint) == name:
         return
@@ -33,8 +36,11 @@ def remember_model(place: Place, fingerprint: str, path: str) -> None:
 
 
 def model_names(place: Place) -> dict[str, str]:
-    """Fingerprint to name."""
-    return parse_names(_content(place))
+    """Fingerprint to name; nothing where they cannot be read."""
+    try:
+        return parse_names(_content(place))
+    except (OSError, MemoryError):
+        return {}
 
 
 def parse_names(content: bytes) -> dict[str, str]:
@@ -47,14 +53,16 @@ def parse_names(content: bytes) -> dict[str, str]:
 
 
 def _content(place: Place) -> bytes:
+    """
+    Raises:
+        OSError, MemoryError: it cannot be read.
+    """
     try:
         descriptor = place.open(NAME)
-    except (OSError, CacheError):
+    except (FileNotFoundError, CacheError):
         return b""
     try:
         return os.read(descriptor, LARGEST_FILE)
-    except (OSError, MemoryError):
-        return b""
     finally:
         close_quietly(descriptor)
 

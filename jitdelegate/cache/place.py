@@ -15,7 +15,7 @@ from jitdelegate.errors import CacheError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from _typeshed import ReadableBuffer
 
@@ -104,12 +104,15 @@ class Place:
         """Rename atomically, over an existing file."""
         os.replace(source, target, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
 
-    def remove(self, name: str) -> None:
-        """Remove the name; harmless where it is missing or cannot be removed."""
-        try:  # noqa: SIM105 - contextlib is not imported on the load path
+    def remove(self, name: str) -> str:
+        """Remove the name; "" if it is gone, or why it is still there."""
+        try:
             os.unlink(name, dir_fd=self._descriptor)
-        except OSError:
-            pass
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""
 
     def flush(self) -> None:
         """Make renames survive a power failure."""
@@ -128,6 +131,23 @@ class Place:
         Raises:
             OSError: it was not written; the old file is intact, and no temporary file is left.
         """
+        temporary = self.write_beside(name, parts, mode=mode, flush=flush)
+        try:
+            self.replace(temporary, name)
+        except BaseException:
+            self.remove(temporary)
+            raise
+        if flush:
+            self.flush()
+
+    def write_beside(
+        self, name: str, parts: Iterable[ReadableBuffer], *, mode: int = _PRIVATE_FILE, flush: bool = True
+    ) -> str:
+        """The name of a temporary file of these parts, which is to replace `name`.
+
+        Raises:
+            OSError: as `write`. What `parts` raises, too, leaves no file.
+        """
         temporary = f".{name}.{os.urandom(8).hex()}{TEMPORARY_SUFFIX}"
         descriptor = self.create(temporary, mode)
         try:
@@ -139,12 +159,10 @@ class Place:
                     os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-            self.replace(temporary, name)
         except BaseException:
             self.remove(temporary)
             raise
-        if flush:
-            self.flush()
+        return temporary
 
     def __del__(self) -> None:
         if not self._is_ending():
@@ -186,7 +204,7 @@ def open_place(serialization_dir: str | None) -> Place:
         place = Place(path, _open_directory(path))
         _check_directory(path, place.own_stat())
     except (OSError, ValueError, MemoryError) as error:
-        raise CacheError(f"cache directory {path} cannot be used: {error}") from error
+        raise CacheError(f"cache directory {path} cannot be used: {str(error) or 'no memory'}") from error
     return place
 
 

@@ -88,24 +88,33 @@ def parse_table(content: bytes) -> dict[str, Winner]:
 
 def read_table(place: Place | None, kind: str) -> dict[str, Winner]:
     """The user's table for a kind of GPU; empty where there is none. A bad one counts as a miss."""
-    if place is None:
+    try:
+        return _read(place, kind) if place is not None else {}
+    except (OSError, MemoryError):
+        counts.miss(UNREADABLE)
         return {}
+
+
+def _read(place: Place, kind: str) -> dict[str, Winner]:
+    """As `read_table`.
+
+    Raises:
+        OSError, MemoryError: the table could not be read, and may be good.
+    """
     try:
         descriptor = place.open(table_name(kind))
     except FileNotFoundError:
         return {}
-    except (OSError, CacheError) as error:
-        counts.miss(UNTRUSTED if isinstance(error, CacheError) else UNREADABLE)
+    except CacheError:
+        counts.miss(UNTRUSTED)
         return {}
     try:
         return parse_table(os.read(descriptor, LARGEST_FILE))
-    except (OSError, MemoryError):
-        counts.miss(UNREADABLE)
     except ValueError:
         counts.miss(DAMAGED)
+        return {}
     finally:
         close_quietly(descriptor)
-    return {}
 
 
 def add_to_table(place: Place | None, kind: str, winners: Mapping[str, Winner]) -> None:
@@ -116,7 +125,7 @@ def add_to_table(place: Place | None, kind: str, winners: Mapping[str, Winner]) 
     lock = Lock(place, table_name(kind))
     lock.acquire(LONGEST_WAIT)
     try:
-        place.write(table_name(kind), table_content({**read_table(place, kind), **winners}))
+        place.write(table_name(kind), table_content({**_read(place, kind), **winners}))
         counts.writes += 1
     except (OSError, MemoryError):
         counts.write_failures += 1

@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jitdelegate.commands.arguments import (
     TARGETS,
     Target,
+    complain,
     new_parser,
     options_file,
     print_line,
@@ -64,7 +64,7 @@ def main(argv: list[str] | None = None) -> int:
         _write_all(found, arguments)
     except OSError as error:
         name = repr(error.filename) if error.filename else "to stdout"
-        print(f"could not write {name}: {error.strerror}", file=sys.stderr)
+        complain(f"could not write {name}: {error.strerror}")
         return 1
     return 1 if any(each.error for each in found) else 0
 
@@ -78,7 +78,7 @@ def _analysis(model: str, options: DelegateOptions, arguments: argparse.Namespac
         return analyze(model, options, device)
     except (JitDelegateError, OSError, MemoryError) as error:
         told = str(error) or type(error).__name__
-        print(f"{model}: {told}", file=sys.stderr)
+        complain(f"{model}: {told}")
         return refused(model, options, told, device)
 
 
@@ -137,4 +137,4 @@ def _write_all(found: Sequence[Analysis], arguments: argparse.Namespace) -> None
         from jitdelegate.analysis.model_explorer import model_explorer
 
         write_file(arguments.model_explorer, model_explorer(found[0]) + "\n")
-    print_line(facts if arguments.json == STDOUT else "\n\n".join(map(text, found)))
+    print_line(facts if arguments.json == STDOUT else "\n\n".join(map(text, found)), is_safe=True)

@@ -12,6 +12,7 @@ import jitdelegate
 from jitdelegate.errors import OptionError
 from jitdelegate.options import file_keywords
 from jitdelegate.options.texts import thread_count
+from jitdelegate.tables import printable
 from jitdelegate.targets import parse_target
 from jitdelegate.targets.table import NAMES
 from jitdelegate.targets.target import Device
@@ -83,9 +84,22 @@ def write_file(path: str, content: str | bytes) -> None:
         raise
 
 
-def print_line(text: str) -> None:
-    """Print to stdout, in the characters that it accepts; a closed pipe is no error."""
+_LAYOUT = "\n\t"
+
+
+def complain(text: str) -> None:
+    """Print to stderr; control characters that a model brought along are escaped."""
+    print(printable(text, _LAYOUT), file=sys.stderr)
+
+
+def print_line(text: str, *, is_safe: bool = False) -> None:
+    """Print to stdout, in the characters that it accepts; a closed pipe is no error.
+
+    Args:
+        is_safe: the text is for terminals, as that of a table; else control characters are escaped.
+    """
     encoding = sys.stdout.encoding or "utf-8"
+    text = text if is_safe else printable(text, _LAYOUT)
     try:
         print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
     except BrokenPipeError:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from jitdelegate.commands.arguments import new_parser, print_line
+from jitdelegate.commands.arguments import complain, new_parser, print_line
 from jitdelegate.commands.benchmark_inputs import add_inputs
 from jitdelegate.commands.benchmark_lines import print_parameters
 from jitdelegate.commands.benchmark_run import Benchmark
@@ -49,10 +49,10 @@ def main(argv: list[str] | None = None) -> int:
         with quiet():
             Benchmark(arguments, options).run()
     except (JitDelegateError, MemoryError) as error:
-        print(str(error) or "there is no memory for it", file=sys.stderr)
+        complain(str(error) or "there is no memory for it")
         return 1
     except OSError as error:
-        print(f"could not write {error.filename!r}: {error.strerror}", file=sys.stderr)
+        complain(f"could not write {error.filename!r}: {error.strerror}")
         return 1
     return 0
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jitdelegate.commands.arguments import new_parser, threads
+from jitdelegate.commands.arguments import complain, new_parser, threads
 from jitdelegate.commands.demo_model import mobilenet_v1
 from jitdelegate.engine.example_values import example_values
 from jitdelegate.engine.model_file import default_threads
@@ -35,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="jitdelegate-demo-") as folder:
             print("\n".join(demonstrate(arguments.model, Path(folder), arguments.threads)))
     except JitDelegateError as error:
-        print(error, file=sys.stderr)
+        complain(str(error))
         return 1
     return 0
 

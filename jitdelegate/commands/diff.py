@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jitdelegate.analysis.amounts import shortened
-from jitdelegate.commands.arguments import new_parser, print_line, write_file
+from jitdelegate.commands.arguments import complain, new_parser, print_line, write_file
 from jitdelegate.commands.flags import add_truth, parse
 from jitdelegate.commands.run_arguments import (
     add_model,
@@ -86,7 +86,7 @@ def main(argv: list[str] | None = None) -> int:
         with quiet():
             return _run(model, options, arguments)
     except (JitDelegateError, MemoryError) as error:
-        print(str(error) or "there is no memory for it", file=sys.stderr)
+        complain(str(error) or "there is no memory for it")
         return FAILED
 
 

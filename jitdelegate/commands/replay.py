@@ -7,14 +7,13 @@ a folder of them. The node is compiled for this machine as a graph of its own an
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from jitdelegate.commands.arguments import new_parser, print_line, threads
+from jitdelegate.commands.arguments import complain, new_parser, print_line, threads
 from jitdelegate.compiler.codegen import target_program
 from jitdelegate.compiler.trace import Trace
 from jitdelegate.engine.load_path import find_key
@@ -95,7 +94,7 @@ def _replay_and_print(path: Path, options: DelegateOptions, arguments: argparse.
     try:
         found = replay(path, options, arguments.runs, arguments.seed)
     except (JitDelegateError, OSError) as error:
-        print(f"{path}: {error}", file=sys.stderr)
+        complain(f"{path}: {error}")
         return 1
     passed = found.error <= tolerance
     heading = f"{path}: {'same' if passed else 'DIFFERENT'}, largest error {found.error:.1e}"

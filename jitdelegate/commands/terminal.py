@@ -76,4 +76,4 @@ def progress(total: int, *, still: bool = False) -> Iterator[Bar]:
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
     """Print rows under headings, as `jitdelegate.tables.table`."""
-    print_line(table(headings, rows, right))
+    print_line(table(headings, rows, right), is_safe=True)

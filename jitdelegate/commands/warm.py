@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
 from typing import Any
 
@@ -17,6 +16,7 @@ from jitdelegate.api.model import load
 from jitdelegate.commands.arguments import (
     TARGETS,
     Target,
+    complain,
     directory,
     new_parser,
     options_file,
@@ -224,7 +224,7 @@ def _size(path: str) -> int:
 
 def _print_result(result: dict[str, Any]) -> None:
     if "error" in result:
-        print(f"{result['model']}: {result['error']}", file=sys.stderr)
+        complain(f"{result['model']}: {result['error']}")
         return
     print_line(
         f"{result['model']}: {result['state']}, {result['seconds']:.3f} s, {result['bytes']} bytes, "
@@ -232,4 +232,4 @@ def _print_result(result: dict[str, Any]) -> None:
     )
     for note in (_UNTUNED, _UNCHOSEN):
         if note in result["notes"]:
-            print(f"{result['model']}: {note}", file=sys.stderr)
+            complain(f"{result['model']}: {note}")

@@ -17,7 +17,7 @@ from jitdelegate.errors import CompilerFailedError, DeviceError, OptionError, Pr
 from jitdelegate.options import DEBUG_LEVEL
 from jitdelegate.program.program import LITERT
 from jitdelegate.targets import candidates
-from jitdelegate.targets.table import AUTO
+from jitdelegate.targets.table import AUTO, CPU
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def resolve_target(options: DelegateOptions, notes: list[str], seconds: dict[str
         start = time.perf_counter()
         try:
             found.append(target.find_device(options))
-        except DeviceError as error:
+        except (DeviceError, ImportError, OSError) as error:  # the machine may be out of files
             if options.target != AUTO:
                 raise DeviceError(f"target is {target.name!r}, but {error}") from error
             notes.append(f"not on {target.title}: {error}")
@@ -132,6 +132,8 @@ def resolve_target(options: DelegateOptions, notes: list[str], seconds: dict[str
         seconds["device"] = time.perf_counter() - start
     if not found:
         why = "; ".join(notes)
+        if options.hardware_accelerators & CPU:
+            raise DeviceError(f"no target can be used: {why}")
         raise DeviceError(f"only a GPU is asked for, but {why}; GPU | CPU runs the model on the CPU there")
     return tuple(found)
 

@@ -9,7 +9,7 @@ from jitdelegate.errors import DeviceError, EventTimeoutError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from typing import Any
+    from typing import Any, NoReturn
 
     from jitdelegate.runtime.cuda.mark import Mark
 
@@ -77,6 +77,13 @@ class Event:
             DeviceError: the event is not a managed one, but stands for a request or for work of a GPU.
         """
         self._finish(None)
+
+    def __reduce__(self) -> NoReturn:
+        """
+        Raises:
+            TypeError: always. What will happen in one process cannot be told from another.
+        """
+        raise TypeError("an Event cannot be copied or pickled; wait for it, and pass on the result")
 
     @property
     def done(self) -> bool:

@@ -139,15 +139,13 @@ class IOBinding:
         Raises:
             DeviceError: the session is closed, or out of memory.
         """
-        from jitdelegate.runtime.binding import host_place  # not before: load() makes its own outputs
-
-        return host_place((*self.program.inputs, *self.program.outputs)[position].nbytes)
+        place: Place = _binding_module().host_place((*self.program.inputs, *self.program.outputs)[position].nbytes)
+        return place
 
     def input_place(self, value: Any, port: Port) -> Place:
         """The memory of an input, checked against its port; raises the errors of `borrow`."""
-        from jitdelegate.runtime.binding import borrowed_place  # not before, as above
-
-        return borrowed_place(borrow(value, port))
+        place: Place = _binding_module().borrowed_place(borrow(value, port))
+        return place
 
     def bind(self, places: Sequence[Place]) -> Binding:
         """The caller's memory for all inputs, then all outputs, checked for any number of runs of this session.
@@ -158,12 +156,12 @@ class IOBinding:
             TensorError: a place does not fit its tensor, or overlaps another.
             DeviceError: out of memory.
         """
-        from jitdelegate.runtime.binding import Binding  # not before: load() makes its own outputs
-
-        return Binding(self.program, places)
+        made: Binding = _binding_module().Binding(self.program, places)
+        return made
 
     def run_bound(self, binding: Binding) -> None:
         """One inference on the memory of a binding of this session; raises the errors of `run`."""
+        self._follow_requests()
         binding.start()
         self.run_on(binding.addresses)
         binding.finish()
@@ -180,7 +178,7 @@ class IOBinding:
             the event that it has ended; waiting for it raises the errors of `run`.
         Raises:
             ProgramError: the weights are damaged. Compile again.
-            DeviceError: the session is closed, or out of memory or threads.
+            DeviceError: the session is closed, out of memory or threads, or Python exits.
         """
         self.verify()
         return self._own_requests().submit(lambda: self.run_bound(binding), needs, after)
@@ -188,11 +186,19 @@ class IOBinding:
     def _own_requests(self) -> Requests:
         """The requests of this session that run on a thread of Python's."""
         if self._requests is None:
-            from jitdelegate.runtime.requests import Requests  # not before: most runs are waited for
-
+            try:
+                from jitdelegate.runtime.requests import Requests  # not before: most runs are waited for
+            except ImportError as error:
+                raise _exiting(error) from error
             with _opening:
                 self._requests = self._requests or Requests()
         return self._requests
+
+    def _follow_requests(self) -> None:
+        """Wait for earlier requests on Python's thread, if they change states: whatever uses these comes after them.
+        The session's lock must not be held, which the requests take."""
+        if self._requests is not None and self.program.states:
+            self._requests.settle()
 
     def _end_requests(self) -> None:
         """Wait for all requests, before the session is closed, and take no more."""
@@ -278,6 +284,24 @@ class IOBinding:
         if tensor is None:
             tensor = self._staging.setdefault(key, _make(_tensor_class(port), port))
         return tensor
+
+
+def _binding_module() -> Any:
+    """The module of bindings; not imported before: load() makes its own outputs.
+
+    Raises:
+        DeviceError: Python exits, and imports nothing any more.
+    """
+    try:
+        from jitdelegate.runtime import binding
+    except ImportError as error:
+        raise _exiting(error) from error
+    return binding
+
+
+def _exiting(error: ImportError) -> DeviceError:
+    """The error for what is used for the first time while Python exits, as by a finalizer."""
+    return DeviceError(f"Python is exiting, and imports no more of jitdelegate: {error}")
 
 
 def _make(tensor_type: type[Tensor], port: Port) -> Tensor:

@@ -121,6 +121,7 @@ class PartitionedSession(IOBinding):
 
     def run_on(self, addresses: list[int]) -> None:
         count = len(self.program.inputs)
+        self._follow_requests()
         with self._own_lock():
             if self._closed:
                 raise DeviceError("the session is closed")
@@ -160,19 +161,23 @@ class PartitionedSession(IOBinding):
             session.verify()
 
     def reset_states(self, *, resources: bool) -> None:
+        self._follow_requests()
         with self._own_lock():  # between two runs
             for session in self._sessions():
                 session.reset_states(resources=resources)
 
     def read_state(self, place: int) -> bytes:
+        self._follow_requests()
         session, own = self._states[place]
         return session.read_state(own)
 
     def write_state(self, place: int, content: bytes) -> None:
+        self._follow_requests()
         session, own = self._states[place]
         session.write_state(own, content)
 
     def states_so_far(self) -> list[bytes | None]:
+        self._follow_requests()
         return [content for session in self._sessions() for content in session.states_so_far()]
 
     def close(self) -> None:

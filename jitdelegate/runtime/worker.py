@@ -69,7 +69,7 @@ class Worker:
                 self._thread = -1  # none of a thread's numbers
                 _serving[id(self)] = self
                 self._thread = _thread.start_new_thread(self._serve, ())
-            except RuntimeError as error:
+            except (RuntimeError, MemoryError) as error:
                 self._functions.remove(function)
                 self._end()
                 raise DeviceError(f"no thread: {error}") from error

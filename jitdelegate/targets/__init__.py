@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 
-from jitdelegate.errors import OptionError
+from jitdelegate.errors import DeviceError, OptionError
 from jitdelegate.targets.table import AUTO, DEVICES, NAMES, ROWS
 
 TYPE_CHECKING = False
@@ -26,8 +26,15 @@ if TYPE_CHECKING:
 
 
 def target_named(name: str) -> Target:
-    """The target of this name in the table; imported on first use."""
-    found: Target = __import__(f"jitdelegate.targets.{name}.target", fromlist=["TARGET"]).TARGET
+    """The target of this name in the table; imported on first use.
+
+    Raises:
+        DeviceError: its modules cannot be read.
+    """
+    try:
+        found: Target = __import__(f"jitdelegate.targets.{name}.target", fromlist=["TARGET"]).TARGET
+    except (ImportError, OSError) as error:
+        raise DeviceError(f"the target {name!r} cannot be loaded: {error}") from error
     return found
 
 
@@ -36,6 +43,8 @@ def candidates(options: DelegateOptions, notes: list[str]) -> Iterator[Target]:
 
     Args:
         notes: receives one sentence per target that "auto" cannot use.
+    Raises:
+        DeviceError: the target that is asked for cannot be loaded.
     """
     if options.target != AUTO:
         yield target_named(options.target)
@@ -44,7 +53,12 @@ def candidates(options: DelegateOptions, notes: list[str]) -> Iterator[Target]:
         if not options.hardware_accelerators & each.hardware:
             continue
         if each.automatic and may_be_here(row):
-            yield target_named(row)
+            try:
+                target = target_named(row)
+            except DeviceError as error:
+                notes.append(str(error))
+            else:
+                yield target
         elif each.automatic:
             notes.append(f"not on {each.absent}")
 

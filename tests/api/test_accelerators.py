@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import warnings
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from jitdelegate import (
     HardwareAccelerator,
     Options,
     TensorBuffer,
+    targets,
 )
 from jitdelegate.errors import DelegateWarning, DelegationError, DeviceError, OptionError
 from jitdelegate.options import DelegateOptions
@@ -266,3 +268,42 @@ def test_names_are_litert_s() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert Options(Accelerator.GPU) == Options(2) != Options()
+
+
+def _failing_import(monkeypatch: pytest.MonkeyPatch, error: Exception, *names: str) -> None:
+    """As where the system refuses to look for the files of some targets."""
+
+    def load(name: str, *arguments: Any, **named: Any) -> Any:
+        if name.split(".")[-2] in names:
+            raise error
+        return __import__(name, *arguments, **named)
+
+    monkeypatch.setattr(targets, "__import__", load, raising=False)
+    monkeypatch.setattr(targets, "may_be_here", lambda _: True)
+
+
+UNREADABLE = [ModuleNotFoundError("No module named 'x'"), OSError(errno.EIO, "Input/output error")]
+
+
+@pytest.mark.parametrize("error", UNREADABLE, ids=repr)
+def test_a_target_that_cannot_be_read_is_left_out(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    _failing_import(monkeypatch, error, "cuda")
+    with jitdelegate.load(small_models.convolution(), serialization_dir=False) as model:
+        assert model.report().target == "cpu"
+        assert f"the target 'cuda' cannot be loaded: {error}" in str(model.report())
+    with pytest.raises(DeviceError, match="the target 'cuda' cannot be loaded"):
+        jitdelegate.load(small_models.convolution(), target="cuda", serialization_dir=False)
+    _failing_import(monkeypatch, error, "cuda", "cpu", "litert")
+    with pytest.raises(DeviceError, match=r"no target can be used: the target 'cuda' cannot be loaded: .*'litert'"):
+        jitdelegate.load(small_models.convolution(), serialization_dir=False)
+
+
+@pytest.mark.parametrize("error", UNREADABLE, ids=repr)
+def test_a_device_whose_modules_cannot_be_read_is_left_out(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(targets, "may_be_here", lambda _: True)
+    monkeypatch.setattr(type(targets.target_named("cuda")), "find_device", refuse)
+    with jitdelegate.load(small_models.convolution(), serialization_dir=False) as model:
+        assert model.report().target == "cpu" and str(error) in str(model.report())

@@ -107,6 +107,24 @@ def test_an_interpreter_says_that_it_cannot_be_copied(way: Callable[[Any], Any],
 
 
 @EVERY_WAY
+def test_events_and_batchers_say_that_they_cannot_be_copied(way: Callable[[Any], Any], path: Path) -> None:
+    with jitdelegate.CompiledModel.from_file(str(path)) as model:
+        buffers = model.create_input_buffers(0), model.create_output_buffers(0)
+        for event in (jitdelegate.Event.create_managed(), model.run_async_by_index(0, *buffers)):
+            with pytest.raises(TypeError, match="an Event cannot be copied or pickled"):
+                way(event)
+    batcher = jitdelegate.DynamicBatcher(jitdelegate.load(path, serialization_dir=False))
+    with pytest.raises(TypeError, match="a DynamicBatcher cannot be copied or pickled"):
+        way(batcher)
+
+
+@EVERY_WAY
+def test_an_environment_is_copied(way: Callable[[Any], Any]) -> None:
+    environment = jitdelegate.Environment.create(compiler_cache_dir="programs", compiler_plugin_path="plugins")
+    assert way(environment.options) == environment.options == way(environment).options
+
+
+@EVERY_WAY
 def test_a_copied_delegate_has_the_same_options(way: Callable[[Any], Any], tmp_path: Path) -> None:
     delegate = jitdelegate.GpuDelegate(target="cpu", serialization_dir=tmp_path, only_ops=("ADD", "MUL"))
     assert repr(way(delegate)) == repr(delegate)

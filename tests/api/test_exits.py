@@ -127,6 +127,14 @@ WAYS: dict[str, tuple[str, int]] = {
     ),
     "faulthandler": ("import faulthandler; faulthandler.enable(); kept = loaded(), litert()", 0),
 }
+FIRST_USES = {
+    "model(INPUT)": "fine",
+    "buffers[1][0].view()": "DeviceError",
+    "buffers[1][0].read()": "DeviceError",
+    "compiled.run_async_by_index(0, *buffers).wait()": "DeviceError",
+    "compiled.run_by_index(0, *buffers)": "DeviceError",
+}
+"""What a finalizer does for the first time, and how that ends: nothing can be imported then."""
 CLOSING: dict[str, str] = {
     "a function's value": "def main():\\n loaded(); litert()\\nmain()",
     "closed": "loaded().close()",
@@ -173,3 +181,29 @@ def test_what_is_closed_before_the_end_ends_its_workers(way: str, arguments: lis
     status, words, complaints = end(CLOSING[way], arguments)
     assert (status, complaints) == (0, "")
     assert "join" in words and "end" in words
+
+
+def test_first_uses_in_a_finalizer_work_or_say_so(arguments: list[str]) -> None:
+    tries = "".join(
+        f"""
+        try:
+            {use}
+            say(1, b"fine ")
+        except Exception as error:
+            say(1, type(error).__name__.encode() + b" ")"""
+        for use in FIRST_USES
+    )
+    body = f"""
+compiled = jitdelegate.CompiledModel.from_file(path)
+class Last:
+    model = jitdelegate.load(path, num_threads=2, options=options)
+    kept = compiled, (compiled.create_input_buffers(0), compiled.create_output_buffers(0))
+
+    def __del__(self, given=INPUT, say=os.write):
+        model, (compiled, buffers), INPUT = self.model, self.kept, given{tries}
+
+del compiled
+last = Last()
+"""
+    status, words, complaints = end(body, arguments)
+    assert (status, words, complaints) == (0, ["end", *FIRST_USES.values()], "")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from jitdelegate.cache.model_names import model_names, remember_model
 from jitdelegate.cache.place import open_place
 from jitdelegate.cache.store import DAMAGED, UNREADABLE, UNTRUSTED, counts
 from jitdelegate.cache.tuned import (
@@ -74,6 +75,23 @@ def test_damage_is_a_counted_miss_and_the_next_winner_replaces_it(
     assert counts.misses[kind] == before + 1
     add_to_table(place, KIND, FIRST)
     assert plain(read_table(place, KIND)) == plain(FIRST)
+
+
+def test_a_table_that_cannot_be_read_for_a_moment_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = open_place(str(tmp_path))
+    add_to_table(place, KIND, FIRST)
+    remember_model(place, "a" * 32, "first.tflite")
+    with monkeypatch.context() as patch:
+        patch.setattr("os.read", lambda *_: (_ for _ in ()).throw(OSError("too many files")))
+        before = counts.write_failures
+        add_to_table(place, KIND, {"other": Winner("x", "fast", 1, 1)})
+        assert counts.write_failures == before + 1
+        remember_model(place, "b" * 32, "second.tflite")
+        assert model_names(place) == {}
+    assert plain(read_table(place, KIND)) == plain(FIRST)
+    assert model_names(place) == {"a" * 32: "first.tflite"}
 
 
 def test_a_table_that_others_may_write_is_not_read(tmp_path: Path) -> None:

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shlex
 import subprocess
 import sys
-import tarfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import jitdelegate
+from cache_tools import removal
 from cache_tools.__main__ import main
 from cache_tools.entries import open_entries
 from jitdelegate.cache.entry import LEAST_SHARED
 from jitdelegate.cache.model_names import remember_model
-from jitdelegate.cache.place import open_place
+from jitdelegate.cache.place import Place, open_place
 from jitdelegate.cache.store import Store, open_store
+from jitdelegate.cache.tuned import table_content
+from jitdelegate.program.program import Program
+from jitdelegate.program.read import verify_weights
 from jitdelegate.program.write import write
+from jitdelegate.runtime.weights import shared_file
 from tests.api import test_shared_weights
 from tests.cache.programs import MODEL_A, MODEL_B, key
 from tests.entries import overwrite
@@ -90,7 +98,9 @@ def test_no_memory_for_an_entry_makes_it_a_bad_one(folder: Path, monkeypatch: py
         raise MemoryError
 
     monkeypatch.setattr("cache_tools.entries.open_entry", refuse)
-    assert {entry.trouble for entry in open_entries(str(folder))} == {"there is no memory for it"}
+    assert {(entry.trouble, entry.verdict) for entry in open_entries(str(folder))} == {
+        ("there is no memory for it", "unread")
+    }
 
 
 def test_ls_prints_json_for_machines(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -255,6 +265,196 @@ def test_repair_removes_bad_entries_and_leftovers(folder: Path, capsys: pytest.C
     assert "hash of" in capsys.readouterr().out
 
 
+class Failing:
+    """A function that fails for some arguments."""
+
+    def __init__(self, real: Callable[..., Any], error: BaseException, meant: Callable[..., bool]) -> None:
+        self._real, self._error, self._meant = real, error, meant
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        if self._meant(*arguments):
+            raise self._error
+        return self._real(*arguments, **named)
+
+
+def is_entry(name: Any, *_: Any) -> bool:
+    return str(name).endswith((".jitd", ".tuned"))
+
+
+ERRORS = [
+    *(OSError(number, os.strerror(number)) for number in (errno.EIO, errno.EMFILE, errno.ENOMEM, errno.EACCES)),
+    MemoryError(),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+@pytest.mark.parametrize("call", ["open", "preadv", "stat"])
+def test_repair_keeps_what_cannot_be_read_for_a_moment(
+    call: str, error: BaseException, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "sm_90-132.tuned").write_bytes(table_content({}))
+    before = sorted(path.name for path in folder.iterdir())
+    failing = Failing(getattr(os, call), error, lambda found, *_: call == "preadv" or is_entry(found))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, failing)
+        assert main(["repair", "--dir", str(folder)]) == 1
+    assert sorted(path.name for path in folder.iterdir()) == before
+    output = capsys.readouterr()
+    assert "0 entries removed" in output.out and output.err
+    assert main(["repair", "--dir", str(folder)]) == 0
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_repair_with_few_descriptors_removes_nothing(folder: Path) -> None:
+    command = [sys.executable, "-m", "cache_tools", "repair", str(folder)]
+    for most in (5, 6):
+        script = f"ulimit -n {most}; exec " + " ".join(map(shlex.quote, command))
+        done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+        assert names(folder) == [key(model).entry_name() for model in (MODEL_A, MODEL_B)], (most, done.stderr)
+
+
+def test_weights_that_change_while_they_are_hashed_are_not_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, program = tmp_path / "programs", full_program()
+    program.key, program.weights = key().parts, bytes(2 * LEAST_SHARED)
+    assert open_store(str(path)).put(key(), write(program)) == ""
+    file = path / key().entry_name()
+    time.sleep(0.05)  # a change right after the write would have the same time stamp
+    shared = []
+
+    def disturbed(found: Program) -> None:
+        shared.append(shared_file(found.weights))
+        content = bytearray(file.read_bytes())
+        content[-1] ^= 1
+        overwrite(file, content)
+        verify_weights(found)
+
+    monkeypatch.setattr("cache_tools.entries.verify_weights", disturbed)
+    (entry,) = open_entries(str(path), verify=True)
+    if shared == [None]:
+        pytest.skip("this file system does not tell of changes")
+    assert entry.verdict == "unread" and "while they were hashed" in entry.trouble
+    monkeypatch.undo()
+    (entry,) = open_entries(str(path), verify=True)
+    assert entry.verdict == "bad"
+
+
+def test_prune_keeps_what_it_knows_nothing_about(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing = Failing(os.stat, OSError(errno.EIO, "Input/output error"), is_entry)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", failing)
+        assert main(["prune", "--max-age=1d", "--max-size=0", "--dir", str(folder)]) == 1
+    assert len(names(folder)) == 2
+    assert capsys.readouterr().err.count("stays: cannot be read") == 2
+
+
+@pytest.mark.parametrize(
+    "command", [["rm", "--all"], ["prune", "--max-age=0s"], ["repair"]], ids=lambda command: command[0]
+)
+def test_what_cannot_be_removed_is_not_called_removed(
+    command: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    break_weights(folder, MODEL_A)
+    entry_a, entry_b = (key(model).entry_name() for model in (MODEL_A, MODEL_B))
+    failing = Failing(os.unlink, OSError(errno.EROFS, os.strerror(errno.EROFS)), lambda name: name == entry_a)
+    monkeypatch.setattr(os, "unlink", failing)
+    assert main([*command, "--json", "--dir", str(folder)]) == 1
+    output = capsys.readouterr()
+    assert output.err == f"{entry_a} is still there: Read-only file system\n"
+    found = {each["name"]: each["removed"] for each in json.loads(output.out)}
+    assert found == ({entry_a: False} if command == ["repair"] else {entry_a: False, entry_b: True})
+    assert names(folder) == ([entry_a, entry_b] if command == ["repair"] else [entry_a])
+    main([*command, "--dir", str(folder)])
+    assert "0 entries removed, 0 bytes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [["rm", "--all"], ["repair"], ["prune", "--max-age=0s"]])
+def test_a_directory_named_like_an_entry_stays_and_is_told(
+    command: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "x.jitd").mkdir()
+    assert main([*command, "--dir", str(folder)]) == 1
+    assert "x.jitd is still there: " in capsys.readouterr().err and (folder / "x.jitd").is_dir()
+
+
+def test_repair_leaves_an_entry_that_was_replaced_meanwhile(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    break_weights(folder, MODEL_A)
+    good = write(full_program_of(MODEL_A))
+    real = removal.leftovers
+
+    def replaced(place: Place) -> list[str]:
+        place.write(key(MODEL_A).entry_name(), good)
+        return real(place)
+
+    monkeypatch.setattr("cache_tools.commands.leftovers", replaced)
+    assert main(["repair", str(folder)]) == 1
+    assert "it was written again meanwhile" in capsys.readouterr().err
+    assert main(["verify", str(folder)]) == 0
+
+
+def test_leftovers_that_cannot_be_removed_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / ".x.tmp").mkdir()
+    os.utime(folder / ".x.tmp", (0, 0))
+    assert main(["repair", str(folder)]) == 1
+    assert ".x.tmp is still there: " in capsys.readouterr().err
+
+
+ESCAPES = "\x1b]0;mine\x07\x9b31m\u202e"
+
+
+def test_no_command_prints_control_characters_of_a_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = full_program()
+    program.key = (*key("c" * 32, token=f"t{ESCAPES}").parts, (f"part{ESCAPES}", ESCAPES))
+    for port in (*program.inputs, *program.outputs):
+        port.name = ESCAPES
+    name = "evil.jitd"
+    open_place(str(folder)).write(name, write(program))
+    remember_model(open_place(str(folder)), "c" * 32, f"model{ESCAPES}.tflite")
+    place, other = ["--dir", str(folder)], key(MODEL_A).entry_name()
+    commands = [["ls"], ["show", name], ["verify"], ["verify", name], ["explain", name, other], ["stats"], ["repair"]]
+    commands += [["rm", f"no{ESCAPES}"], ["show", f"no{ESCAPES}"], ["prune", "--max-age=1d"], ["rm", name]]
+    for command in commands:
+        for json_too in ([], ["--json"]):
+            main([*command, *json_too, *place])
+            output = capsys.readouterr()
+            for line in [*output.out.split("\n"), *output.err.split("\n")]:
+                assert line.isprintable(), (command, line)
+    assert main(["show", f"no{ESCAPES}", *place]) == 2
+
+
+def full_program_of(model: str) -> Program:
+    program = full_program()
+    program.key = key(model).parts
+    return program
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["ls"], ["stats"], ["verify"], ["repair"], ["prune", "--max-age=1d"], ["rm", "--all", "--dry-run"], ["show"]],
+)
+def test_every_command_takes_the_folder_the_same_way(
+    command: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = [key(MODEL_A).entry_name()] if command == ["show"] else []
+    assert main([*command, *entry, "--dir", str(folder), "--json"]) == 0
+    capsys.readouterr()
+    assert main([*command, *entry, "--dir", "/nowhere/at/all"]) == 2
+    assert capsys.readouterr().err
+
+
+def test_names_are_looked_up_in_the_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (key(model).digest()[:12] for model in (MODEL_A, MODEL_B))
+    assert main(["verify", first, "--dir", str(folder)]) == 0
+    assert capsys.readouterr().out.splitlines() == [f"{key(MODEL_A).entry_name()}  good"]
+    assert main(["explain", first, second, "--dir", str(folder)]) == 0
+    assert capsys.readouterr().out == f"model: {MODEL_A} | {MODEL_B}\n"
+    assert main(["ls", str(folder), "--dir", str(folder)]) == 2
+    assert "two directories are named" in capsys.readouterr().err
+
+
 def test_stats_count(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     overwrite(folder / key(MODEL_A).entry_name(), b"nonsense")
     assert main(["stats", str(folder), "--json"]) == 1
@@ -264,31 +464,6 @@ def test_stats_count(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert known["targets"] == {"cpu x86-64-v3": {"entries": 1, "bytes": nbytes}}
     main(["stats", str(folder)])
     assert "entries    2 of 1 models, 1 of them bad" in capsys.readouterr().out
-
-
-def test_entries_are_carried_in_an_archive(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    remember_model(open_place(str(folder)), MODEL_A, "net.tflite")
-    archive, other = str(tmp_path / "entries.tar"), tmp_path / "other"
-    assert main(["export", archive, "--dir", str(folder)]) == 0
-    assert main(["import", archive, str(other)]) == 0
-    assert names(other) == names(folder)
-    assert {entry.name: entry.model_name for entry in open_entries(str(other), verify=True) if not entry.trouble} == {
-        key(MODEL_A).entry_name(): "net.tflite",
-        key(MODEL_B).entry_name(): "",
-    }
-    before = (other / key(MODEL_A).entry_name()).stat().st_ino
-    assert main(["import", archive, str(other)]) == 0
-    assert (other / key(MODEL_A).entry_name()).stat().st_ino == before
-    assert "all entries are there already" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name", ["../escaped.jitd", "wrong-name.jitd"])
-def test_an_archive_of_other_things_stores_nothing(name: str, folder: Path, tmp_path: Path) -> None:
-    path = tmp_path / "entries.tar"
-    with tarfile.open(path, "w") as archive:
-        archive.add(folder / key(MODEL_A).entry_name(), name)
-    assert main(["import", str(path), str(tmp_path / "other")]) in (1, 2)
-    assert names(tmp_path / "other") == [] and not (tmp_path / "escaped.jitd").exists()
 
 
 def test_an_interruption_is_a_line(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import re
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 
 import jitdelegate
-from jitdelegate.commands import benchmark
+from jitdelegate.commands import analyze, benchmark, diff, warm
+from jitdelegate.commands import arguments as arguments_of_commands
 from jitdelegate.measurement.statistics import Statistics
+from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models, small_models
 
 SHORT = ["--num_runs=4", "--min_secs=0", "--warmup_min_secs=0", "--startup_runs=0", "--num_threads=1"]
@@ -169,6 +172,29 @@ def test_there_is_at_least_one_run(tmp_path: Path, capsys: pytest.CaptureFixture
     model.write_bytes(small_models.two_outputs())
     assert benchmark.main([str(model), *SHORT, "--num_runs=0", "--max_secs=0"]) == 0
     assert "count=1 " in capsys.readouterr().out
+
+
+def test_control_characters_of_a_model_are_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, model, evil = tmp_path / "model.tflite", ModelBuilder(), "\x1b]0;mine\x07"
+    x = model.input((1, 4), name=f"x{evil}")
+    y = model.op("TANH", [x], (1, 4))
+    model.output(y)
+    model.signature(f"s{evil}", {f"a{evil}": x}, {"b": y})
+    path.write_bytes(model.finish())
+    for main, arguments in (
+        (benchmark.main, ["--list_signatures"]),
+        (benchmark.main, [f"--signature_to_run_for=s{evil}", *SHORT]),
+        (benchmark.main, [f"--signature_to_run_for=no{evil}", *SHORT]),
+        (diff.main, ["--num_runs=1"]),
+        (analyze.main, []),
+        (warm.main, [f"--serialization-dir={tmp_path}/programs"]),
+    ):
+        with contextlib.suppress(SystemExit):  # of argparse
+            main([str(path), *arguments])
+        output = capsys.readouterr()
+        assert "\x1b" not in output.out + output.err and "\x07" not in output.out + output.err, arguments
+    arguments_of_commands.complain(f"x{evil}\ty\nz")
+    assert capsys.readouterr().err == "x\\x1b]0;mine\\x07\ty\nz\n"
 
 
 def test_signatures_are_listed_and_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -176,7 +176,7 @@ class Session(IOBinding):
 
     def _started_native(self) -> NativeRequests | None:
         """Native requests, started; None where the machine or the program has none."""
-        if sys.platform != "linux" or os.uname().machine != "x86_64" or self._clock:
+        if sys.platform != "linux" or os.uname().machine != "x86_64" or self._clock or self._is_ending():
             return None
         from jitdelegate.runtime.cpu.requests import NativeRequests  # not before: most runs are waited for
 
@@ -237,10 +237,8 @@ class Session(IOBinding):
         return [*addresses[:count], *states.before, *addresses[count:], *states.after]
 
     def _follow_requests(self) -> None:
-        """Wait for requests on Python's thread, which use the states, and the lock: it must not be held."""
         self._follow_fork()
-        if self._requests is not None and self.program.states:
-            self._requests.settle()
+        super()._follow_requests()
 
     def _settle(self) -> None:
         """Wait for all native requests, which use the states."""
@@ -346,11 +344,11 @@ class Session(IOBinding):
 
     def _start_workers(self, memory: _Memory) -> None:
         while len(memory.workers) < memory.num_threads - 1:
-            from jitdelegate.runtime.cpu import workers  # not before: one thread needs none
-
             try:
+                from jitdelegate.runtime.cpu import workers  # not before: one thread needs none
+
                 workers.start(self._code.work, memory.worker(len(memory.workers) + 1), memory.workers)
-            except DeviceError:  # no more threads: the caller finishes alone
+            except (DeviceError, ImportError):  # no more threads, or Python exits: the caller finishes alone
                 memory.num_threads = len(memory.workers) + 1
 
     def _stop_workers(self, memory: _Memory) -> None:

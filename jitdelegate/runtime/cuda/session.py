@@ -221,6 +221,7 @@ class CudaSession(IOBinding):
 
         assert isinstance(binding, CudaBinding), "a binding of another session"
         self._refuse_fork()
+        self._follow_requests()
         with self._lock, self._current():
             self._refuse_capture()
             self._enqueue_bound(binding, self._wait)
@@ -328,6 +329,7 @@ class CudaSession(IOBinding):
     def _run_staged(self, addresses: list[int], on_gpu: dict[int, DevicePlace]) -> None:
         """One inference on the host's memory, but for inputs in the memory of the GPU."""
         self._refuse_fork()
+        self._follow_requests()
         with self._lock, self._current():
             self._refuse_capture()
             work = self._staged_work(frozenset(on_gpu))
@@ -350,23 +352,27 @@ class CudaSession(IOBinding):
 
     def reset_states(self, *, resources: bool) -> None:
         self._refuse_fork()
+        self._follow_requests()
         with self._lock:
             self._states.reset(resources=resources)
 
     def read_state(self, place: int) -> bytes:
         self._refuse_fork()
+        self._follow_requests()
         with self._lock, self._current():
             self._refuse_capture()
             return self._states.read(place, self._stream)
 
     def write_state(self, place: int, content: bytes) -> None:
         self._refuse_fork()
+        self._follow_requests()
         with self._lock, self._current():
             self._refuse_capture()
             self._states.write(place, content, self._stream)
 
     def states_so_far(self) -> list[bytes | None]:
         self._refuse_fork()
+        self._follow_requests()
         with self._lock, self._current():
             self._refuse_capture()
             return self._states.so_far(self._stream)

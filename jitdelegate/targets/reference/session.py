@@ -37,6 +37,7 @@ class ReferenceSession(IOBinding):
         self._states: States | None = States(program)
 
     def run_on(self, addresses: list[int]) -> None:
+        self._follow_requests()
         with self._own_lock():
             self._compute(addresses)
             self._open_states().advance()
@@ -62,21 +63,25 @@ class ReferenceSession(IOBinding):
         """Does nothing: the constructor has verified the weights."""
 
     def reset_states(self, *, resources: bool) -> None:
+        self._follow_requests()
         with self._own_lock():
             if self._states is not None:
                 self._states.reset(resources=resources)
 
     def read_state(self, place: int) -> bytes:
+        self._follow_requests()
         with self._own_lock():
             states = self._open_states()
             states.prepare()
             return states.read(place)
 
     def write_state(self, place: int, content: bytes) -> None:
+        self._follow_requests()
         with self._own_lock():
             self._open_states().write(place, content)
 
     def states_so_far(self) -> list[bytes | None]:
+        self._follow_requests()
         with self._own_lock():
             return self._open_states().so_far()
 
