@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jitdelegate.cache.place import Place
     from jitdelegate.runtime.litert_layout import Layout
 
-VERIFIED = ("1.4.0", "2.0.3", "2.2.0", "2.3.0")
+VERIFIED = ("2.2.0", "2.3.0")
 """Versions of the package ai-edge-litert whose wheels for x86-64 Linux have the structures of LAYOUT."""
 ACCEPTED = "accepted"
 """The probe's last line after success."""

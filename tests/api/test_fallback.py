@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
 from jitdelegate.errors import DeviceError, JitDelegateError, ModelError, TensorError
+from jitdelegate.runtime.string_guard import StringGuard
 from jitdelegate.targets.cpu import target as cpu_target
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial
@@ -54,6 +56,21 @@ def test_a_model_that_xnnpack_fails_on_while_running_runs_on_the_builtin_kernels
 def test_custom_operators_that_only_xnnpack_has_run(models: Path) -> None:
     model = jitdelegate.load(models / "real/selfie_segmentation.tflite", target="litert", serialization_dir=False)
     assert model(np.zeros(model.inputs[0].shape, np.float32)).shape == model.outputs[0].shape
+
+
+def test_litert_gets_those_arguments_only_that_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older versions lack some of the others."""
+    given: list[dict[str, Any]] = []
+    make = StringGuard.__init__
+    monkeypatch.setattr(StringGuard, "__init__", lambda self, **given_: (given.append(given_), make(self, **given_))[1])
+    flags = ("experimental_disable_delegate_clustering", "experimental_disable_delegate_node_fusion")
+    for names in ((), flags):
+        jitdelegate.Interpreter(
+            model_content=partial.alternating(),
+            experimental_delegates=[jitdelegate.GpuDelegate(target="litert")],
+            **dict.fromkeys(names, True),
+        )
+        assert {name for name in given.pop() if name.startswith("experimental")} == {*names}
 
 
 def test_signatures_of_several_subgraphs_run_as_in_litert(models: Path) -> None:
