@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from jitdelegate import passes
 from jitdelegate.cache.key import FEATURES, Key
 from jitdelegate.compiler.codegen import target_program
+from jitdelegate.compiler.litert_child import deadly_signal
 from jitdelegate.compiler.litert_partitions import LiteRTPartitions
 from jitdelegate.compiler.partitioned import NOTHING_ELSE, PartitionedModel
 from jitdelegate.compiler.program_metadata import (
@@ -43,6 +44,8 @@ from jitdelegate.tflite.svdf_states import narrow_states, widened
 if TYPE_CHECKING:
     from jitdelegate.program.program import FileParts
 
+LEAST_SCALE, LARGEST_SCALE = 2.0**-60, 2.0**60
+"""Scales beyond them overflow LiteRT's multipliers and shifts."""
 ONE_STATE = "Resource variables live in the program for the shapes that the file says."
 
 
@@ -75,6 +78,7 @@ def compile_model(
             content = widened(content)
             model = read(content)
         model = shared_matrices(_with_options(model, options, key))
+    _refuse_deadly(content, model)
     if not key.hosted:
         program = _program(content, model, options, key, seconds, trace, may_host=not is_narrow)
     if key.hosted or program is None:
@@ -99,6 +103,7 @@ def uncompiled_program(content: bytes, key: Key, reason: str) -> Program:
         ModelError: the bytes are not a model, or one that would corrupt LiteRT's memory.
     """
     model = read(content)
+    _refuse_deadly(content, model)
     program = litert_program(model, key, [(WHOLE_MODEL, reason)])
     _describe(program, model, key)
     program.narrow_states = int(bool(narrow_states(model)))
@@ -246,3 +251,34 @@ def _refuse_lacking_tensors(graph: Graph) -> None:
         if node.op == "SPLIT" and node.attrs.get("num_splits", 0) != len(node.outputs):
             found = f"{len(node.outputs)} outputs for {node.attrs.get('num_splits', 0)} parts"
             raise ModelError(f"operator {index} (SPLIT) has {found}")
+
+
+def _refuse_deadly(content: bytes, model: Model) -> None:
+    """
+    Raises:
+        ModelError: LiteRT would end the process, as its checks of scales do. Only LiteRT knows where: it is asked, in a
+            child process, about models with integers whose scales are missing or out of the ordinary.
+    """
+    odd = next(_odd_scales(model), None)
+    if odd is None:
+        return
+    for graph in model.graphs:
+        _refuse_lacking_tensors(graph)
+    number = deadly_signal(bytes(content))
+    if number:
+        raise ModelError(f"{odd}; LiteRT would end the process by signal {number}")
+
+
+def _odd_scales(model: Model) -> Iterator[str]:
+    """One sentence per tensor without an ordinary scale, of operators with quantized values."""
+    for graph in model.graphs:
+        for position, node in enumerate(graph.nodes):
+            op, tensors = find(node), [graph.tensors[i] for i in (*node.inputs, *node.outputs) if i != ABSENT]
+            if op is None or all(tensor.dtype not in op.quantized for tensor in tensors):
+                continue
+            for tensor in tensors:
+                scales = tensor.quant.scales if tensor.quant else ()
+                odd = [f"the scale {scale:g}" for scale in scales if not LEAST_SCALE <= scale <= LARGEST_SCALE]
+                odd += ["no scale"] if tensor.dtype in op.quantized and not scales else []
+                if odd:
+                    yield f"operator {position} ({node.op}) has a tensor of {tensor.dtype} with {odd[0]}"

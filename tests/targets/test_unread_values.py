@@ -16,7 +16,15 @@ from tests.targets.execute import execute
 from tests.targets.levels import RUNNABLE
 from tests.targets.part_graphs import Draft
 
-SUMS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "BATCH_MATMUL", "AVERAGE_POOL_2D", "CONV_3D")
+SUMS = (
+    "CONV_2D",
+    "CONV_3D",
+    "DEPTHWISE_CONV_2D",
+    "TRANSPOSE_CONV",
+    "FULLY_CONNECTED",
+    "BATCH_MATMUL",
+    "AVERAGE_POOL_2D",
+)
 MOST_CASES = 3
 CASES = [
     pytest.param(name, case, id=f"{name}-{number}")
