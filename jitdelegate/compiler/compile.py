@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 LEAST_SCALE, LARGEST_SCALE = 2.0**-60, 2.0**60
 """Scales beyond them overflow LiteRT's multipliers and shifts."""
+NARROW = {"int8", "uint8", "int16"}
 ONE_STATE = "Resource variables live in the program for the shapes that the file says."
 
 
@@ -274,11 +275,12 @@ def _odd_scales(model: Model) -> Iterator[str]:
     for graph in model.graphs:
         for position, node in enumerate(graph.nodes):
             op, tensors = find(node), [graph.tensors[i] for i in (*node.inputs, *node.outputs) if i != ABSENT]
-            if op is None or all(tensor.dtype not in op.quantized for tensor in tensors):
+            stored = {*op.quantized} & NARROW if op else set()  # moving operators list all types
+            if all(tensor.dtype not in stored for tensor in tensors):
                 continue
             for tensor in tensors:
                 scales = tensor.quant.scales if tensor.quant else ()
                 odd = [f"the scale {scale:g}" for scale in scales if not LEAST_SCALE <= scale <= LARGEST_SCALE]
-                odd += ["no scale"] if tensor.dtype in op.quantized and not scales else []
+                odd += ["no scale"] if tensor.dtype in stored and not scales else []
                 if odd:
                     yield f"operator {position} ({node.op}) has a tensor of {tensor.dtype} with {odd[0]}"

@@ -222,6 +222,6 @@ def test_scales_that_litert_ends_the_process_at_are_refused(scale: float | None,
 
 def test_models_with_ordinary_scales_are_not_tried_in_a_child() -> None:
     before = litert_child.children
-    for content in (added(0.25), small_models.convolution(), partial.alternating()):
+    for content in (added(0.25), small_models.convolution(), small_models.flattened(), partial.alternating()):
         jitdelegate.load(content, serialization_dir=False).close()
     assert litert_child.children == before
