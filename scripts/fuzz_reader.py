@@ -31,11 +31,12 @@ INTERESTING = (0, 1, 2, 3, 4, 8, 16, 127, 128, 255, 256, 32767, 65535, 0x7FFFFFF
 
 
 class Place(NamedTuple):
-    """`width` bytes of a file that mean something."""
+    """`width` bytes of a file that mean something; a value is no offset, count or field's place."""
 
     position: int
     width: int
     is_offset: bool = False
+    is_value: bool = False
 
 
 class Places(NamedTuple):
@@ -70,7 +71,7 @@ def _survey_table(content: bytes, position: int, kind: str, found: Places) -> No
         found.places.append(Place(entry, 2))
         _, code, of, _ = field
         if len(code) == 1 and code not in "stu":
-            found.places.append(Place(position + offset, struct.calcsize(code)))
+            found.places.append(Place(position + offset, struct.calcsize(code), is_value=True))
             before = content[position + offset]
         else:
             of = UNIONS[of].get(before, "") if code == "u" else of
@@ -96,7 +97,8 @@ def _survey_reference(content: bytes, position: int, code: str, of: str, found: 
             _survey_reference(content, target + 4 + 4 * index, "t", of, found)
     elif code in ("[i]", "[q]", "[f]"):
         width = struct.calcsize(code[1])
-        found.places.extend(Place(target + 4 + width * index, width) for index in range(min(count, 16)))
+        values = (Place(target + 4 + width * index, width, is_value=True) for index in range(min(count, 16)))
+        found.places.extend(values)
 
 
 def _aim(content: bytearray, places: Places, rng: random.Random) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import configparser
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,3 +26,24 @@ def test_ci_lints_formats_and_checks_types_once() -> None:
 
 def test_ci_runs_some_tests_with_all_debug_output() -> None:
     assert "JITDELEGATE_DEBUG=4 .venv/bin/python -m pytest " in (ROOT / ".ci" / "run").read_text()
+
+
+def lowest(requirements: str) -> dict[str, str]:
+    """Package to the lowest version that requirements allow."""
+    found = {}
+    for line in requirements.split("\n"):
+        name, bound, version = re.match(r"([\w-]*)[^;<>=]*(>?=?)([\d.]*)", line).groups()  # type: ignore[union-attr]
+        if name:
+            assert bound == ">=", f"{line} has no lowest version"
+            found[name] = version
+    return found
+
+
+def test_ci_runs_some_tests_with_the_lowest_versions_that_are_allowed() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    wanted = lowest(setup["options"]["install_requires"]) | lowest(setup["options.extras_require"]["cuda"])
+    lines = (ROOT / "scripts" / "lowest_versions.txt").read_text().splitlines()
+    assert [line for line in lines if line[0] != "#"] == [f"{name}=={version}" for name, version in wanted.items()]
+    assert "scripts/check_lowest.sh" in (ROOT / ".ci" / "run").read_text().splitlines()
+    assert "-c scripts/lowest_versions.txt" in (ROOT / "scripts" / "check_lowest.sh").read_text()

@@ -6,7 +6,7 @@ import os
 import sys
 
 from jitdelegate.api import announce
-from jitdelegate.errors import DeviceError, OptionError
+from jitdelegate.errors import DelegationError, DeviceError, OptionError
 from jitdelegate.options import DelegateOptions
 from jitdelegate.targets.table import AUTO
 
@@ -106,7 +106,7 @@ class GpuDelegate:
         Raises:
             ModelError: the model cannot be read.
             DeviceError: this machine lacks the requested target.
-            DelegationError: full delegation was required, and some operators cannot be delegated.
+            DelegationError: full delegation was required, and some operators (or all, on this system) cannot be.
         """
         import weakref
 
@@ -121,6 +121,7 @@ class GpuDelegate:
         from jitdelegate.engine.model_file import ModelFile
         from jitdelegate.litert_delegate.delegate_client import DelegateClient, SilentClient
         from jitdelegate.litert_delegate.native_delegate import NativeDelegate
+        from jitdelegate.litert_delegate.trust import platform_refusal
 
         self._hosted = None
         if model is None:
@@ -128,6 +129,11 @@ class GpuDelegate:
             DelegateClient().warn(f"jitdelegate stays out of this interpreter: {reason}")
         if model is None or self.options.target == "litert":
             return NativeDelegate(SilentClient())
+        trouble = platform_refusal()
+        if trouble and self.options.require_full_delegation:
+            raise DelegationError(f"full delegation was required: {trouble}")
+        if trouble:
+            return NativeDelegate(DelegateClient())  # which warns; nothing is compiled
         try:
             hosted = open_hosted(ModelFile(model, self.options.with_threads(num_threads), listener=announce))
             hosted.introduce()

@@ -65,7 +65,7 @@ class Interpreter:
         _check_arguments(model_path, model_content, num_threads, experimental_op_resolver_type)
         options, foreign = _split_delegates(experimental_delegates or (), num_threads)
         self._experimental_compress_quantization_zero_points = experimental_compress_quantization_zero_points
-        arguments: dict[str, Any] = {
+        flags = {
             "experimental_preserve_all_tensors": experimental_preserve_all_tensors,
             "experimental_disable_delegate_clustering": experimental_disable_delegate_clustering,
             "experimental_default_delegate_latest_features": experimental_default_delegate_latest_features,
@@ -73,6 +73,7 @@ class Interpreter:
             "experimental_disable_delegate_node_fusion": experimental_disable_delegate_node_fusion,
             "experimental_force_delegate_node_profiling": experimental_force_delegate_node_profiling,
         }
+        arguments: dict[str, Any] = {name: True for name, flag in flags.items() if flag}  # older LiteRTs lack some
         if experimental_op_resolver_type is not None:
             arguments["experimental_op_resolver_type"] = experimental_op_resolver_type
         if foreign:
@@ -412,7 +413,7 @@ def _reasons_for_litert(arguments: dict[str, Any]) -> list[str]:
     reasons = []
     if "experimental_delegates" in arguments:
         reasons.append("on LiteRT: delegates other than jitdelegate's were given.")
-    if arguments["experimental_preserve_all_tensors"]:
+    if "experimental_preserve_all_tensors" in arguments:
         reasons.append("on LiteRT: experimental_preserve_all_tensors keeps tensors that compiled graphs do not have.")
     resolver = arguments.get("experimental_op_resolver_type")
     if resolver is not None and resolver.name not in DEFAULT_RESOLVERS:

@@ -15,6 +15,7 @@ from jitdelegate import passes
 from jitdelegate.cache.key import FEATURES, Key
 from jitdelegate.compiler.codegen import target_program
 from jitdelegate.compiler.compilation import Compilation
+from jitdelegate.compiler.litert_child import deadly_signal
 from jitdelegate.compiler.litert_partitions import LiteRTPartitions
 from jitdelegate.compiler.partitioned import PartitionedModel
 from jitdelegate.compiler.program_metadata import (
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
 
     from jitdelegate.program.program import FileParts
 
+LEAST_SCALE, LARGEST_SCALE = 2.0**-60, 2.0**60
+"""Scales beyond them overflow LiteRT's multipliers and shifts."""
+NARROW = {"int8", "uint8", "int16"}
 ONE_STATE = "Resource variables live in the program for the shapes that the file says."
 
 
@@ -79,6 +83,7 @@ def compile_model(
         if is_narrow and not key.hosted:
             content = widened(content)
             model = read(content)
+    _refuse_deadly(content, model)
     try:
         one = Compilation(content, _with_options(model, options, key), options, key, trace)
         return _file(_program(one, seconds, may_host=not is_narrow), model, key, seconds, lenders, is_narrow=is_narrow)
@@ -117,6 +122,7 @@ def uncompiled_program(content: ReadableBuffer, key: Key, failure: str) -> Progr
         ModelError: the bytes are not a model, or one that would corrupt LiteRT's memory.
     """
     model = read(content)
+    _refuse_deadly(content, model)
     program = litert_program(model, key, [(WHOLE_MODEL, f"{failure}.")])
     program.failure = failure
     _describe(program, model, key)
@@ -296,3 +302,35 @@ def _refuse_lacking_tensors(graph: Graph) -> None:
         if node.op == "SPLIT" and node.attrs.get("num_splits", 0) != len(node.outputs):
             found = f"{len(node.outputs)} outputs for {node.attrs.get('num_splits', 0)} parts"
             raise ModelError(f"operator {index} (SPLIT) has {found}")
+
+
+def _refuse_deadly(content: ReadableBuffer, model: Model) -> None:
+    """
+    Raises:
+        ModelError: LiteRT would end the process, as its checks of scales do. Only LiteRT knows where: it is asked, in a
+            child process, about models with integers whose scales are missing or out of the ordinary.
+    """
+    odd = next(_odd_scales(model), None)
+    if odd is None:
+        return
+    for graph in model.graphs:
+        _refuse_lacking_tensors(graph)
+    number = deadly_signal(bytes(content))
+    if number:
+        raise ModelError(f"{odd}; LiteRT would end the process by signal {number}")
+
+
+def _odd_scales(model: Model) -> Iterator[str]:
+    """One sentence per tensor without an ordinary scale, of operators with quantized values."""
+    for graph in model.graphs:
+        for position, node in enumerate(graph.nodes):
+            op, tensors = find(node), [graph.tensors[i] for i in (*node.inputs, *node.outputs) if i != ABSENT]
+            stored = {*op.quantized} & NARROW if op else set()  # moving operators list all types
+            if all(tensor.dtype not in stored for tensor in tensors):
+                continue
+            for tensor in tensors:
+                scales = tensor.quant.scales if tensor.quant else ()
+                odd = [f"the scale {scale:g}" for scale in scales if not LEAST_SCALE <= scale <= LARGEST_SCALE]
+                odd += ["no scale"] if tensor.dtype in stored and not scales else []
+                if odd:
+                    yield f"operator {position} ({node.op}) has a tensor of {tensor.dtype} with {odd[0]}"

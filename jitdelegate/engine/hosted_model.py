@@ -94,7 +94,10 @@ class HostedModel(DelegateClient):
         Raises:
             DelegationError: full delegation was required, and some operators cannot be delegated.
         """
-        if refusal(self._source.store.place):
+        trouble = refusal(self._source.store.place)
+        if trouble and self._source.options.require_full_delegation:
+            raise DelegationError(f"full delegation was required of {self._source.name}: {trouble}")
+        if trouble:
             return  # the delegate will do nothing and warn
         for subgraph in range(self.num_subgraphs):
             if subgraph not in self._idle:

@@ -7,6 +7,7 @@ import struct
 
 from jitdelegate.litert_delegate.callbacks import callbacks_for, delegations, next_number
 from jitdelegate.litert_delegate.delegation import Delegation
+from jitdelegate.litert_delegate.trust import platform_refusal
 from jitdelegate.runtime.litert_layout import LAYOUT
 
 TYPE_CHECKING = False
@@ -23,11 +24,16 @@ _SIZE = 256
 _structures: list[ctypes.Array[ctypes.c_char]] = []
 """Never freed: an interpreter uses its delegates until it is destroyed, which Python may not notice."""
 
+_PREPARE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+_delegate_nothing = _PREPARE(lambda context, delegate: 0)
+"""`Prepare` where our machine code does not run: LiteRT calls it before anything can be refused."""
+
 
 class NativeDelegate:
     """A client's delegate, for one interpreter.
 
-    If anything differs from what is expected, it warns and delegates nothing, and the model runs on LiteRT.
+    If anything differs from what is expected, it warns and delegates nothing, and the model runs on LiteRT. On systems
+    that it cannot work on, this object warns.
 
     Attributes:
         pointer: the address of the TfLiteDelegate.
@@ -54,9 +60,14 @@ class NativeDelegate:
             place: directory for verdicts on LiteRT versions that are not listed.
             layout: the assumed layout of LiteRT's structures.
         """
-        prepare = callbacks_for(layout).prepare_graph
         self._number = next_number()
         self._delegation = delegations[self._number] = Delegation(client, place)
+        trouble = platform_refusal()
+        if trouble:
+            self._delegation.warn(trouble)
+            prepare = ctypes.cast(_delegate_nothing, ctypes.c_void_p).value
+        else:
+            prepare = callbacks_for(layout).prepare_graph
         content = ctypes.create_string_buffer(_SIZE)
         for name, value in {"data_": self._number, "Prepare": prepare, "flags": flags}.items():
             struct.pack_into("<Q", content, layout.delegate[name], value)

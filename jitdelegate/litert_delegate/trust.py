@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jitdelegate.cache.place import Place
     from jitdelegate.runtime.litert_layout import Layout
 
-VERIFIED = ("1.4.0", "2.0.3", "2.2.0", "2.3.0")
+VERIFIED = ("2.2.0", "2.3.0")
 """Versions of the package ai-edge-litert whose wheels for x86-64 Linux have the structures of LAYOUT."""
 ACCEPTED = "accepted"
 """The probe's last line after success."""
@@ -47,10 +47,21 @@ def refusal(place: Place | None, layout: Layout = LAYOUT) -> str:
         folder = litert_folder()
         key = folder, layout.digest()
         if key not in _verdicts:
-            _verdicts[key] = _platform_refusal() or _decide(folder, place, layout)
+            _verdicts[key] = platform_refusal() or _decide(folder, place, layout)
         return _verdicts[key]
     except (ImportError, OSError) as error:
         return f"LiteRT's libraries cannot be found: {error}"
+
+
+def platform_refusal() -> str:
+    """ "" if the delegate's machine code runs on this system, else one sentence."""
+    machine, implementation = os.uname().machine if hasattr(os, "uname") else "", sys.implementation.name
+    if (sys.platform, machine, implementation) == ("linux", "x86_64", "cpython") and sys.maxsize > 1 << 32:
+        return ""
+    return (
+        f"LiteRT's structures are known on 64-bit x86-64 Linux with CPython, and this is {sys.platform} "
+        f"on {machine or 'an unknown machine'} with {implementation}"
+    )
 
 
 def litert_folder() -> str:
@@ -112,16 +123,6 @@ def forget() -> None:
     """Forget all verdicts of this process; for tests."""
     _verdicts.clear()
     _libraries.clear()
-
-
-def _platform_refusal() -> str:
-    machine, implementation = os.uname().machine if hasattr(os, "uname") else "", sys.implementation.name
-    if (sys.platform, machine, implementation) == ("linux", "x86_64", "cpython") and sys.maxsize > 1 << 32:
-        return ""
-    return (
-        f"LiteRT's structures are known on 64-bit x86-64 Linux with CPython, and this is {sys.platform} "
-        f"on {machine or 'an unknown machine'} with {implementation}"
-    )
 
 
 def _decide(folder: str, place: Place | None, layout: Layout) -> str:

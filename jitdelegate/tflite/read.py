@@ -65,9 +65,14 @@ def _arguments(maps: tuple[Record, ...], tensors: int, where: str) -> Mapping[st
 
 
 def _metadata(file: Record, buffers: Buffers, source: FlatBuffer) -> Mapping[str, bytes]:
-    """Name to bytes; entries may share buffers, so copying counts against the limit for reading."""
+    """Name to bytes; entries may share buffers, so copying counts against the limit for reading.
+
+    Without entries whose buffer does not exist, on which nothing depends: LiteRT runs such files.
+    """
     found: dict[str, bytes] = {}
     for index, each in enumerate(file["metadata"]):
+        if each["buffer"] >= len(file["buffers"]):
+            continue
         where = label("metadata", index, each["name"])
         data = buffers.data(each["buffer"], where)
         source.spend(len(data), where)

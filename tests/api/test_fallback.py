@@ -5,16 +5,23 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
+from jitdelegate.compiler import litert_child
 from jitdelegate.errors import DeviceError, JitDelegateError, ModelError, TensorError
+from jitdelegate.ir.graph import Quant
+from jitdelegate.runtime.string_guard import StringGuard
 from jitdelegate.targets.cpu import target as cpu_target
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial
+from tests.api import small_models
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_strings_go_in_and_out(models: Path) -> None:
@@ -54,6 +61,21 @@ def test_a_model_that_xnnpack_fails_on_while_running_runs_on_the_builtin_kernels
 def test_custom_operators_that_only_xnnpack_has_run(models: Path) -> None:
     model = jitdelegate.load(models / "real/selfie_segmentation.tflite", target="litert", serialization_dir=False)
     assert model(np.zeros(model.inputs[0].shape, np.float32)).shape == model.outputs[0].shape
+
+
+def test_litert_gets_those_arguments_only_that_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older versions lack some of the others."""
+    given: list[dict[str, Any]] = []
+    make = StringGuard.__init__
+    monkeypatch.setattr(StringGuard, "__init__", lambda self, **given_: (given.append(given_), make(self, **given_))[1])
+    flags = ("experimental_disable_delegate_clustering", "experimental_disable_delegate_node_fusion")
+    for names in ((), flags):
+        jitdelegate.Interpreter(
+            model_content=partial.alternating(),
+            experimental_delegates=[jitdelegate.GpuDelegate(target="litert")],
+            **dict.fromkeys(names, True),
+        )
+        assert {name for name in given.pop() if name.startswith("experimental")} == {*names}
 
 
 def test_signatures_of_several_subgraphs_run_as_in_litert(models: Path) -> None:
@@ -162,3 +184,44 @@ def test_our_interpreter_in_the_place_of_litert_s_still_finds_litert(monkeypatch
         for options in ({}, {"only_ops": None}, {"target": "litert"}):
             partial.assert_same(partial.by_interpreter(content, rounds, **options), wanted)
             partial.assert_same(partial.by_load(content, rounds, **options), wanted)
+
+
+def added(scale: float | None, others: float = 0.5) -> bytes:
+    """i8 + i8, where LiteRT divides scales by each other."""
+    model = ModelBuilder()
+    quants = [None if each is None else Quant((each,), (0,)) for each in (scale, others, others)]
+    a, b = (model.input((1, 4), "int8", quant=quant) for quant in quants[:2])
+    model.output(model.op("ADD", [a, b], (1, 4), dtype="int8", quant=quants[2]))
+    return model.finish()
+
+
+@pytest.mark.parametrize("scale", [None, 0.0, -0.0, float("nan"), float("inf"), 1e-45, 1e38])
+@pytest.mark.parametrize("target", ["auto", "litert"])
+def test_scales_that_litert_ends_the_process_at_are_refused(scale: float | None, target: str) -> None:
+    """In a child, where LiteRT is asked alone first: a model that it prepares is never refused."""
+    code = (
+        "import sys, jitdelegate; from ai_edge_litert.interpreter import Interpreter\n"
+        "from tests.api.test_fallback import added\n"
+        "content = added(None if sys.argv[2] == 'None' else float(sys.argv[2]))\n"
+        "if sys.argv[1] == 'litert alone': Interpreter(model_content=content).allocate_tensors()\n"
+        "else:\n"
+        "    try: jitdelegate.load(content, target=sys.argv[1], serialization_dir=False)\n"
+        "    except jitdelegate.ModelError as error: print(error)\n"
+    )
+    alone, ours = (
+        subprocess.run([sys.executable, "-c", code, way, str(scale)], capture_output=True, text=True, cwd=ROOT)
+        for way in ("litert alone", target)
+    )
+    assert ours.returncode >= 0
+    if alone.returncode < 0:
+        assert ours.stdout.startswith("operator 0 (ADD) has a tensor of int8 with ")
+        assert f"LiteRT would end the process by signal {-alone.returncode}" in ours.stdout
+    elif alone.returncode == 0:
+        assert ours.stdout == ""
+
+
+def test_models_with_ordinary_scales_are_not_tried_in_a_child() -> None:
+    before = litert_child.children
+    for content in (added(0.25), small_models.convolution(), small_models.flattened(), partial.alternating()):
+        jitdelegate.load(content, serialization_dir=False).close()
+    assert litert_child.children == before

@@ -19,7 +19,7 @@ from ai_edge_litert.interpreter import OpResolverType
 
 import jitdelegate
 from jitdelegate.engine import hosted_model as hosted
-from jitdelegate.errors import DelegationError, OptionError, ProgramError
+from jitdelegate.errors import DelegateWarning, DelegationError, OptionError, ProgramError
 from jitdelegate.litert_delegate import callbacks
 from jitdelegate.program import read as program_file
 from jitdelegate.program.program import Program
@@ -417,6 +417,31 @@ def test_full_delegation_that_is_not_possible_is_refused_as_the_interpreter_is_m
     assert "full delegation was required of the model's content" in words
     assert f"NEG: It is none of only_ops, {', '.join(partial.ONLY)}." in words
     assert "4 operations will run on compiled CPU code, and the remaining 2 operations will run" in words
+
+
+ELSEWHERE = {"sys.platform": "darwin", "os.uname": lambda: os.uname_result(("Linux", "board", "6", "1", "aarch64"))}
+
+
+@pytest.mark.parametrize("what", ELSEWHERE)
+def test_on_other_platforms_the_model_is_litert_s_and_a_warning_says_why(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    content = partial.alternating()
+    rounds = rounds_of(content)
+    monkeypatch.setattr(what, ELSEWHERE[what])
+    with pytest.warns(DelegateWarning, match="stays out of this interpreter: LiteRT's structures are known on 64-bit"):
+        interpreter, kernels = kernels_of(lambda: partial.litert(content))
+    with pytest.raises(DelegationError, match="full delegation was required: LiteRT's structures"):
+        partial.litert(content, require_full_delegation=True)
+    monkeypatch.undo()
+    assert not kernels
+    partial.assert_same(partial.invoked(interpreter, rounds), partial.expected(content, rounds))
+
+
+def test_full_delegation_in_an_unknown_litert_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosted, "refusal", lambda place: "a reason")
+    with pytest.raises(DelegationError, match="full delegation was required of the model's content: a reason"):
+        partial.litert(partial.alternating(), require_full_delegation=True)
 
 
 def test_full_delegation_that_is_possible_is_no_hindrance() -> None:

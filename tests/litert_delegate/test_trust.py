@@ -10,9 +10,11 @@ from pathlib import Path
 
 import ai_edge_litert
 import pytest
+from ai_edge_litert.interpreter import Interpreter
 
 from jitdelegate.cache.place import Place, open_place
-from jitdelegate.litert_delegate import check, delegation, trust
+from jitdelegate.litert_delegate import callbacks, check, delegation, trust
+from jitdelegate.litert_delegate.native_delegate import NativeDelegate
 from jitdelegate.runtime.litert_layout import LAYOUT, Layout, Structure
 from tests.litert_delegate.clients import NumpyClient, chain, delegated, expected, numbers, run, same
 
@@ -197,6 +199,23 @@ def test_other_platforms_are_refused(monkeypatch: pytest.MonkeyPatch, what: str)
     ELSEWHERE[what](monkeypatch)
     reason, probes = asked(None)
     assert what in reason and "x86-64 Linux" in reason and probes == 0
+
+
+@pytest.mark.parametrize("what", ELSEWHERE)
+def test_on_other_platforms_no_machine_code_is_made(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """LiteRT calls `Prepare` before the delegate can refuse anything, so that must not be code for x86-64."""
+    content, x = chain(2), numbers((2, 3))
+    client = NumpyClient(content)
+    monkeypatch.setattr(callbacks, "_callbacks", {})
+    monkeypatch.setattr(callbacks, "load", lambda *routines: pytest.fail("machine code"))
+    with monkeypatch.context() as patch:
+        ELSEWHERE[what](patch)
+        delegate = NativeDelegate(client)
+    interpreter = Interpreter(model_content=content, experimental_delegates=[delegate])
+    same(run(interpreter, x), expected(content, x))
+    (warning,) = client.warnings
+    assert warning.startswith("jitdelegate stays out of this interpreter: LiteRT's structures are known on 64-bit")
+    assert what in warning and not client.opened
 
 
 def test_without_litert_the_answer_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

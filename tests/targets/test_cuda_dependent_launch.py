@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -60,6 +61,14 @@ def test_older_gpus_have_neither_the_instructions_nor_pointers_that_hide_paramet
     assert "griddepcontrol" not in older and "mov.u64" not in older
     assert older.count("bitcast i8* %") - text.count("bitcast i8* %") == 2
     assert "griddepcontrol" not in ptx_of(template_of("softmax"), "sm_89")
+
+
+def test_older_gpus_get_the_same_text_where_arguments_stand_in_a_line_of_their_own() -> None:
+    text = text_of(template_of("softmax"))
+    ordinary = re.sub(r'(asm sideeffect "[^"]*", *"[^"]*")\s*\(', r"\1(", text)
+    broken = re.sub(r'(asm sideeffect "[^"]*", *"[^"]*")\(', r"\1\n(", ordinary)
+    assert broken.count("\n(") >= 4
+    assert for_architecture(broken, "sm_89").replace("\n(", "(") == for_architecture(ordinary, "sm_89")
 
 
 def test_a_template_that_reads_a_tensor_before_it_waits_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:

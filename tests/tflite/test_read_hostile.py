@@ -138,10 +138,6 @@ GRAPH = "subgraph 0 'main'"
             one_graph() | {"signature_defs": [{"signature_key": "run", "inputs": [{"name": "x", "tensor_index": 9}]}]},
             "signature 0 'run', inputs argument 0 'x': tensor 9 does not exist, there are 2",
         ),
-        (
-            one_graph() | {"metadata": [{"name": "m", "buffer": 5}]},
-            "metadata 0 'm': buffer 5 does not exist, there are 1",
-        ),
     ],
 )
 def test_a_contradiction_is_refused_by_its_place(model: Record, message: str) -> None:
@@ -294,6 +290,12 @@ def test_a_buffer_that_is_shared_without_measure_is_refused() -> None:
     model = one_graph(tensors=[tensor] * 1000, operators=[], outputs=(0,))
     with pytest.raises(ModelError, match=r"tensor \d+: buffers of the file's \d+ bytes are used over and over"):
         read(packed(model | {"buffers": [{}, {"data": bytes(100_000)}]}))
+
+
+def test_metadata_without_its_buffer_is_left_out() -> None:
+    """As in LiteRT, which reads only the metadata that it knows."""
+    metadata = [{"name": "lost", "buffer": 5}, {"name": "kept", "buffer": 0}]
+    assert read(packed(one_graph() | {"metadata": metadata})).metadata == {"kept": b""}
 
 
 def test_metadata_that_shares_a_buffer_without_measure_is_refused() -> None:

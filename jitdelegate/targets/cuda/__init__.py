@@ -23,7 +23,7 @@ from the bottom:
   `attention_mma.py`, and `attention_combine.py` adds up parts.
 - Windows over images: `image_parts.py` and `window.py` are shared by `depthwise.py`, `pool.py` and `resize.py`.
 - Tensors within others: `part_rules.py` says what kernels write and read in place, `shared_grid.py` joins launches that
-  write parts of one tensor, `fold_selections.py` lets 1x1 convolutions take channel shuffles into their weights.
+  write parts of one tensor.
 - Maps: `index_map.py`, `operand.py`, `map.py`, `transpose.py`, `concat.py`.
 - One file per form: `reduce.py`, `softmax.py`, `scan.py`, `arg_reduce.py`, `gather.py`, `scatter.py`,
   `update.py`, `non_max_suppression.py`, `recurrent.py`, `fourier.py`.

@@ -20,8 +20,9 @@ LAUNCH = "griddepcontrol.launch_dependents;"
 WAIT = "griddepcontrol.wait;"
 MOVE = "mov.u64 $0, $1;"
 """Makes a new pointer of a kernel parameter."""
-_CONTROL = re.compile(r'(?m)^.*\basm sideeffect "griddepcontrol\..*\n')
-_MOVE = re.compile(rf'\bcall +(\S+) +asm sideeffect "{re.escape(MOVE)}", *"[^"]*" *\((\S+ +[^)]+)\)')
+_CONTROL = re.compile(r'(?m)^.*\basm sideeffect "griddepcontrol\.[^(]*\(.*\n')
+"""llvmlite 0.45 writes the arguments of a call into the next line."""
+_MOVE = re.compile(rf'\bcall +(\S+) +asm sideeffect "{re.escape(MOVE)}", *"[^"]*"\s*\((\S+ +[^)]+)\)')
 
 
 def for_architecture(text: str, architecture: str) -> str:

@@ -37,7 +37,6 @@ from jitdelegate.targets.cuda.branches import Branches, Order, Touch, extended, 
 from jitdelegate.targets.cuda.chains import find_chains
 from jitdelegate.targets.cuda.choices import Choices
 from jitdelegate.targets.cuda.element import OWN
-from jitdelegate.targets.cuda.fold_selections import fold_selections
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.map import copy
 from jitdelegate.targets.cuda.narrow_weights import narrow_weights
@@ -154,9 +153,7 @@ def plan(graph: Graph, gpu: Gpu, precision: str, choices: Choices | None = None)
 def written(graph: Graph, gpu: Gpu, precision: str, choices: Choices) -> tuple[Writer, Buffers]:
     """All launches of a lowered graph, and which tensors are other names for the same memory; raises as `plan`."""
     _check_size(graph)
-    graph = merge_products(
-        split_epilogues(fold_selections(graph, gpu), reach), lambda merged: _read_in_place(merged, gpu, precision)
-    )
+    graph = merge_products(split_epilogues(graph, reach), lambda merged: _read_in_place(merged, gpu, precision))
     writer = Writer(narrow_weights(graph), gpu, precision, choices=choices)
     return writer, _write(writer)
 
