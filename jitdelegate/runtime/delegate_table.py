@@ -10,10 +10,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 WORD = 8
-"""Bytes of an element that `invoke` copies."""
+"""Bytes of a word."""
 FILLS, COPIES, HEAD = 5, 6, 7
 """The words are: the five arguments of `run`, number of fills, number of copies, the fills, the copies."""
-ELEMENT_BYTES = 4
 
 
 def hosting_words(
@@ -25,7 +24,7 @@ def hosting_words(
         arguments: of the entry `run`.
         fills: (number of a pointer in io, offset of its data pointer in LiteRT's array of tensors) pairs, read before
             `run`.
-        copies: (address, offset as in `fills`, elements of ELEMENT_BYTES) of memory to copy to LiteRT after `run`.
+        copies: (address, offset as in `fills`, bytes) of memory to copy to LiteRT after `run`.
     """
     content = [*arguments, len(fills), len(copies), *(word for each in (*fills, *copies) for word in each)]
     return (ctypes.c_int64 * len(content))(*content)
