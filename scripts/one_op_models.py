@@ -12,19 +12,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 
 from jitdelegate.ir.graph import Quant
-from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.activation import OPTION
-from jitdelegate.tflite.write import ModelBuilder
-
-Shape = tuple[int, ...]
-BYTES = ("int8", "uint8")
-ALL = (*BYTES, "int16")
-ACTIVATIONS = ("NONE", "NONE", "NONE", "NONE", "RELU", "RELU6", "RELU_N1_TO_1")
+from scripts.one_op_moves import MOVES
+from scripts.quantized_draw import ALL, BYTES, Draw, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,115 +34,6 @@ class OneOp:
     types: str
     what: str
     content: bytes
-
-
-class Draw(ModelBuilder):
-    """A model under construction, and the random choices for it.
-
-    Attributes:
-        dtype: of activations.
-        ties: whether scales are powers of two.
-    """
-
-    def __init__(self, op: str, seed: int, dtype: str, ties: bool) -> None:
-        super().__init__()
-        self.random = np.random.default_rng((crc32(op.encode()), seed))
-        self.ties = ties
-        self.dtype = dtype
-        self.said: list[str] = [self.dtype, "ties" if self.ties else "any scales"]
-
-    def choice(self, values: Sequence[Any]) -> Any:
-        return values[int(self.random.integers(len(values)))]
-
-    def say(self, name: str, value: Any) -> Any:
-        self.said.append(f"{name}={value}")
-        return value
-
-    def pick(self, name: str, values: Sequence[Any]) -> Any:
-        """One of the values, and said."""
-        return self.say(name, self.choice(values))
-
-    def size(self, most: int = 9) -> int:
-        return int(self.random.integers(1, most + 1))
-
-    def shape(self, rank: int = 4, most: int = 9) -> Shape:
-        return tuple(self.size(most) for _ in range(rank))
-
-    def image(self, channels: int | None = None) -> Shape:
-        """[N, H, W, C]"""
-        return self.choice([1, 1, 2]), self.size(12), self.size(12), channels or self.choice([1, 3, 8, 17, 33])
-
-    def scale(self, exponent: float = -5.0) -> float:
-        """Near 2**exponent."""
-        if self.ties:
-            return 2.0 ** round(exponent + float(self.random.uniform(-1.5, 1.5)))
-        return float(np.float32(2.0 ** (exponent + float(self.random.uniform(-1.5, 1.5)))))
-
-    def zero(self, dtype: str | None = None) -> int:
-        element = ELEMENT_TYPES[dtype or self.dtype]
-        if element.bits > 8:
-            return 0
-        middle = (element.minimum + element.maximum + 1) // 2
-        anywhere = int(self.random.integers(element.minimum, element.maximum + 1))
-        near = middle + int(self.random.integers(-20, 21))
-        return int(self.choice([element.minimum, element.maximum, middle, near, near, anywhere]))
-
-    def quant(self, exponent: float = -5.0, dtype: str | None = None) -> Quant:
-        return Quant((self.scale(exponent),), (self.zero(dtype),))
-
-    def codes(self, shape: Shape, dtype: str | None = None, symmetric: bool = False) -> np.ndarray:
-        """Uniform over the stored numbers."""
-        element = ELEMENT_TYPES[dtype or self.dtype]
-        low = element.minimum + (symmetric and element.is_signed)
-        return self.random.integers(low, element.maximum + 1, shape).astype(element.name)
-
-    def data(self, shape: Shape, quant: Quant, dtype: str | None = None) -> int:
-        """An input of the model."""
-        return self.input(shape, dtype or self.dtype, quant=quant)
-
-    def operand(self, shape: Shape, quant: Quant) -> int:
-        """An input of the model or, now and then, a constant."""
-        if self.random.integers(3):
-            return self.data(shape, quant)
-        self.said.append("constant operand")
-        return self.constant(self.codes(shape), quant=quant)
-
-    def result(
-        self, op: str, inputs: Sequence[int | None], shape: Shape, quant: Quant | None, dtype: str = "", **options: Any
-    ) -> None:
-        """The operator, whose output is the model's."""
-        known = options or None
-        self.output(self.op(op, inputs, shape, options=known, dtype=dtype or self.dtype, quant=quant))
-
-    def activation(self) -> str:
-        return str(self.pick("activation", ACTIVATIONS))
-
-    def weights(self, shape: Shape, axis: int, channels: int, data: Quant) -> tuple[int, int | None, tuple[float, ...]]:
-        """Weights, bias and the scales of the weights: of uint8 with a zero point, of others maybe by channel."""
-        if self.dtype == "uint8":
-            quant = Quant((self.scale(-7),), (self.zero("uint8"),))
-            values = self.codes(shape, "uint8")
-        else:
-            count = channels if self.pick("per channel", [True, True, False]) else 1
-            quant = Quant(tuple(self.scale(-7) for _ in range(count)), (0,) * count, axis if count > 1 else 0)
-            values = self.codes(shape, "int8", symmetric=True)
-        weights = self.constant(values, quant=quant)
-        scales = tuple(float(np.float32(data.scales[0]) * np.float32(scale)) for scale in quant.scales)
-        kind = "int64" if self.dtype == "int16" else "int32"  # LiteRT reads an int32 bias of int16 data as an int64
-        spread = 1 << (18 if self.dtype == "int16" else 12)
-        bias = self.random.integers(-spread, spread, channels).astype(kind)
-        return weights, self.constant(bias, quant=Quant(scales, (0,) * len(scales))), scales
-
-    def product_quant(self, scales: Sequence[float], taps: int) -> Quant:
-        """Of sums of `taps` products with these scales, most of which it holds."""
-        spread = (
-            73.0
-            * (19000.0 if self.dtype == "int16" else 73.0)
-            * math.sqrt(taps)
-            / (60.0 if self.dtype != "int16" else 12000.0)
-        )
-        exponent = math.log2(float(np.median(scales)) * spread)
-        return Quant((self.scale(exponent),), (self.zero(),))
 
 
 def window(draw: Draw, shape: Shape, kernel: tuple[int, int], dilated: bool) -> tuple[dict[str, Any], tuple[int, int]]:
@@ -170,16 +55,17 @@ def window(draw: Draw, shape: Shape, kernel: tuple[int, int], dilated: bool) -> 
 
 def conv_2d(draw: Draw) -> None:
     groups = draw.pick("groups", [1, 1, 1, 2])
-    shape = draw.image(groups * draw.choice([1, 3, 8, 17, 33]))
+    shape = draw.image(groups)
     kernel = draw.pick("kernel", [(1, 1), (3, 3), (2, 3), (5, 1)])
     channels = groups * draw.choice([1, 3, 8, 19])
     options, sizes = window(draw, shape, kernel, dilated=True)
     quant = draw.quant()
     filters = (channels, *kernel, shape[3] // groups)
-    weights, bias, scales = draw.weights(filters, 0, channels, quant)
-    out = draw.product_quant(scales, math.prod(filters[1:]))
-    options[OPTION] = draw.activation()
-    draw.result("CONV_2D", [draw.data(shape, quant), weights, bias], (shape[0], *sizes, channels), out, **options)
+    own = draw.weights(filters, 0, channels, quant)
+    out = draw.product_quant(own.scales, math.prod(filters[1:]))
+    options |= {OPTION: draw.activation(), **own.options}
+    operands = [draw.data(shape, quant), own.filter, own.bias]
+    draw.result("CONV_2D", operands, (shape[0], *sizes, channels), out, **options)
 
 
 def depthwise(draw: Draw) -> None:
@@ -189,46 +75,45 @@ def depthwise(draw: Draw) -> None:
     channels = shape[3] * multiplier
     options, sizes = window(draw, shape, kernel, dilated=True)
     quant = draw.quant()
-    weights, bias, scales = draw.weights((1, *kernel, channels), 3, channels, quant)
+    own = draw.weights((1, *kernel, channels), 3, channels, quant, ("int64",))
     options |= {OPTION: draw.activation(), "depth_multiplier": multiplier}
-    out = draw.product_quant(scales, math.prod(kernel))
-    draw.result(
-        "DEPTHWISE_CONV_2D", [draw.data(shape, quant), weights, bias], (shape[0], *sizes, channels), out, **options
-    )
+    out = draw.product_quant(own.scales, math.prod(kernel))
+    operands = [draw.data(shape, quant), own.filter, own.bias]
+    draw.result("DEPTHWISE_CONV_2D", operands, (shape[0], *sizes, channels), out, **options)
 
 
 def transpose_conv(draw: Draw) -> None:
-    shape = draw.image(draw.choice([1, 3, 8]))
+    shape = draw.image()
     channels = draw.choice([1, 2, 3, 8])
-    kernel = draw.pick("kernel", [(2, 2), (3, 3), (4, 4)])
-    stride = draw.pick("stride", [1, 2])
+    kernel = draw.pick("kernel", [(2, 2), (3, 3), (4, 4), (1, 1), (2, 3)])
+    strides = draw.pick("stride", [(1, 1), (2, 2), (2, 2), (3, 3), (1, 2)])
     padding = draw.pick("padding", ["SAME", "VALID"])
     sizes = [
         size * stride if padding == "SAME" else (size - 1) * stride + max(edge, stride)
-        for size, edge in zip(shape[1:3], kernel, strict=True)
+        for size, edge, stride in zip(shape[1:3], kernel, strides, strict=True)
     ]
     out_shape = (shape[0], *sizes, channels)
     quant = draw.quant()
-    weights, bias, scales = draw.weights((channels, *kernel, shape[3]), 0, channels, quant)
-    out = draw.product_quant(scales, shape[3] * max(1, math.prod(kernel) // stride**2))
-    operands = [draw.constant(np.array(out_shape, np.int32)), weights, draw.data(shape, quant)]
-    if draw.pick("bias", [True, False]):
-        operands.append(bias)
-    draw.result("TRANSPOSE_CONV", operands, out_shape, out, padding=padding, stride_h=stride, stride_w=stride)
+    own = draw.weights((channels, *kernel, shape[3]), 0, channels, quant)
+    out = draw.product_quant(own.scales, shape[3] * max(1, math.prod(kernel) // math.prod(strides)))
+    operands = [draw.integers(out_shape), own.filter, draw.data(shape, quant)]
+    if draw.pick("bias given", [True, False]) or own.options:
+        operands.append(own.bias)
+    options = {"padding": padding, "stride_h": strides[0], "stride_w": strides[1], **own.options}
+    draw.result("TRANSPOSE_CONV", operands, out_shape, out, **options)
 
 
 def fully_connected(draw: Draw) -> None:
-    depth, units = draw.choice([1, 7, 32, 65]), draw.choice([1, 3, 40, 67])
-    keep = draw.pick("keep_num_dims", [False, True])
-    lead = draw.choice([(1,), (3,), (4, 5)]) if keep else (draw.size(16),)
+    shape, units = draw.rows(), draw.choice([1, 3, 40, 67])
+    keep = len(shape) > 2 or draw.pick("keep_num_dims", [False, True])
     quant = draw.quant()
-    weights, bias, scales = draw.weights((units, depth), 0, units, quant)
-    out = draw.product_quant(scales, depth)
-    operands = [draw.data((*lead, depth), quant), weights]
-    if draw.pick("bias given", [True, True, False]):
-        operands.append(bias)
-    options = {OPTION: draw.activation(), "keep_num_dims": keep}
-    draw.result("FULLY_CONNECTED", operands, (*lead, units), out, **options)
+    own = draw.weights((units, shape[-1]), 0, units, quant)
+    out = draw.product_quant(own.scales, shape[-1])
+    operands = [draw.data(shape, quant), own.filter]
+    if draw.pick("bias given", [True, True, False]) or own.options:
+        operands.append(own.bias)
+    options = {OPTION: draw.activation(), "keep_num_dims": keep, **own.options}
+    draw.result("FULLY_CONNECTED", operands, (*shape[:-1], units), out, **options)
 
 
 def batch_matmul(draw: Draw) -> None:
@@ -245,8 +130,7 @@ def batch_matmul(draw: Draw) -> None:
 
 def broadcast_pair(draw: Draw) -> tuple[Shape, Shape, Shape]:
     """Shapes of two operands and of what they make together."""
-    rank = draw.choice([1, 2, 3, 4, 4, 4])
-    full = draw.shape(rank, 12)
+    full = draw.shape(1, 2, 3, 4, 4, 4, most=12)
     kind = draw.pick("broadcast", ["none", "none", "scalar", "channels", "row", "mixed", "both"])
     if kind == "none":
         other = full
@@ -257,12 +141,12 @@ def broadcast_pair(draw: Draw) -> tuple[Shape, Shape, Shape]:
     elif kind == "row":
         other = (*full[:-1], 1)
     else:
-        other = tuple(size if draw.random.integers(2) else 1 for size in full)
+        other = tuple(size if draw.chance(2) else 1 for size in full)
     first = full
     if kind == "both":
-        first = tuple(size if draw.random.integers(2) else 1 for size in full)
+        first = tuple(size if draw.chance(2) else 1 for size in full)
         full = tuple(np.broadcast_shapes(first, other))
-    pair = (first, other) if draw.random.integers(2) else (other, first)
+    pair = (first, other) if draw.chance(2) else (other, first)
     return *pair, full
 
 
@@ -320,11 +204,11 @@ def unary(op: str, exponent: float | None = None, **fixed: Quant) -> Callable[[D
     """One operand; `fixed` are the result's parameters by type, where the operator has its own."""
 
     def make(draw: Draw) -> None:
-        shape = draw.shape(draw.choice([1, 2, 4]), 13)
-        quant = draw.quant()
+        shape = draw.shape(1, 2, 4, most=13)
+        quant = draw.quant(-12 if op == "EXP" and draw.dtype == "int16" else -5)
         out = fixed.get(draw.dtype) or draw.quant(math.log2(quant.scales[0]) if exponent is None else exponent)
         options = {}
-        if op == "RSQRT":
+        if op in ("RSQRT", "SQRT"):
             quant = Quant(quant.scales, (-128,))  # LiteRT refuses negative numbers
         if op == "LEAKY_RELU":
             options = {"alpha": float(draw.pick("alpha", [0.5, 0.1, 0.25, -0.5, 2.0]))}
@@ -345,19 +229,27 @@ def prelu(draw: Draw) -> None:
     draw.result("PRELU", [draw.data(shape, quant), alpha], shape, draw.quant(math.log2(quant.scales[0])))
 
 
+SOURCES = {
+    "int8": ("float32", "int8", "int8", "uint8", "int16", "int32"),
+    "uint8": ("float32", "uint8", "uint8", "int8"),
+    "int16": ("float32", "int16", "int16", "int8", "uint8", "int32"),
+}
+"""Result of a QUANTIZE -> what LiteRT has one from."""
+
+
 def quantize(draw: Draw) -> None:
     """From float32, or from one integer type to another."""
-    shape = draw.shape(draw.choice([1, 2, 4]), 13)
-    source = draw.pick("from", ["float32", draw.dtype, draw.dtype, "int8", "uint8", "int16", "int32"])
+    shape = draw.shape(1, 2, 4, most=13)
+    source = draw.pick("from", SOURCES[draw.dtype])
     out = draw.quant(-5 if source == "float32" else draw.choice([-5, -4, -6, -13 if draw.dtype == "int16" else -5]))
     quant = None if source == "float32" else draw.quant(-5, source)
     if source == "int32":
         quant = Quant((draw.scale(-8),), (0,))
-    draw.result("QUANTIZE", [draw.input(shape, source, quant=quant)], shape, out)
+    draw.result("QUANTIZE", [draw.data(shape, quant, source)], shape, out)
 
 
 def dequantize(draw: Draw) -> None:
-    shape = draw.shape(draw.choice([1, 2, 4]), 13)
+    shape = draw.shape(1, 2, 4, most=13)
     draw.result("DEQUANTIZE", [draw.data(shape, draw.quant())], shape, None, "float32")
 
 
@@ -365,7 +257,7 @@ def reduction(op: str) -> Callable[[Draw], None]:
     """MEAN, SUM, REDUCE_MAX, REDUCE_MIN over any axes."""
 
     def make(draw: Draw) -> None:
-        shape = draw.shape(draw.choice([2, 3, 4, 4, 4]), 12)
+        shape = draw.shape(2, 3, 4, 4, 4, most=12)
         axes = draw.choice([(1, 2), (1, 2), (2, 1), (-1,), (0,), (1,), (2,), (0, 1, 2, 3), (-2, -3)])
         axes = tuple(axis for axis in axes if -len(shape) <= axis < len(shape)) or (0,)
         keep = draw.pick("keep_dims", [False, True])
@@ -375,8 +267,8 @@ def reduction(op: str) -> Callable[[Draw], None]:
         quant = draw.quant()
         count = math.prod(shape[axis] for axis in done)
         exponent = math.log2(quant.scales[0]) + (math.log2(count) / 2 if op == "SUM" else 0)
-        out = quant if op in ("REDUCE_MAX", "REDUCE_MIN") or not draw.random.integers(4) else draw.quant(exponent)
-        operands = [draw.data(shape, quant), draw.constant(np.array(axes, np.int32))]
+        out = quant if op in ("REDUCE_MAX", "REDUCE_MIN") or draw.chance(4) else draw.quant(exponent)
+        operands = [draw.data(shape, quant), draw.integers(axes)]
         draw.result(op, operands, out_shape, out, keep_dims=keep)
 
     return make
@@ -405,134 +297,11 @@ def resize(op: str) -> Callable[[Draw], None]:
         out = tuple(max(1, int(size * factor)) for size, factor in zip(shape[1:3], sizes, strict=True))
         align, half = draw.pick("align_corners, half_pixel_centers", [(False, False), (True, False), (False, True)])
         quant = draw.quant()
-        operands = [draw.data(shape, quant), draw.constant(np.array(out, np.int32))]
+        operands = [draw.data(shape, quant), draw.integers(out)]
         options = {"align_corners": align, "half_pixel_centers": half}
         draw.result(op, operands, (shape[0], *out, shape[3]), quant, **options)
 
     return make
-
-
-def concatenation(draw: Draw) -> None:
-    rank = draw.choice([2, 3, 4])
-    axis = int(draw.random.integers(rank))
-    shape = draw.shape(rank)
-    equal = draw.dtype != "uint8" or draw.pick("equal parameters", [True, False])
-    out = draw.quant()
-    parts = [(*shape[:axis], draw.size(), *shape[axis + 1 :]) for _ in range(draw.choice([1, 2, 2, 3, 5]))]
-    operands = [draw.data(part, out if equal else draw.quant()) for part in parts]
-    total = (*shape[:axis], sum(part[axis] for part in parts), *shape[axis + 1 :])
-    options = {"axis": draw.say("axis", axis if draw.random.integers(2) else axis - rank), OPTION: "NONE"}
-    draw.result("CONCATENATION", operands, total, out, **options)
-
-
-def pad(op: str) -> Callable[[Draw], None]:
-    """PAD, PADV2, MIRROR_PAD."""
-
-    def make(draw: Draw) -> None:
-        shape = tuple(size + 3 for size in draw.shape(draw.choice([2, 4])))
-        amounts = draw.random.integers(0, 3, (len(shape), 2)).astype(np.int32)
-        quant = draw.quant()
-        operands = [draw.data(shape, quant), draw.constant(amounts)]
-        if op == "PADV2":
-            operands.append(draw.constant(draw.codes(()), quant=quant))
-        out = tuple(int(size + sum(pair)) for size, pair in zip(shape, amounts, strict=True))
-        options = {"mode": draw.pick("mode", ["REFLECT", "SYMMETRIC"])} if op == "MIRROR_PAD" else {}
-        draw.result(op, operands, out, quant, **options)
-
-    return make
-
-
-def transpose(draw: Draw) -> None:
-    shape = draw.shape(draw.choice([2, 3, 4]))
-    order = tuple(int(axis) for axis in draw.random.permutation(len(shape)))
-    quant = draw.quant()
-    operands = [draw.data(shape, quant), draw.constant(np.array(order, np.int32))]
-    draw.result("TRANSPOSE", operands, tuple(shape[axis] for axis in order), quant)
-
-
-def reshape(draw: Draw) -> None:
-    shape, quant = draw.shape(), draw.quant()
-    out = (shape[0] * shape[1], shape[2] * shape[3])
-    operands = [draw.data(shape, quant), draw.constant(np.array(out, np.int32))]
-    draw.result("RESHAPE", operands, out, quant, new_shape=out)
-
-
-def strided_slice(draw: Draw) -> None:
-    shape, quant = tuple(size + 2 for size in draw.shape()), draw.quant()
-    begin, step = [int(draw.random.integers(2)) for _ in shape], [draw.choice([1, 1, 2]) for _ in shape]
-    out = tuple(len(range(a, size, c)) for a, size, c in zip(begin, shape, step, strict=True))
-    constants = [draw.constant(np.array(each, np.int32)) for each in (begin, shape, step)]
-    draw.result("STRIDED_SLICE", [draw.data(shape, quant), *constants], out, quant)
-
-
-def slice_(draw: Draw) -> None:
-    shape, quant = tuple(size + 2 for size in draw.shape()), draw.quant()
-    begin = [int(draw.random.integers(2)) for _ in shape]
-    out = tuple(int(draw.random.integers(1, size - a + 1)) for a, size in zip(begin, shape, strict=True))
-    constants = [draw.constant(np.array(each, np.int32)) for each in (begin, out)]
-    draw.result("SLICE", [draw.data(shape, quant), *constants], out, quant)
-
-
-def split(draw: Draw) -> None:
-    parts = draw.choice([2, 3])
-    shape, quant = draw.shape(), draw.quant()
-    axis = int(draw.random.integers(4))
-    whole = (*shape[:axis], parts * shape[axis], *shape[axis + 1 :])
-    source = draw.data(whole, quant)
-    place = draw.constant(np.array(axis, np.int32))
-    outputs = [draw.tensor(shape, draw.dtype, quant=quant) for _ in range(parts)]
-    draw.node("SPLIT", [place, source], outputs, options={"num_splits": parts})
-    draw.output(*outputs)
-
-
-def pack(draw: Draw) -> None:
-    shape, quant, count = draw.shape(3), draw.quant(), draw.size(3)
-    axis = int(draw.random.integers(4))
-    operands = [draw.data(shape, quant) for _ in range(count)]
-    draw.result("PACK", operands, (*shape[:axis], count, *shape[axis:]), quant, axis=axis, values_count=count)
-
-
-def gather(draw: Draw) -> None:
-    shape, quant = draw.shape(3), draw.quant()
-    axis = int(draw.random.integers(3))
-    places = draw.constant(draw.random.integers(0, shape[axis], 4).astype(np.int32))
-    out = (*shape[:axis], 4, *shape[axis + 1 :])
-    draw.result("GATHER", [draw.data(shape, quant), places], out, quant, axis=axis)
-
-
-def tile(draw: Draw) -> None:
-    shape, quant = draw.shape(3), draw.quant()
-    counts = [draw.size(3) for _ in shape]
-    out = tuple(size * count for size, count in zip(shape, counts, strict=True))
-    draw.result("TILE", [draw.data(shape, quant), draw.constant(np.array(counts, np.int32))], out, quant)
-
-
-def depth_to_space(draw: Draw) -> None:
-    shape, quant = draw.shape(), draw.quant()
-    draw.result(
-        "DEPTH_TO_SPACE",
-        [draw.data((*shape[:3], 4 * shape[3]), quant)],
-        (shape[0], 2 * shape[1], 2 * shape[2], shape[3]),
-        quant,
-        block_size=2,
-    )
-
-
-def space_to_depth(draw: Draw) -> None:
-    shape, quant = draw.shape(), draw.quant()
-    draw.result(
-        "SPACE_TO_DEPTH",
-        [draw.data((shape[0], 2 * shape[1], 2 * shape[2], shape[3]), quant)],
-        (*shape[:3], 4 * shape[3]),
-        quant,
-        block_size=2,
-    )
-
-
-def select(draw: Draw) -> None:
-    shape, quant = draw.shape(3), draw.quant()
-    condition = draw.input(shape, "bool")
-    draw.result("SELECT_V2", [condition, draw.data(shape, quant), draw.operand(shape, quant)], shape, quant)
 
 
 def arg_reduction(op: str) -> Callable[[Draw], None]:
@@ -541,7 +310,7 @@ def arg_reduction(op: str) -> Callable[[Draw], None]:
     def make(draw: Draw) -> None:
         shape = draw.shape(3)
         axis = int(draw.random.integers(3))
-        place = draw.constant(np.array(axis, np.int32))
+        place = draw.integers(axis)
         out = (*shape[:axis], *shape[axis + 1 :])
         draw.result(op, [draw.data(shape, draw.quant()), place], out, None, "int32", output_type="INT32")
 
@@ -556,6 +325,8 @@ def _fixed(byte: tuple[float, int, int], word: float) -> dict[str, Quant]:
 
 LOGISTIC = _fixed((1 / 256, -128, 0), 1 / 32768)
 TANH = _fixed((1 / 128, 0, 128), 1 / 32768)
+L2 = _fixed((1 / 128, 0, 128), 1 / 32768)
+LOG_SOFTMAX = _fixed((16 / 256, 127, 255), 1 / 32768)
 
 MAKERS: Mapping[str, tuple[Sequence[str], Callable[[Draw], None]]] = {
     "ABS": (("int8", "int16"), unary("ABS")),
@@ -564,59 +335,50 @@ MAKERS: Mapping[str, tuple[Sequence[str], Callable[[Draw], None]]] = {
     "ARG_MIN": (BYTES, arg_reduction("ARG_MIN")),
     "AVERAGE_POOL_2D": (ALL, pool("AVERAGE_POOL_2D")),
     "BATCH_MATMUL": (("int8", "int16"), batch_matmul),
-    "CONCATENATION": (ALL, concatenation),
     "CONV_2D": (ALL, conv_2d),
     "DEPTHWISE_CONV_2D": (ALL, depthwise),
-    "DEPTH_TO_SPACE": (BYTES, depth_to_space),
     "DEQUANTIZE": (ALL, dequantize),
     "ELU": (("int8",), unary("ELU")),
     "EQUAL": (BYTES, comparison("EQUAL")),
-    "EXP": (("int8",), unary("EXP", -4)),
+    "EXP": (("int8", "int16"), unary("EXP", -4)),
     "FULLY_CONNECTED": (ALL, fully_connected),
-    "GATHER": (ALL, gather),
-    "GELU": (BYTES, unary("GELU")),
+    "GELU": (ALL, unary("GELU")),
     "GREATER": (BYTES, comparison("GREATER")),
     "GREATER_EQUAL": (BYTES, comparison("GREATER_EQUAL")),
     "HARD_SWISH": (BYTES, unary("HARD_SWISH")),
+    "L2_NORMALIZATION": (BYTES, unary("L2_NORMALIZATION", **L2)),
     "LEAKY_RELU": (ALL, unary("LEAKY_RELU")),
     "LESS": (BYTES, comparison("LESS")),
     "LESS_EQUAL": (BYTES, comparison("LESS_EQUAL")),
-    "LOGISTIC": (BYTES, unary("LOGISTIC", **LOGISTIC)),
+    "LOG": (("int8", "int16"), unary("LOG")),
+    "LOGISTIC": (ALL, unary("LOGISTIC", **LOGISTIC)),
+    "LOG_SOFTMAX": (BYTES, unary("LOG_SOFTMAX", **LOG_SOFTMAX)),
     "MAXIMUM": (ALL, same_quant("MAXIMUM")),
     "MAX_POOL_2D": (ALL, pool("MAX_POOL_2D")),
     "MEAN": (ALL, reduction("MEAN")),
     "MINIMUM": (ALL, same_quant("MINIMUM")),
-    "MIRROR_PAD": (("int8", "int16", "uint8"), pad("MIRROR_PAD")),
     "MUL": (ALL, arithmetic("MUL")),
     "NEG": (("int8",), unary("NEG")),
     "NOT_EQUAL": (BYTES, comparison("NOT_EQUAL")),
-    "PACK": (ALL, pack),
-    "PAD": (ALL, pad("PAD")),
-    "PADV2": (ALL, pad("PADV2")),
     "PRELU": (BYTES, prelu),
     "QUANTIZE": (ALL, quantize),
     "REDUCE_MAX": (ALL, reduction("REDUCE_MAX")),
     "REDUCE_MIN": (ALL, reduction("REDUCE_MIN")),
     "RELU": (ALL, unary("RELU")),
     "RELU6": (BYTES, unary("RELU6")),
+    "RELU_0_TO_1": (BYTES, unary("RELU_0_TO_1")),
     "RELU_N1_TO_1": (BYTES, unary("RELU_N1_TO_1")),
-    "RESHAPE": (ALL, reshape),
     "RESIZE_BILINEAR": (ALL, resize("RESIZE_BILINEAR")),
     "RESIZE_NEAREST_NEIGHBOR": (ALL, resize("RESIZE_NEAREST_NEIGHBOR")),
     "RSQRT": (("int8",), unary("RSQRT")),
-    "SELECT_V2": (ALL, select),
-    "SLICE": (ALL, slice_),
     "SOFTMAX": (ALL, unary("SOFTMAX", **LOGISTIC)),
-    "SPACE_TO_DEPTH": (BYTES, space_to_depth),
-    "SPLIT": (ALL, split),
+    "SQRT": (("int8",), unary("SQRT")),
     "SQUARED_DIFFERENCE": (("int8",), arithmetic("SQUARED_DIFFERENCE")),
-    "STRIDED_SLICE": (ALL, strided_slice),
     "SUB": (ALL, arithmetic("SUB")),
     "SUM": (ALL, reduction("SUM")),
-    "TANH": (BYTES, unary("TANH", **TANH)),
-    "TILE": (BYTES, tile),
-    "TRANSPOSE": (ALL, transpose),
+    "TANH": (ALL, unary("TANH", **TANH)),
     "TRANSPOSE_CONV": (ALL, transpose_conv),
+    **MOVES,
 }
 """Operator -> the types that LiteRT quantizes it for, and the function that makes a model of it."""
 

@@ -227,13 +227,21 @@ class Cast(Expr):
         return Cast(parts[0], self.dtype)
 
     def part_types(self, found: Sequence[str | None]) -> tuple[str, ...]:
-        return (found[0] or "float32",)
+        return (found[0] or _own_type(self.value),)
 
     def type_of(self, part_types: Sequence[str]) -> str:
         return self.dtype
 
     def compute(self, parts: Sequence[np.ndarray], dtype: str) -> Any:
         return converted(parts[0], dtype)
+
+
+def _own_type(value: Expr) -> str:
+    """The type that holds a number beside no operand, without rounding it."""
+    number = value.value if isinstance(value, Const) else 0.0
+    with np.errstate(over="ignore"):
+        is_exact = number != number or float(np.float32(number)) == number
+    return "float32" if is_exact else "int64" if isinstance(number, int) else "float64"
 
 
 def wrap(value: Expr | float) -> Expr:

@@ -16,13 +16,14 @@ PAIR = {"complex64", "float32"}
 
 
 def verify(graph: Graph, stage: str) -> None:
-    """Passes if every index is in range and every value is written once, before it is read.
+    """Passes if every index is in range and every value is written once, before it is read. A variable of the file may
+    be read before it is written.
 
     Raises:
         AssertionError: the stage left a malformed graph; this is a bug of ours, never of the model.
     """
-    known = {i for i, tensor in enumerate(graph.tensors) if tensor.is_constant or tensor.is_variable}
-    known |= set(graph.inputs)
+    written = {i for i, tensor in enumerate(graph.tensors) if tensor.is_constant} | set(graph.inputs)
+    known = written | {i for i, tensor in enumerate(graph.tensors) if tensor.is_variable}
     for position, node in enumerate(graph.nodes):
         where = f"after {stage}: node {position} {node.op}"
         for index in node.inputs:
@@ -30,7 +31,8 @@ def verify(graph: Graph, stage: str) -> None:
             assert index == ABSENT or index in known, f"{where} reads %{index} before it is written"
         for index in node.outputs:
             assert 0 <= index < len(graph.tensors), f"{where} writes %{index}, which does not exist"
-            assert index not in known, f"{where} writes %{index} a second time"
+            assert index not in written, f"{where} writes %{index} a second time"
+            written.add(index)
             known.add(index)
         if node.form is not None:
             _verify_form(graph, node, node.form, where)

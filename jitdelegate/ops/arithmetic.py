@@ -18,6 +18,7 @@ from jitdelegate.ops.call import WORDS, Call, given
 from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.pointwise import Pointwise, X, Y, mapped, pointwise
 from jitdelegate.ops.quantization import (
+    SIXTEEN,
     centred,
     factor_problems,
     fixed,
@@ -112,7 +113,8 @@ def quantized_sum(rule: str, a: Tensor, b: Tensor, call: Call, sign: int) -> Exp
     """X + sign * Y, of the stored numbers of tensors with scales of their own.
 
     XNNPACK has integer factors, of 21 bits for the larger scale. LiteRT's kernels scale both to twice the larger scale
-    with 20 further bits (15 for int16), and the sum to the output: three roundings.
+    with 20 further bits (15 for int16), and the sum to the output: three roundings, the first two of which are double
+    ones, but not where ADD's kernel for int16 computes sixteen elements at once.
     """
     output, activation, values = call.output, call.option(OPTION, "NONE"), (centred(X, a), centred(Y, b))
     if rule == INTEGER:
@@ -122,10 +124,22 @@ def quantized_sum(rule: str, a: Tensor, b: Tensor, call: Call, sign: int) -> Exp
         return shifted(values[0] * Const(factors[0]) + values[1] * Const(sign * factors[1]), shift, output, activation)
     left = 15 if output.dtype == "int16" else 20
     twice = 2.0 * float(max(scale(a), scale(b)))
-    parts = [fixed(value * Const(1 << left), float(scale(t)) / twice) for value, t in zip(values, (a, b), strict=True)]
+    at_once = sign > 0 and output.dtype == "int16" and _sums_sixteen(call)
+    parts = [
+        fixed(value, float(scale(t)) / twice * 2.0**left)
+        if at_once
+        else fixed(value * Const(1 << left), float(scale(t)) / twice)
+        for value, t in zip(values, (a, b), strict=True)
+    ]
     total = parts[0] + parts[1] if sign > 0 else parts[0] - parts[1]
     found, _ = multiple(total, np.asarray(twice / (2.0**left * float(scale(output)))), rule, output, activation, 2)
     return found
+
+
+def _sums_sixteen(call: Call) -> bool:
+    """Whether LiteRT's optimized kernel for operands of one shape computes, for all but the last elements."""
+    is_optimized = call.graph.quantized.rounding == "litert"
+    return is_optimized and call.shape(0) == call.shape(1) and call.output.size >= SIXTEEN
 
 
 @op("ADD")

@@ -12,8 +12,13 @@ from jitdelegate.ir.forms import IndexMap
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.padding import Margins, widened
+from jitdelegate.ops.quantization import same_scale_problems
 from jitdelegate.ops.registry import ANY, QUANTIZED, Lowering, Op, moved, op, view
+from jitdelegate.ops.scales import zero
 from jitdelegate.ops.shape import reordered
+
+NARROW = ("int8", "uint8", "int16")
+"""Types whose scales and zero points LiteRT's kernels look at."""
 
 
 class BatchSpace(Op):
@@ -32,6 +37,10 @@ class BatchSpace(Op):
         if min(blocks) < 1 or call.shape(2) != (len(blocks), 2) or min(call.integers(2)) < 0:
             yield f"{self.name}: blocks of {list(blocks)} and borders of {list(call.integers(2))} make no sense."
         yield from self._division(call)
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        if call.output.dtype in NARROW:
+            yield from same_scale_problems(call, call.tensor(0), call.output)
 
     def _division(self, call: Call) -> Iterator[str]:
         raise NotImplementedError
@@ -53,7 +62,8 @@ class BatchSpace(Op):
 
 @op("SPACE_TO_BATCH_ND")
 class SpaceToBatchND(BatchSpace):
-    """Pads the data with zeros and makes an image of each position within the blocks."""
+    """Pads the data with zeros, which narrow quantized data has as its zero point, and makes an image of each position
+    within the blocks."""
 
     cases = (
         Case(((1, 4, 6, 3), ints(2, 3), ints((0, 0), (0, 0)))),
@@ -90,7 +100,8 @@ class SpaceToBatchND(BatchSpace):
         source: int | Lowering = call.index(0)
         if wide != shape:
             starts = tuple(-before for before, _ in borders)
-            access = IndexMap.along(*range(rank), starts=starts, fill=0.0)
+            middle = zero(call.output) if dtype in NARROW else 0
+            access = IndexMap.along(*range(rank), starts=starts, fill=middle)
             source = moved(source, access, wide, dtype)
         return reordered(source, self._apart(wide, blocks), self._order(len(blocks), rank), dtype)
 

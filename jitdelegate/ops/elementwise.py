@@ -24,10 +24,17 @@ from jitdelegate.ops.quantized_elementwise import (
     magnitude,
     prelu,
 )
-from jitdelegate.ops.quantized_words import logistic_16, sigmoid_problems, square_root, tabulated_16, tanh_16
+from jitdelegate.ops.quantized_words import (
+    curve_problems,
+    logistic_16,
+    sigmoid_problems,
+    square_root,
+    tabulated_16,
+    tanh_16,
+)
 from jitdelegate.ops.registry import ANY, BYTES, NUMBERS, QUANTIZED, Lowering, Op, cast, op
 from jitdelegate.ops.rounding import AWAY
-from jitdelegate.ops.scales import scale, zero
+from jitdelegate.ops.scales import scale
 
 SHAPES = (Case(((1, 8, 8, 4),)), Case(((5,),)), Case(((1, 1, 1, 1),)), Case(((),)))
 WHOLE = tuple(Case((Fed((2, 3, 5), dtype),)) for dtype in ("int32", "int64"))
@@ -137,8 +144,8 @@ class Curve(Elementwise):
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
         yield from super().quantized_problems(call)
-        if call.tensor(0).dtype == "int16" and (zero(call.tensor(0)) or zero(call.output)):
-            yield f"{self.name} of int16 has zero points, expected 0."
+        if call.tensor(0).dtype == "int16":
+            yield from curve_problems(call)
 
     def quantized_lowering(self, call: Call) -> Lowering:
         is_word = call.tensor(0).dtype == "int16"
@@ -323,9 +330,9 @@ class Gelu(Curve):
         return X * 0.5 * (unary("erf", X * 0.7071067811865476) + 1)
 
     def quantized_lowering(self, call: Call) -> Lowering:
-        if call.option("approximate", False) or call.tensor(0).dtype == "int16":
+        if call.tensor(0).dtype == "int16":
             return super().quantized_lowering(call)
-        return pointwise(gelu(call.tensor(0), call.output), call)
+        return pointwise(gelu(call.tensor(0), call.output, bool(call.option("approximate", False))), call)
 
 
 @op("CAST")

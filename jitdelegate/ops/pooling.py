@@ -18,6 +18,7 @@ from jitdelegate.ops.convolution import image_problems
 from jitdelegate.ops.pointwise import X, mapped
 from jitdelegate.ops.quantization import limits, same_scale_problems
 from jitdelegate.ops.registry import BYTES, Lowering, Op, op
+from jitdelegate.ops.rounding import AWAY, rounding
 from jitdelegate.ops.window import Sliding, patches, slide, window_problems
 
 
@@ -74,11 +75,15 @@ class Pooling(Op):
     def quantized_lowering(self, call: Call) -> Lowering:
         """The stored numbers are pooled as they are: input and output have the same scale."""
         window = self.window(call.shape(0), call.node.attrs)
-        low, high = limits(call.output, call.option(OPTION, "NONE"))
         dtype = call.output.dtype
+        low, high = limits(call.output, call.option(OPTION, "NONE"), self.limit_rounding(call))
         result, sums = Cast(clamp(RESULT, low, high), dtype), ELEMENT_TYPES[dtype].accumulator
         form = Pool(result, (), **window.geometry, kind=self.kind, accumulator=sums)
         return Lowering(form, (call.index(0),))
+
+    def limit_rounding(self, call: Call) -> str:
+        """How the limits of a fused activation are rounded to stored numbers."""
+        return AWAY
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         (data,) = given(arrays)
@@ -111,6 +116,9 @@ class MaxPool2D(Pooling):
     """The largest value of the part of the window that lies inside the image."""
 
     kind = "max"
+
+    def limit_rounding(self, call: Call) -> str:
+        return rounding(call, call.output.dtype)
 
     def pooled(self, data: np.ndarray, window: Sliding) -> np.ndarray:
         return np.asarray(np.maximum.reduce([seen for _, _, seen in patches(data, window, -np.inf)]))

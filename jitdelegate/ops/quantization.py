@@ -11,20 +11,25 @@ from math import floor, frexp
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, clamp, evaluate
+from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, clamp, evaluate, select
 from jitdelegate.ir.graph import Tensor
 from jitdelegate.ir.quantized import Table, half_away, quantize, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.call import Call
-from jitdelegate.ops.rounding import AWAY, DOUBLE, EVEN, UP, WIDE
+from jitdelegate.ops.rounding import AWAY, DOUBLE, EIGHTS, EVEN, INTEGER, SIXTEENS, UP, WIDE
 from jitdelegate.ops.scales import parameters, scale, zero
 
+XNNPACK = (EVEN, INTEGER)
+"""Roundings of operators with a fused activation that XNNPACK alone has."""
+EIGHT, SIXTEEN = 8, 16
 FIXED = {AWAY: "double", UP: "double_up", WIDE: "single"}
 """A rounding with a fixed-point multiplier -> the Rescale's."""
 SCALES = 2.0**-64, 2.0**24
 """The least and the largest scale of quantized data."""
+HIGHEST_RATIOS = {"int8": 2.0**22, "uint8": 2.0**22, "int16": 2.0**15}
+"""Type -> the largest ratio of an operand's scale to the output's: LiteRT's products of larger ones overflow."""
 HIGHEST_RATIO = 2.0**24
-"""The largest ratio of an operand's scale to the output's."""
+"""The same of other types."""
 HIGHEST_FACTOR = 2.0**12
 """The largest factor of a product. Far larger ones have no fixed-point multiplier, and all their results are limits."""
 
@@ -59,9 +64,10 @@ def per_tensor_problems(call: Call, *tensors: Tensor) -> Iterator[str]:
         for problem in parameter_problems(tensor):
             yield f"{name}: {problem}"
     if any(tensor is call.output for tensor in tensors):
-        ratio = max(float(scale(tensor) / scale(call.output)) for tensor in tensors)
-        if ratio > HIGHEST_RATIO:
-            yield f"{name}: an operand's scale is {ratio:.3g} times the output's, expected up to {HIGHEST_RATIO:.3g}."
+        for tensor in tensors:
+            ratio, most = float(scale(tensor) / scale(call.output)), HIGHEST_RATIOS.get(tensor.dtype, HIGHEST_RATIO)
+            if ratio > most:
+                yield f"{name}: an operand's scale is {ratio:.3g} times the output's, expected up to {most:.3g}."
 
 
 def factor_problems(call: Call, *factors: float | np.floating) -> Iterator[str]:
@@ -78,23 +84,25 @@ def same_scale_problems(call: Call, *tensors: Tensor) -> Iterator[str]:
         yield f"{call.node.op}: the quantization parameters of inputs and output differ."
 
 
-def limits(tensor: Tensor, activation: str = "NONE") -> tuple[int, int]:
-    """The smallest and the largest stored number after a fused activation."""
+def limits(tensor: Tensor, activation: str = "NONE", rounding: str = AWAY) -> tuple[int, int]:
+    """The smallest and the largest stored number after a fused activation of a node whose results are rounded so."""
     element = ELEMENT_TYPES[tensor.dtype]
     low, high = element.minimum, element.maximum
     if activation in ("RELU", "RELU6", "RELU_0_TO_1"):
-        low = max(low, _stored(0.0, tensor))
+        low = max(low, _stored(0.0, tensor, rounding))
     if activation == "RELU6":
-        high = min(high, _stored(6.0, tensor))
+        high = min(high, _stored(6.0, tensor, rounding))
     if activation == "RELU_0_TO_1":
-        high = min(high, _stored(1.0, tensor))
+        high = min(high, _stored(1.0, tensor, rounding))
     if activation == "RELU_N1_TO_1":
-        low, high = max(low, _stored(-1.0, tensor)), min(high, _stored(1.0, tensor))
+        low, high = max(low, _stored(-1.0, tensor, rounding)), min(high, _stored(1.0, tensor, rounding))
     return low, max(low, high)
 
 
-def _stored(real: float, tensor: Tensor) -> int:
-    return zero(tensor) + int(half_away(np.float32(real) / scale(tensor)))
+def _stored(real: float, tensor: Tensor, rounding: str) -> int:
+    """LiteRT's kernels round away from zero, then add the zero point. XNNPACK adds it first and rounds to even."""
+    steps, middle = np.float32(real) / scale(tensor), zero(tensor)
+    return int(np.rint(steps + np.float32(middle))) if rounding in XNNPACK else middle + int(half_away(steps))
 
 
 def multiplier(real: float) -> tuple[int, int]:
@@ -123,7 +131,9 @@ def multiple(
         activation: the fused activation, which limits the result.
         first: number of the Arg that reads the first of the constants, which have an element per channel.
     """
-    low, high = limits(output, activation)
+    if rounding in (EIGHTS, SIXTEENS):
+        return _in_groups(value, factors, rounding, output, activation, first)
+    low, high = limits(output, activation, rounding)
     if rounding == EVEN:
         (factor,), constants = _operands([np.asarray(factors, np.float32)], first)
         return quantize(Cast(value, "float32") * factor, output.dtype, zero(output), low, high), constants
@@ -143,6 +153,30 @@ def multiple(
     return found, constants
 
 
+def _in_groups(
+    value: Expr, factors: np.ndarray, rounding: str, output: Tensor, activation: str, first: int
+) -> tuple[Expr, tuple[np.ndarray, ...]]:
+    """As `multiple`, by a kernel that computes several results at once and rounds a rest of them in another way."""
+    size, own = (output.shape[-1], EIGHT) if rounding == EIGHTS else (output.size, SIXTEEN)
+    whole = size - size % own
+    up, constants = multiple(value, factors, UP, output, activation, first)
+    if whole == size:
+        return up, constants
+    away, _ = multiple(value, factors, AWAY, output, activation, first)
+    if not whole:
+        return away, constants
+    assert rounding == EIGHTS
+    is_whole = binary("ge", Arg(first + len(constants)), 1)
+    return select(is_whole, up, away), (*constants, (np.arange(size) < whole).astype(np.int32))
+
+
+def group_problems(call: Call, rule: str) -> Iterator[str]:
+    """A reason to refuse a node whose last results LiteRT rounds in another way than the others."""
+    output, rest = call.output, call.output.size % SIXTEEN
+    if rule == SIXTEENS and output.size > SIXTEEN and rest:
+        yield f"{call.node.op}: LiteRT rounds the last {rest} of {output.size} bytes in another way."
+
+
 def _operands(arrays: Sequence[np.ndarray], first: int) -> tuple[list[Expr], tuple[np.ndarray, ...]]:
     """Each array as an expression: a number if all its elements are equal, else an Arg; and the arrays of the Args."""
     found: list[Expr] = []
@@ -159,7 +193,7 @@ def _operands(arrays: Sequence[np.ndarray], first: int) -> tuple[list[Expr], tup
 def shifted(total: Expr, shift: int, output: Tensor, activation: str = "NONE") -> Expr:
     """An int32 divided by 2**shift, halves up, in the output's type: the last step of XNNPACK's integer factors."""
     whole = binary("shift_right", total + Const(1 << shift - 1), Const(shift)) + Const(zero(output))
-    return Cast(clamp(whole, *limits(output, activation)), output.dtype)
+    return Cast(clamp(whole, *limits(output, activation, INTEGER)), output.dtype)
 
 
 def all_stored(data: Tensor) -> np.ndarray:

@@ -3,23 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from jitdelegate.ir.dequantize import real_numbers
-from jitdelegate.ir.expr import Const, Expr
-from jitdelegate.ir.graph import Quant, Tensor
+from jitdelegate.ir.expr import Cast, Const, Expr
+from jitdelegate.ir.forms import Concat, IndexMap, Map
+from jitdelegate.ir.graph import Quant
 from jitdelegate.ir.quantized import quantize
 from jitdelegate.ops.call import Call, dequantization_problems
 from jitdelegate.ops.pointwise import X, mapped
-from jitdelegate.ops.quantization import centred, limits, multiple, per_tensor_problems, real_value, shifted
-from jitdelegate.ops.registry import BYTES, FLOATS, QUANTIZED, Lowering, Op, op
-from jitdelegate.ops.rounding import AWAY, EVEN, INTEGER, UP, rounding
+from jitdelegate.ops.quantization import (
+    EIGHT,
+    SIXTEEN,
+    centred,
+    limits,
+    multiple,
+    per_tensor_problems,
+    real_value,
+    shifted,
+)
+from jitdelegate.ops.registry import BYTES, FLOATS, QUANTIZED, Lowering, Op, op, view
+from jitdelegate.ops.rounding import APART, AWAY, EVEN, INTEGER, UP, rounding
 from jitdelegate.ops.scales import scale, zero
 
-VECTOR = 16
-"""Bytes that LiteRT's optimized kernel rescales at once."""
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """What LiteRT's optimized kernels compute of X: several elements at once, and those left in another way.
+
+    Attributes:
+        whole: of whole groups of `size` elements.
+        rest: of the others.
+    """
+
+    whole: Expr
+    rest: Expr
+    size: int
+
+    def lowering(self, call: Call) -> Lowering:
+        """All elements in order, as one list."""
+        data, dtype = call.tensor(0), call.output.dtype
+        count = data.size - data.size % self.size
+        if count in (0, data.size) or self.whole == self.rest:
+            found = self.whole if count else self.rest
+            return mapped(found, (call.index(0), data.shape), shape=data.shape, dtype=dtype)
+        flat = view(call.index(0), (data.size,), data.dtype)
+        parts = tuple(
+            Lowering(Map(formula, (IndexMap.along(0, starts=(start,)),)), (flat,), (size,), dtype)
+            for formula, start, size in ((self.whole, 0, count), (self.rest, count, data.size - count))
+        )
+        return Lowering(Concat(axis=0), parts, (data.size,), dtype)
 
 
 @op("QUANTIZE")
@@ -36,39 +72,39 @@ class Quantize(Op):
             yield "QUANTIZE to int32 is not supported."
         elif output.dtype == "int32" and zero(output):
             yield f"QUANTIZE to int32 with the zero point {zero(output)}, expected 0."
-        elif _rounds_in_vectors(call) and data.size > VECTOR and data.size % VECTOR and scale(data) != scale(output):
-            yield f"QUANTIZE: LiteRT rounds the last {data.size % VECTOR} of {data.size} bytes in another way."
 
     def quantized_lowering(self, call: Call) -> Lowering:
-        data, output = call.tensor(0), call.output
-        found = self._from_float(call) if data.dtype == "float32" else requantized(call, data, output)
-        return mapped(found, (call.index(0), data.shape), shape=data.shape, dtype=output.dtype)
+        found = self._from_float(call) if call.tensor(0).dtype == "float32" else requantized(call)
+        return found.lowering(call)
 
     @staticmethod
-    def _from_float(call: Call) -> Expr:
+    def _from_float(call: Call) -> Grouped:
         output, (low, high) = call.output, limits(call.output)
-        if rounding(call, "float32") == EVEN:
-            real = X * Const(float(np.float32(1) / scale(output)))
-            return quantize(real, output.dtype, zero(output), low, high)
-        return quantize(X / Const(float(scale(output))), output.dtype, zero(output), low, high, "away")
+        own = output.dtype, zero(output), low, high
+        near = quantize(X * Const(float(np.float32(1) / scale(output))), *own)
+        rule = rounding(call, "float32")
+        if rule == EVEN:
+            return Grouped(near, near, 1)
+        if rule == AWAY:
+            away = quantize(X / Const(float(scale(output))), *own, "away")
+            return Grouped(away, away, 1)
+        return Grouped(near, quantize(Cast(X, "float64") / Const(float(scale(output))), *own, "away"), EIGHT)
 
 
-def _rounds_in_vectors(call: Call) -> bool:
-    """Whether LiteRT's optimized kernel for bytes runs: it takes halves up, but those of the last bytes away from 0."""
-    return call.output.dtype in BYTES and call.tensor(0).dtype in BYTES and rounding(call, call.tensor(0).dtype) == UP
-
-
-def requantized(call: Call, data: Tensor, output: Tensor) -> Expr:
-    """Stored numbers with the scale and zero point of `data` in those of `output`."""
+def requantized(call: Call) -> Grouped:
+    """Stored numbers with the data's scale and zero point in those of the output."""
+    data, output = call.tensor(0), call.output
     rule, value = rounding(call, data.dtype), centred(X, data)
-    if rule == UP and (data.size < VECTOR or not _rounds_in_vectors(call)):
-        rule = AWAY
     if rule == INTEGER:
         factor = int(np.rint(256 * (scale(data) / scale(output))))
-        return shifted(value * Const(factor), 8, output)
+        found: Expr = shifted(value * Const(factor), 8, output)
+        return Grouped(found, found, 1)
     ratio = np.asarray(float(scale(data)) / float(scale(output)))
-    found, _ = multiple(value, ratio, rule, output, "NONE", 1)
-    return found
+    away, _ = multiple(value, ratio, AWAY, output, "NONE", 1)
+    if rule == AWAY or not {data.dtype, output.dtype} <= set(BYTES) or ratio == 1:
+        return Grouped(away, away, 1)
+    up, _ = multiple(value, ratio, UP, output, "NONE", 1)
+    return Grouped(up, away, SIXTEEN)
 
 
 @op("DEQUANTIZE")
@@ -99,8 +135,13 @@ class Dequantize(Op):
             yield from per_tensor_problems(call, call.tensor(0))
 
     def quantized_lowering(self, call: Call) -> Lowering:
+        """LiteRT's optimized kernel makes a float32 of its own of the zero point's share."""
         data = call.tensor(0)
-        return mapped(real_value(X, data), (call.index(0), data.shape), shape=data.shape)
+        whole = rest = real_value(X, data)
+        if data.dtype in BYTES and rounding(call, data.dtype) == APART and zero(data):
+            share = np.float32(-zero(data) * float(scale(data)))
+            whole = Cast(X, "float32") * Const(float(scale(data))) + Const(float(share))
+        return Grouped(whole, rest, EIGHT).lowering(call)
 
     def foldable(self, call: Call) -> bool:
         return call.tensor(0).is_constant

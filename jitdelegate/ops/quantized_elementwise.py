@@ -29,6 +29,7 @@ from jitdelegate.ops.quantization import (
     table,
     wide_multiplier,
 )
+from jitdelegate.ops.quantized_words import approximate_gelu
 from jitdelegate.ops.rounding import AWAY, EVEN, INTEGER, rounding
 from jitdelegate.ops.scales import scale, zero
 
@@ -87,12 +88,15 @@ def elu(call: Call) -> Expr:
     return table(half_away(steps) + zero(output), output)
 
 
-def gelu(data: Tensor, output: Tensor) -> Expr:
-    """GELU without approximation: x / 2 * erfc(-x / sqrt(2)) in float32."""
+def gelu(data: Tensor, output: Tensor, approximate: bool) -> Expr:
+    """GELU: x / 2 * erfc(-x / sqrt(2)) in float32, or by tanh."""
     real = all_real(data)
-    tails = [erfc(value) for value in (real * np.float32(-(0.5**0.5))).tolist()]
-    steps = np.float32(0.5) * real * np.array(tails, np.float32) * (np.float32(1) / scale(output))
-    return table(half_away(steps) + zero(output), output)
+    if approximate:
+        curve = approximate_gelu(real)
+    else:
+        tails = [erfc(value) for value in (real * np.float32(-(0.5**0.5))).tolist()]
+        curve = np.float32(0.5) * real * np.array(tails, np.float32)
+    return table(half_away(curve * (np.float32(1) / scale(output))) + zero(output), output)
 
 
 def inverse_root(data: Tensor, output: Tensor) -> Expr:

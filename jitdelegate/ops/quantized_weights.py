@@ -10,21 +10,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jitdelegate.ir.expr import RESULT, Arg, Const, Expr
+from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr
 from jitdelegate.ir.forms import Contract, Depthwise, IndexMap
 from jitdelegate.ir.graph import ABSENT, Tensor
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, constant_problems
-from jitdelegate.ops.quantization import factor_problems, multiple, per_tensor_problems
+from jitdelegate.ops.quantization import factor_problems, group_problems, multiple, per_tensor_problems
 from jitdelegate.ops.registry import Lowering
-from jitdelegate.ops.rounding import DOUBLE, EVEN, UP, rounding
+from jitdelegate.ops.rounding import AWAY, DOUBLE, EIGHTS, EVEN, UP, WIDE, rounding
 from jitdelegate.ops.scales import scale, zero
 
 MIDDLE = 128
 """Subtracted from weights of type uint8, which then are an int8."""
 WEIGHTS = {"int8": ("int8",), "uint8": ("uint8",), "int16": ("int8",)}
 """Type of the data -> types of the weights."""
+HIGHEST_RESULT = 2.0**30
+"""Of sums in steps of the output: the first that LiteRT's kernels, not XNNPACK's, may let overflow."""
 BIASES = {"int8": ("int32",), "uint8": ("int32",), "int16": ("int64", "int32")}
 """Type of the data -> types of the bias."""
 
@@ -51,14 +53,42 @@ def weight_problems(call: Call, operands: Operands) -> Iterator[str]:
             yield f"{call.node.op}: the bias of {data.dtype} is {bias.dtype}, expected {BIASES[data.dtype][0]}."
         if bias.quant is not None and any(bias.quant.zero_points):
             yield f"{call.node.op}: the bias '{bias.title}' has a zero point, expected 0."
+        if _is_misread(call, bias):
+            yield f"{call.node.op}: the bias '{bias.title}' is int32, but quantized_bias_type does not say so."
     if weights.dtype not in WEIGHTS[data.dtype]:
         yield f"{call.node.op}: the filter of {data.dtype} is {weights.dtype}, expected {WEIGHTS[data.dtype][0]}."
     yield from _scale_problems(call, weights, operands.channel_axis)
+    yield from group_problems(call, _rule(call, operands))
     yield from factor_problems(call, float(_factors(data, weights, call.output, EVEN).max()))
-    is_grouped = len(weights.shape) == 4 and operands.channel_axis == 0 and weights.shape[3] != data.shape[3]
-    if is_grouped and weights.dtype == "uint8" and zero(weights) != MIDDLE:
-        middle = zero(weights)
-        yield f"{call.node.op}: the filter '{weights.title}' in groups has the zero point {middle}, expected 128."
+    yield from _overflow_problems(call, operands)
+    if _is_grouped(call, operands) and weights.dtype == "uint8" and zero(weights) != MIDDLE:
+        found = f"the filter '{weights.title}' in groups has the zero point {zero(weights)}"
+        yield f"{call.node.op}: {found}, expected {MIDDLE}."
+
+
+def _overflow_problems(call: Call, operands: Operands) -> Iterator[str]:
+    """A reason to refuse sums times factors that LiteRT's whole numbers of 32 bits do not hold."""
+    data, weights = call.tensor(operands.data), call.tensor(operands.filter)
+    factors = _factors(data, weights, call.output, EVEN)
+    element, channels = ELEMENT_TYPES[data.dtype], weights.shape[operands.channel_axis]
+    most = weights.size // channels << 8
+    reach = max(element.maximum - zero(data), zero(data) - element.minimum)
+    if _rule(call, operands) == EVEN or most * reach * float(factors.max()) < HIGHEST_RESULT:
+        return
+    numbers = np.abs(call.array(operands.filter).astype(np.int64) - zero(weights))
+    sums = np.moveaxis(numbers, operands.channel_axis, 0).reshape(channels, -1).sum(1) * reach
+    if call.given(operands.bias):
+        sums = sums + np.abs(call.array(operands.bias).reshape(-1).astype(np.int64))
+    found = float((sums * factors).max())
+    if found >= HIGHEST_RESULT:
+        yield f"{call.node.op}: its results reach {found:.3g} steps of the output, expected below {HIGHEST_RESULT:.3g}."
+
+
+def _is_misread(call: Call, bias: Tensor) -> bool:
+    """Whether LiteRT reads an int32 bias of int16 data as int64. Its kernel of FULLY_CONNECTED looks at the type."""
+    is_checked = call.node.op == "FULLY_CONNECTED" and call.graph.quantized.rounding != "reference"
+    is_word = call.output.dtype == "int16" and bias.dtype == "int32"
+    return bool(is_word and not is_checked and call.option("quantized_bias_type", "FLOAT32") != "INT32")
 
 
 def _scale_problems(call: Call, weights: Tensor, axis: int) -> Iterator[str]:
@@ -101,16 +131,41 @@ def integer_sums(call: Call, lowering: Lowering, operands: Operands) -> Lowering
         extra.append(Lowering(ones, (source, sums, ABSENT), (*shape[:-1], 1), form.accumulator))
         maps.append(IndexMap.broadcast((*shape[:-1], 1), shape))
         total = total - Arg(1) * Const(offset - MIDDLE)
-    rule = rounding(call, data.dtype)
+    rule = _rule(call, operands)
+    if rule in (UP, AWAY, EIGHTS) and data.dtype == "int16":
+        total = Cast(total, "int32")
     bias = call.array(operands.bias).reshape(-1) if call.given(operands.bias) else None
-    if rule == DOUBLE and call.graph.quantized.rounding == "litert" and (bias is None or bias.dtype == np.int32):
-        rule = UP  # LiteRT's optimized kernel of int16 sums in 32 bits then
     factors = _factors(data, weights, output, rule)
     found, constants = multiple(total, factors, rule, output, call.option(OPTION, "NONE"), 1 + len(extra))
     maps += [IndexMap.along(len(shape) - 1)] * len(constants)
     own = (source, filters, ABSENT if bias is None else bias.astype(form.accumulator))
     form = replace(form, epilogue=found, operands=tuple(maps))
     return replace(lowering, form=form, inputs=(*own, *extra, *constants))
+
+
+def _rule(call: Call, operands: Operands) -> str:
+    """How the sums are rounded. Those of int16 data with an int32 bias have 32 bits in LiteRT, and other kernels; those
+    of groups have its reference kernel."""
+    found = rounding(call, call.tensor(operands.data).dtype)
+    if found == WIDE and not _wide_sums(call, operands):
+        is_reference = call.graph.quantized.rounding == "reference"
+        found = AWAY if is_reference else EIGHTS if call.node.op == "TRANSPOSE_CONV" else UP
+    if found == DOUBLE and call.graph.quantized.rounding == "litert" and not _wide_sums(call, operands):
+        found = UP
+    return AWAY if found == UP and _is_grouped(call, operands) else found
+
+
+def _is_grouped(call: Call, operands: Operands) -> bool:
+    weights = call.shape(operands.filter)
+    return len(weights) == 4 and operands.channel_axis == 0 and weights[3] != call.shape(operands.data)[3]
+
+
+def _wide_sums(call: Call, operands: Operands) -> bool:
+    """Whether LiteRT sums up int16 data in 64 bits."""
+    asked = call.option("quantized_bias_type", "FLOAT32")
+    if call.given(operands.bias):
+        return call.tensor(operands.bias).dtype == "int64"
+    return bool(asked == "INT64" or (asked == "FLOAT32" and call.node.op != "FULLY_CONNECTED"))
 
 
 def _filters(weights: np.ndarray, form: Contract | Depthwise, offset: int) -> tuple[np.ndarray, np.ndarray | None]:

@@ -50,8 +50,16 @@ def table_16(
 ) -> tuple[int, ...]:
     """The 513 entries of a function of int16 numbers with scale `step` and zero point `middle`.
 
-    Entries lie so that the largest errors between and at them are alike. LiteRT calculates them in `dtype`.
+    Entries lie so that the largest errors between and at them are alike. LiteRT calculates them in `dtype`, and gets
+    infinite ones for values that it has no number for; those that then are no numbers become 0, as on x86.
     """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _entries(function, step, middle, result, dtype)
+
+
+def _entries(
+    function: Callable[[np.ndarray], np.ndarray], step: float, middle: int, result: float, dtype: str
+) -> tuple[int, ...]:
     real = np.dtype(dtype).type
     first, last = (real(step) * real(limit - middle) for limit in (-HALF, HALF - 1))
     steps = (last - first) / real(512)
@@ -61,11 +69,23 @@ def table_16(
     following = function(first + np.arange(1, 513, dtype=dtype) * steps) * fine
     error = half_away((following + values) / real(2)) - between
     entries = np.append(values - half_away(error / real(2)), half_away(function(np.array([last])) * fine))
-    return tuple(np.clip(entries, -HALF, HALF - 1).astype(int).tolist())
+    return tuple(np.nan_to_num(np.clip(entries, -HALF, HALF - 1), nan=0).astype(int).tolist())
+
+
+def curve_problems(call: Call) -> Iterator[str]:
+    """Reasons to refuse EXP, LOG, RSQRT or GELU of int16 data."""
+    if zero(call.tensor(0)) or zero(call.output):
+        yield f"{call.node.op} of int16 has zero points, expected 0."
+    if np.abs(np.diff(_curve(call))).max() >= HALF:
+        yield f"{call.node.op}: its table for int16 rises so steeply that LiteRT's interpolation overflows."
 
 
 def tabulated_16(call: Call) -> Expr:
     """EXP, LOG, RSQRT and GELU."""
+    return Cast(interpolated(Cast(X, "int32"), _curve(call)), "int16")
+
+
+def _curve(call: Call) -> tuple[int, ...]:
     data, output = call.tensor(0), call.output
     below, above = (np.float32(limit) * scale(output) for limit in (-HALF, HALF - 1))
 
@@ -78,15 +98,15 @@ def tabulated_16(call: Call) -> Expr:
     def gelu(x: np.ndarray) -> np.ndarray:
         return np.asarray(np.float32(0.5) * x * (np.float32(1) + _each(erf, x * np.float32(0.5**0.5))))
 
-    def approximate_gelu(x: np.ndarray) -> np.ndarray:
-        inner = np.float32((2 / np.pi) ** 0.5) * (x + np.float32(0.044715) * x * x * x)
-        return np.asarray(np.float32(0.5) * x * (np.float32(1) + _each(tanh, inner)))
-
     functions = {"EXP": exponential_32, "LOG": logarithm, "RSQRT": inverse_root, "GELU": gelu}
     function = approximate_gelu if call.option("approximate", False) else functions[call.node.op]
-    return Cast(
-        interpolated(Cast(X, "int32"), table_16(function, float(scale(data)), 0, float(scale(output)))), "int16"
-    )
+    return table_16(function, float(scale(data)), 0, float(scale(output)))
+
+
+def approximate_gelu(x: np.ndarray) -> np.ndarray:
+    """x / 2 * (1 + tanh(...)) of float32, in the order of LiteRT's kernel."""
+    inner = np.float32((2 / np.pi) ** 0.5) * (x + np.float32(0.044715) * x * x * x)
+    return np.asarray(np.float32(0.5) * x * (np.float32(1) + _each(tanh, inner)))
 
 
 def _each(function: Callable[[float], float], x: np.ndarray) -> np.ndarray:

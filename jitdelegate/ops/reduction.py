@@ -16,9 +16,9 @@ from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.pointwise import X, mapped
-from jitdelegate.ops.quantization import FIXED, limits, multiplier, per_tensor_problems, same_scale_problems
+from jitdelegate.ops.quantization import FIXED, SIXTEEN, limits, multiplier, per_tensor_problems, same_scale_problems
 from jitdelegate.ops.registry import BOOLEANS, BYTES, NUMBERS, Lowering, Op, cast, op
-from jitdelegate.ops.rounding import AWAY, EVEN, UP, rounding
+from jitdelegate.ops.rounding import AWAY, EVEN, SIXTEENS, UP, rounding
 from jitdelegate.ops.scales import scale, zero
 from jitdelegate.ops.shape import axis_problems
 
@@ -101,14 +101,20 @@ class Mean(Reduction):
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
         yield from per_tensor_problems(call, call.tensor(0), call.output)
+        channels = call.output.shape[-1] if call.output.shape else 1
+        if self._rule(call) == SIXTEENS and channels > SIXTEEN and channels % SIXTEEN:
+            yield f"MEAN: LiteRT rounds the last {channels % SIXTEEN} of {channels} channels in another way."
+
+    def _rule(self, call: Call) -> str:
+        """LiteRT's optimized kernel is one for images."""
+        data, rule = call.tensor(0), rounding(call, call.tensor(0).dtype)
+        is_image = self.axes(call) == (1, 2) and len(data.shape) == 4 and call.option("keep_dims", False)
+        return AWAY if rule == SIXTEENS and not is_image else rule
 
     def quantized_lowering(self, call: Call) -> Lowering:
         """The sum, then one multiple of it."""
-        data, rule = call.tensor(0), rounding(call, call.tensor(0).dtype)
-        is_image = self.axes(call) == (1, 2) and len(data.shape) == 4 and call.option("keep_dims", False)
-        if rule == UP and not is_image:
-            rule = AWAY
-        return self.of_sum(call, _mean(Cast(X, "int32"), self.count(call), data, call.output, rule))
+        found = _mean(Cast(X, "int32"), self.count(call), call.tensor(0), call.output, self._rule(call))
+        return self.of_sum(call, found)
 
     def lowering(self, call: Call) -> Lowering:
         """For integers, the 64-bit sum, divided and truncated towards zero."""
@@ -129,10 +135,11 @@ def _mean(total: Expr, count: int, data: Tensor, output: Tensor, rule: str) -> E
     middle, (low, high) = zero(data), limits(output)
     if rule == EVEN:
         return _even(total, count, data, output, scale(data) / scale(output) * (np.float32(1) / np.float32(count)))
-    if rule == UP:
+    if rule == SIXTEENS:
         offset = int(half_away(np.float32(middle) * scale(data) / scale(output)))
         m, shift = multiplier(float(scale(data) / (np.float32(count) * scale(output))))
-        found = rescale(total, m, shift, "int32", rounding=FIXED[UP])
+        last = UP if output.shape[-1] >= SIXTEEN else AWAY
+        found = rescale(total, m, shift, "int32", rounding=FIXED[last])
         return Cast(clamp(found + Const(zero(output) - offset), low, high), output.dtype)
     m, shift = multiplier(float(scale(data)) / float(scale(output)))
     more = min(count.bit_length() - 1, 32, 62 - shift)

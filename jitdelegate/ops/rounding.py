@@ -18,6 +18,14 @@ AWAY = "away"
 """gemmlowp's doubling high multiply, then a shift, halves away from zero: two roundings."""
 UP = "up"
 """The same, but the second rounding takes halves up."""
+EIGHTS = "eights"
+"""UP in whole groups of eight channels, AWAY in the rest: LiteRT's kernels compute eight at once."""
+SIXTEENS = "sixteens"
+"""UP in whole groups of sixteen elements, of a MEAN channels, AWAY in the rest."""
+VECTORS = "vectors"
+"""Of a QUANTIZE of floats: EVEN in whole groups of eight elements, AWAY in the rest."""
+APART = "apart"
+"""Of a DEQUANTIZE: the zero point's share is a float32 of its own, in whole groups of eight elements."""
 DOUBLE = "double"
 """One float64 product, halves away from zero."""
 WIDE = "wide"
@@ -41,11 +49,11 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("CONV_2D", "int8"): Rule(EVEN, UP, AWAY),
     ("CONV_2D", "uint8"): Rule(EVEN, UP, AWAY),
     ("CONV_2D", "int16"): Rule("", WIDE, WIDE),
-    ("DEPTHWISE_CONV_2D", "int8"): Rule(EVEN, UP, AWAY),
+    ("DEPTHWISE_CONV_2D", "int8"): Rule(EVEN, EIGHTS, AWAY),
     ("DEPTHWISE_CONV_2D", "uint8"): Rule(EVEN, AWAY, AWAY),
     ("DEPTHWISE_CONV_2D", "int16"): Rule("", WIDE, WIDE),
-    ("TRANSPOSE_CONV", "int8"): Rule(EVEN, UP, AWAY),
-    ("TRANSPOSE_CONV", "uint8"): Rule(EVEN, UP, AWAY),
+    ("TRANSPOSE_CONV", "int8"): Rule(EVEN, EIGHTS, AWAY),
+    ("TRANSPOSE_CONV", "uint8"): Rule(EVEN, SIXTEENS, AWAY),
     ("TRANSPOSE_CONV", "int16"): Rule("", WIDE, WIDE),
     ("FULLY_CONNECTED", "int8"): Rule(EVEN, UP, DOUBLE),
     ("FULLY_CONNECTED", "uint8"): Rule(EVEN, UP, DOUBLE),
@@ -60,26 +68,32 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("MUL", "uint8"): Rule(EVEN, AWAY, AWAY),
     ("MUL", "int16"): Rule("", AWAY, AWAY),
     ("SQUARED_DIFFERENCE", "int8"): Rule("", AWAY, AWAY),
-    ("MEAN", "int8"): Rule(EVEN, UP, AWAY),
-    ("MEAN", "uint8"): Rule(EVEN, UP, AWAY),
+    ("MEAN", "int8"): Rule(EVEN, SIXTEENS, AWAY),
+    ("MEAN", "uint8"): Rule(EVEN, SIXTEENS, AWAY),
     ("MEAN", "int16"): Rule("", AWAY, AWAY),
     ("SUM", "int8"): Rule(EVEN, AWAY, ""),
     ("SUM", "uint8"): Rule(EVEN, AWAY, ""),
     ("SUM", "int16"): Rule("", AWAY, ""),
+    ("MAX_POOL_2D", "int8"): Rule(EVEN, AWAY, AWAY),
+    ("MAX_POOL_2D", "uint8"): Rule(EVEN, AWAY, AWAY),
+    ("MAX_POOL_2D", "int16"): Rule("", AWAY, AWAY),
     ("RESIZE_BILINEAR", "int8"): Rule(FIXED11, FIXED10, FIXED10),
     ("RESIZE_BILINEAR", "uint8"): Rule(FIXED11, FLOAT32, FLOAT32),
     ("RESIZE_BILINEAR", "int16"): Rule("", FIXED10, FIXED10),
     ("LEAKY_RELU", "int8"): Rule(INTEGER, AWAY, AWAY),
     ("LEAKY_RELU", "uint8"): Rule(INTEGER, AWAY, AWAY),
     ("LEAKY_RELU", "int16"): Rule("", AWAY, AWAY),
+    ("DEQUANTIZE", "int8"): Rule(EVEN, APART, EVEN),
+    ("DEQUANTIZE", "uint8"): Rule(EVEN, APART, EVEN),
     ("ELU", "int8"): Rule(EVEN, AWAY, AWAY),
-    ("QUANTIZE", "float32"): Rule(EVEN, EVEN, AWAY),
+    ("QUANTIZE", "float32"): Rule(EVEN, VECTORS, AWAY),
     ("QUANTIZE", "int8"): Rule(INTEGER, UP, AWAY),
     ("QUANTIZE", "uint8"): Rule(INTEGER, UP, AWAY),
     ("QUANTIZE", "int16"): Rule("", AWAY, AWAY),
     ("QUANTIZE", "int32"): Rule("", AWAY, AWAY),
 }
-"""(operator, type of its data) -> how its results are rounded. Operators that only move or compare need no rule."""
+"""(operator, type of its data) -> how its results are rounded, of a MAX_POOL_2D the limits of its activation. Operators
+that only move or compare need no rule."""
 
 
 def rounding(call: Call, dtype: str) -> str:

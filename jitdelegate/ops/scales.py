@@ -21,3 +21,8 @@ def zero(tensor: Tensor) -> int:
 def parameters(tensor: Tensor) -> tuple[float, int]:
     """Scale and zero point: equal for tensors whose stored numbers stand for the same."""
     return float(scale(tensor)), zero(tensor)
+
+
+def same_axis(a: Tensor, b: Tensor) -> bool:
+    """Whether the scales of both lie along the same axis, which XNNPACK looks at even where there is one scale."""
+    return (a.quant.axis if a.quant else 0) == (b.quant.axis if b.quant else 0)

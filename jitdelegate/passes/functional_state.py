@@ -60,10 +60,13 @@ class _Variables:
         self._graph = graph
         self._draft = GraphBuilder(graph)
         self._now: dict[int, int] = {}
+        self._written: set[int] = set()
 
     def rewritten(self) -> Graph:
         """The graph with a state for every variable that a node updates."""
-        nodes = [self._node(node) for node in self._graph.nodes]
+        kept = [node for node in self._graph.nodes if not self._starts_with_zeros(node)]
+        self._written = {index for node in kept for index in node.outputs}
+        nodes = [self._node(node) for node in kept]
         changed = [index for index, now in self._now.items() if now != index]
         for index in (*changed, *self._graph.inputs):
             self._draft.tensors[index] = replace(self._draft.tensors[index], is_variable=False)
@@ -71,6 +74,14 @@ class _Variables:
         graph = replace(graph, outputs=tuple(self._now.get(index, index) for index in graph.outputs))
         states = [State(index, self._now[index], _first_value(self._graph.tensors[index])) for index in changed]
         return _with_states(graph, states)
+
+    def _starts_with_zeros(self, node: Node) -> bool:
+        """Whether the node gives a variable the zeros that it has anyway. Converters write such a DEQUANTIZE for models
+        with float16 weights; LiteRT runs it once, before the first run."""
+        if node.op != "DEQUANTIZE" or len(node.inputs) != 1 or not self._may_update(node.outputs[0]):
+            return False
+        data = self._graph.tensors[node.inputs[0]].data
+        return data is not None and data.dtype == np.float16 and not data.any()
 
     def _node(self, node: Node) -> Node:
         """The node reading the variables' current values, with an additional output for each variable it updates."""
@@ -86,7 +97,8 @@ class _Variables:
         return replace(node, inputs=inputs, outputs=outputs)
 
     def _may_update(self, index: int) -> bool:
-        return index != ABSENT and self._graph.tensors[index].is_variable and index not in self._graph.inputs
+        is_given = index in self._graph.inputs or index in self._written
+        return index != ABSENT and self._graph.tensors[index].is_variable and not is_given
 
 
 def _first_value(variable: Tensor) -> np.ndarray | None:

@@ -8,6 +8,7 @@ from jitdelegate.ir.graph import Graph, Node
 from jitdelegate.ops import OPS
 from jitdelegate.ops.batch_space import BatchSpace
 from jitdelegate.ops.call import Call
+from jitdelegate.ops.scales import same_axis
 from jitdelegate.ops.window import EXPLICIT_PADDING, dilation, stride
 
 CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
@@ -68,4 +69,7 @@ def _dilated(graph: Graph, first: Node, convolution: Node, last: Node) -> Node |
         attrs={**convolution.attrs, **factors},
         origin=(*first.origin, *convolution.origin, *last.origin),
     )
+    tensors = graph.tensors
+    if not all(same_axis(tensors[each.inputs[0]], tensors[each.outputs[0]]) for each in (first, last)):
+        return None
     return node if min(padding) >= 0 and OPS[node.op].check(graph, node) is None else None

@@ -9,7 +9,7 @@ from jitdelegate.ir.graph import Graph, Node
 from jitdelegate.ops import OPS
 from jitdelegate.ops.call import Call
 from jitdelegate.ops.padding import Pad
-from jitdelegate.ops.scales import zero
+from jitdelegate.ops.scales import same_axis, zero
 from jitdelegate.ops.window import EXPLICIT_PADDING
 
 PADDING = {"CONV_2D": 0.0, "DEPTHWISE_CONV_2D": 0.0, "MAX_POOL_2D": -inf}
@@ -37,6 +37,8 @@ def _padded(graph: Graph, node: Node) -> Node:
     if borders is None or not _reaches_inside(node, borders):
         return node
     source = graph.nodes[writer]
+    if not same_axis(graph.tensors[source.inputs[0]], graph.tensors[node.inputs[0]]):
+        return node
     return replace(
         node,
         inputs=(source.inputs[0], *node.inputs[1:]),

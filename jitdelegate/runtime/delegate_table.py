@@ -10,11 +10,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 WORD = 8
-"""Bytes of an element that `invoke` copies."""
+"""Bytes of a word."""
 FILLS, COPIES, FORMATS, HEAD = 5, 6, 7, 8
 """The words are: the five arguments of `run`, number of fills, number of copies, the address of the formats' addresses,
 the fills, the copies."""
-ELEMENT_BYTES = 4
 
 
 def hosting_words(
@@ -29,7 +28,7 @@ def hosting_words(
         arguments: of the entry `run`.
         fills: (number of a pointer in io, offset of its data pointer in LiteRT's array of tensors) pairs, read before
             `run`.
-        copies: (address, offset as in `fills`, elements of ELEMENT_BYTES) of memory to copy to LiteRT after `run`.
+        copies: (address, offset as in `fills`, bytes) of memory to copy to LiteRT after `run`.
         refusals: the program's, which LiteRT is told by their number in the result of `run`.
     """
     table: Any = None

@@ -186,16 +186,18 @@ def _check_ports(graph: Graph, where: str) -> None:
 
 
 def _check_order(graph: Graph, where: str) -> None:
-    """Check that every value is written once, and before it is read."""
-    known = {index for index, tensor in enumerate(graph.tensors) if tensor.is_constant or tensor.is_variable}
-    known |= set(graph.inputs)
+    """Check that every value is written once, and before it is read. A variable has a value before it is written."""
+    variables = {index for index, tensor in enumerate(graph.tensors) if tensor.is_variable} - set(graph.inputs)
+    written = {index for index, tensor in enumerate(graph.tensors) if tensor.is_constant} | set(graph.inputs)
+    known = variables | written
     for position, node in enumerate(graph.nodes):
         place = f"{where}, {label('operator', position, node.op)}"
         for index in node.inputs:
             if index != ABSENT:
                 _check_known(graph, index, known, f"{place} reads")
         for index in node.outputs:
-            _check_new(graph, index, known, f"{place} writes")
+            _check_new(graph, index, written, f"{place} writes")
+            written.add(index)
             known.add(index)
     for index in graph.outputs:
         _check_known(graph, index, known, f"{where} answers")
@@ -208,9 +210,9 @@ def _check_known(graph: Graph, index: int, known: set[int], place: str) -> None:
         raise ModelError(f"{place} {label('tensor', index, graph.tensors[index].name)} before it is written")
 
 
-def _check_new(graph: Graph, index: int, known: set[int], place: str) -> None:
+def _check_new(graph: Graph, index: int, written: set[int], place: str) -> None:
     if not 0 <= index < len(graph.tensors):
         raise ModelError(f"{place} tensor {index}, which does not exist; there are {len(graph.tensors)}")
-    if index in known:
+    if index in written:
         name = label("tensor", index, graph.tensors[index].name)
         raise ModelError(f"{place} {name}, which has a value already (an input, a constant, or written before)")

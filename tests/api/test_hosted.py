@@ -23,10 +23,12 @@ from jitdelegate.errors import DelegateWarning, DelegationError, OptionError, Pr
 from jitdelegate.litert_delegate import callbacks
 from jitdelegate.program import read as program_file
 from jitdelegate.program.program import Program
+from jitdelegate.tflite.read import read
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial
 from tests.api import resource_models, small_models
 from tests.api.partial_models import ROADS
+from tests.ops.quantized_models import LstmModel, numbers
 
 MODELS: dict[str, Callable[[], bytes]] = {
     "alternating": partial.alternating,
@@ -201,6 +203,24 @@ def test_operators_that_litert_takes_one_by_one_share_its_variables(arguments: s
     for _ in range(2):
         partial.assert_same(partial.invoked(interpreter, rounds), partial.expected(content, rounds))
         interpreter.reset_all_variables()
+
+
+@pytest.mark.parametrize("batch, units", [(2, 17), (1, 5), (1, 3), (1, 1)])
+def test_states_of_bytes_are_kept_to_the_last_byte(batch: int, units: int) -> None:
+    content = LstmModel(op="LSTM", batch=batch, units=units).content()
+    delegate = jitdelegate.GpuDelegate(False, target="cpu")
+    pair = LiteRT(model_content=content), LiteRT(model_content=content, experimental_delegates=[delegate])
+    random = np.random.default_rng(0)
+    states = [index for index, tensor in enumerate(read(content).graphs[0].tensors) if tensor.is_variable]
+    for each in pair:
+        each.allocate_tensors()
+    for _ in range(4):
+        data = numbers(random, (batch, 21), "int8")
+        for each in pair:
+            each.set_tensor(each.get_input_details()[0]["index"], data)
+            each.invoke()
+        for index in (*states, pair[0].get_output_details()[0]["index"]):
+            np.testing.assert_array_equal(pair[1].get_tensor(index), pair[0].get_tensor(index))
 
 
 @pytest.mark.parametrize("index", [-1, 3, 1 << 40])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ai_edge_litert.interpreter as litert_module
 import numpy as np
 import pytest
 
@@ -14,7 +15,7 @@ from jitdelegate.errors import DeviceError
 from jitdelegate.runtime.memory import States
 from tests.api.resource_models import ring, streaming
 from tests.conftest import models_dir
-from tests.ops.recurrent_models import LstmModel
+from tests.ops.recurrent_models import LstmModel, float16_lstm
 
 LSTM = LstmModel(op="LSTM").content()
 X = np.full((2, 3), 0.5, np.float32)
@@ -41,6 +42,12 @@ def compiled(content: bytes) -> Interpreter:
     found = Interpreter(model_content=content, experimental_delegates=[GpuDelegate(False, target="cpu")])
     assert found.report().target == "cpu", str(found.report())
     return found
+
+
+def hosted(content: bytes) -> Any:
+    """LiteRT's interpreter with our delegate."""
+    delegate = GpuDelegate(False, target="cpu")
+    return litert_module.Interpreter(model_content=content, experimental_delegates=[delegate])
 
 
 def run(interpreter: Any, feeds: list[np.ndarray]) -> list[np.ndarray]:
@@ -72,6 +79,27 @@ def test_models_with_states_are_what_litert_makes_of_them(name: str) -> None:
 
 def test_a_streaming_model_with_resource_variables_is_what_litert_makes_of_it() -> None:
     assert_alike(streaming())
+
+
+def test_states_that_a_dequantize_starts_live_from_run_to_run() -> None:
+    assert_alike(float16_lstm())
+    content, x = float16_lstm(), np.full((1, 5, 3), 0.5, np.float32)
+    pair = litert_module.Interpreter(model_content=content), hosted(content)
+    for each in pair:
+        each.allocate_tensors()
+    for _ in range(3):
+        (expected,), (found,) = (run(each, [x]) for each in pair)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_other_first_states_are_left_to_litert() -> None:
+    content, x = float16_lstm(0.5), np.full((1, 5, 3), 0.5, np.float32)
+    reference = litert(content)
+    reference.allocate_tensors()
+    with pytest.warns(jitdelegate.DelegateWarning, match="is a variable"):
+        model = jitdelegate.load(content, serialization_dir=False)
+    for _ in range(2):
+        np.testing.assert_allclose(model(x), run(reference, [x])[0], rtol=1e-5, atol=1e-6)
 
 
 def test_two_models_from_one_cache_entry_have_states_of_their_own(tmp_path: Path) -> None:

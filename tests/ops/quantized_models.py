@@ -37,6 +37,20 @@ def one_op(op: str, data: Sequence[Value], output: Value, version: int = 1, **op
     return model.finish()
 
 
+def transposed(kernel: int, stride: int, padding: str, channels: int = 11) -> bytes:
+    """A TRANSPOSE_CONV of int8, many of whose results lie halfway between two numbers."""
+    model, random = ModelBuilder(), np.random.default_rng(0)
+    data = model.input((1, 4, 5, 3), "int8", quant=per_tensor(2.0**-4, 3))
+    weights = random.integers(-100, 100, (channels, kernel, kernel, 3)).astype(np.int8)
+    edge = kernel if padding == "VALID" and kernel > stride else stride
+    sizes = [size * stride if padding == "SAME" else (size - 1) * stride + edge for size in (4, 5)]
+    shape, quant = (1, *sizes, channels), per_tensor(2.0**-5, -5)
+    operands = [model.constant(np.array(shape, np.int32)), model.constant(weights, quant=per_tensor(2.0**-7)), data]
+    options = {"padding": padding, "stride_h": stride, "stride_w": stride}
+    model.output(model.op("TRANSPOSE_CONV", operands, shape, options=options, dtype="int8", quant=quant))
+    return model.finish()
+
+
 @dataclass(frozen=True)
 class LstmModel:
     """An LSTM of quantized data; sizes, scales and which of its optional operands there are."""

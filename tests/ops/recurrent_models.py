@@ -123,3 +123,23 @@ def svdf(batch: int, depth: int, units: int, rank: int, memory: int, *, bias: bo
     options = {"rank": rank, "fused_activation_function": activation}
     model.output(model.op("SVDF", operands, (batch, units), options=options))
     return model.finish()
+
+
+def float16_lstm(first: float = 0.0) -> bytes:
+    """An LSTM as converters write it with float16 weights: even the first states are DEQUANTIZEs of constants."""
+    model, random = ModelBuilder(), np.random.default_rng(0)
+
+    def dequantized(values: np.ndarray, is_variable: bool = False) -> int:
+        result = model.tensor(values.shape, is_variable=is_variable)
+        model.node("DEQUANTIZE", [model.constant(values.astype(np.float16))], [result])
+        return result
+
+    def four(*shape: int) -> list[int]:
+        return [dequantized(random.uniform(-1, 1, shape)) for _ in range(4)]
+
+    data = model.input((1, 5, 3), name="data")
+    operands = [data, *four(4, 3), *four(4, 4), None, None, None, *four(4), None, None]
+    operands += [dequantized(np.full((1, 4), first), is_variable=True) for _ in range(2)]
+    options = {"fused_activation_function": "TANH", "time_major": False}
+    model.output(model.op("UNIDIRECTIONAL_SEQUENCE_LSTM", [*operands, *[None] * 4], (1, 5, 4), options=options))
+    return model.finish()

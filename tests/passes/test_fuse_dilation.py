@@ -7,8 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jitdelegate.ir.graph import Graph
+from jitdelegate.ir.graph import Graph, Quant
 from jitdelegate.passes.fuse_dilation import fuse_dilation
+from jitdelegate.tflite.read import read
+from jitdelegate.tflite.write import ModelBuilder
+from scripts.quantized_inputs import hostile
+from scripts.quantized_models import input_tensors, steps
+from scripts.quantized_runs import compared, run_litert, run_ours
 from tests.passes.graphs import Builder, assert_same, ops
 
 PATTERN = ["SPACE_TO_BATCH_ND", "CONV_2D", "BATCH_TO_SPACE_ND"]
@@ -71,3 +76,28 @@ def test_other_blocks_behind_than_before_stay() -> None:
     last = replace(last, inputs=(last.inputs[0], len(graph.tensors), last.inputs[2]))
     graph = replace(graph, tensors=(*graph.tensors, blocks), nodes=(*others, last))
     assert ops(fuse_dilation(graph)) == PATTERN
+
+
+@pytest.mark.parametrize("dtype, zero", [("int8", -100), ("int8", 127), ("uint8", 7), ("int16", 0)])
+def test_integers_around_the_phases_are_the_zero_point(dtype: str, zero: int) -> None:
+    model, random = ModelBuilder(), np.random.default_rng(0)
+    quant, middle = Quant((2.0**-5,), (zero,)), 128 if dtype == "uint8" else 0
+    data = model.input((1, 5, 6, 3), dtype, quant=quant)
+    blocks, borders = model.constant(np.array([2, 2], np.int32)), model.constant(np.array([[2, 3], [2, 2]], np.int32))
+    apart = model.op("SPACE_TO_BATCH_ND", [data, blocks, borders], (4, 5, 5, 3), dtype=dtype, quant=quant)
+    kind = "uint8" if dtype == "uint8" else "int8"
+    weights = random.integers(middle - 100, middle + 100, (4, 3, 3, 3)).astype(kind)
+    filters = model.constant(weights, quant=Quant((2.0**-7,), (middle,)))
+    numbers = random.integers(-99, 99, 4).astype("int64" if dtype == "int16" else "int32")
+    bias = model.constant(numbers, quant=Quant((2.0**-12,), (0,)))
+    out, options = Quant((2.0**-4,), (zero,)), {"padding": "VALID", "stride_h": 1, "stride_w": 1}
+    seen = model.op("CONV_2D", [apart, filters, bias], (4, 3, 3, 4), dtype=dtype, quant=out, options=options)
+    crops = model.constant(np.array([[0, 1], [0, 0]], np.int32))
+    model.output(model.op("BATCH_TO_SPACE_ND", [seen, blocks, crops], (1, 5, 6, 4), dtype=dtype, quant=out))
+    content = model.finish()
+    (node,) = fuse_dilation(read(content).graphs[0]).nodes
+    assert node.attrs["explicit_padding"] == (2, 2, 2, 2)
+    inputs = list(hostile(input_tensors(content)))
+    ran = run_ours(content, inputs, "reference")
+    assert not ran.refused
+    assert compared(ran.outputs, run_litert(content, inputs), steps(content)).differing == 0

@@ -38,6 +38,9 @@ CASES: dict[str, tuple[dict[str, Any], Shape, Shape, Shape]] = {
         {"kernel": (3, 3), "stride": (2, 2), "padding": (0, 1, 0, 1), "transposed": True},
         (1, 4, 5, 12), (20, 3, 3, 12), (1, 8, 10, 20),
     ),
+    "transposed, below its stride": (
+        {"kernel": (2, 1), "stride": (3, 2), "transposed": True}, (1, 4, 5, 12), (20, 2, 1, 12), (1, 12, 10, 20)
+    ),
     "many pixels": ({}, (1, 40, 41, 32), (64, 1, 1, 32), (1, 40, 41, 64)),
 }  # fmt: skip
 """Name -> (window, data, weights, result)."""

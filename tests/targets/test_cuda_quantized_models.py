@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
-from jitdelegate.ir.graph import Graph
+from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.targets.reference.evaluate import run_graph
 from jitdelegate.tflite.read import read
-from tests.ops.quantized_models import LstmModel, SvdfModel, numbers, one_op
+from tests.ops.quantized_models import LstmModel, SvdfModel, numbers, one_op, transposed
 from tests.targets.cuda_execute import run
 
 MODELS = {
@@ -18,6 +18,11 @@ MODELS = {
     "svdf": SvdfModel(batch=1, depth=5, units=3, length=4).content(),
     "softmax": one_op("SOFTMAX", [((3, 7), "int8", 0.1, 3)], ((3, 7), "int8", 2.0**-8, -128), 2, beta=1.0),
     "softmax of int16": one_op("SOFTMAX", [((3, 7), "int16", 5e-4, 0)], ((3, 7), "int16", 2.0**-15, 0), 2, beta=1.0),
+    "transposed, windows below their stride": transposed(2, 3, "SAME"),
+    "transposed, single weights": transposed(1, 2, "VALID", 4),
+    "words of floats, of groups and a rest": one_op(
+        "QUANTIZE", [((3, 7), "float32", 0.0, 0)], ((3, 7), "int16", 0.3, 0)
+    ),
     "unit vectors": one_op("L2_NORMALIZATION", [((3, 7), "int8", 0.1, 3)], ((3, 7), "int8", 2.0**-7, 0)),
 }
 
@@ -29,9 +34,16 @@ def lowered(content: bytes) -> Graph:
     return graph
 
 
+def fed(tensor: Tensor, random: np.random.Generator) -> np.ndarray:
+    """Any integers; floats that are halves of a step."""
+    if tensor.dtype == "float32":
+        return (random.integers(-99, 99, tensor.shape) * 0.15).astype(np.float32)
+    return numbers(random, tensor.shape, tensor.dtype)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_answers_and_states_are_those_of_the_reference(name: str) -> None:
     graph, random = lowered(MODELS[name]), np.random.default_rng(0)
-    feeds = [numbers(random, graph.tensors[index].shape, graph.tensors[index].dtype) for index in graph.inputs]
+    feeds = [fed(graph.tensors[index], random) for index in graph.inputs]
     for found, expected in zip(run(graph, feeds), run_graph(graph, feeds), strict=True):
         np.testing.assert_array_equal(found, expected)

@@ -284,10 +284,7 @@ class Session(IOBinding):
             ProgramError: the weights are damaged, or the code has no such entry.
             DeviceError: the session is closed.
         """
-        from jitdelegate.runtime.delegate_table import (  # not before: most models are not hosted
-            ELEMENT_BYTES,
-            hosting_words,
-        )
+        from jitdelegate.runtime.delegate_table import hosting_words  # not before: most models are not hosted
 
         with self._lock:
             memory, program = self._opened_memory(), self.program
@@ -302,7 +299,7 @@ class Session(IOBinding):
             self._last = None
             memory.io[:] = [*([0] * (len(inputs) + len(states) + len(outputs))), *memory.states.after]
             copies = [
-                (address, offset, state.nbytes // ELEMENT_BYTES)
+                (address, offset, state.nbytes)
                 for address, offset, state in zip(memory.states.after, states, program.states, strict=True)
             ]
             fills = list(enumerate([*inputs, *states, *outputs]))

@@ -13,8 +13,9 @@ from jitdelegate.runtime.status import FOUND_BITS
 from jitdelegate.targets.cpu.schedule import ENTRY_PARAMETERS
 from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Function, Module, Value
 
-ELEMENT = "i32"
-ELEMENT_BYTES = 4
+PART, BYTE = "i32", "i8"
+PART_BYTES = 4
+"""Variables are copied in such parts, then byte by byte."""
 
 
 def write_host_entry(module: Module, *, may_refuse: bool) -> None:
@@ -41,12 +42,18 @@ def write_host_entry(module: Module, *, may_refuse: bool) -> None:
     def copy(number: Value) -> None:
         triple = words + fills * (2 * WORD) + (number * (3 * WORD) + HEAD * WORD)
         source, offset = f.load(POINTER, triple, WORD), f.load(INDEX, triple + WORD, WORD)
-        target = data_of(offset)
+        target, size = data_of(offset), f.load(INDEX, triple + 2 * WORD, WORD)
+        rest = size & (PART_BYTES - 1)
+        whole = size - rest
 
-        def element(at: Value) -> None:
-            f.store(f.load(ELEMENT, source + at * ELEMENT_BYTES), target + at * ELEMENT_BYTES)
+        def part(at: Value) -> None:
+            f.store(f.load(PART, source + at * PART_BYTES), target + at * PART_BYTES)
 
-        f.loop(f.load(INDEX, triple + 2 * WORD, WORD), element)
+        def byte(at: Value) -> None:
+            f.store(f.load(BYTE, source + whole + at), target + whole + at)
+
+        _for_each(f, whole >> 2, part)
+        _for_each(f, rest, byte)
 
     _for_each(f, fills, fill)
     status = f.emit(INDEX, f"call i64 @run({', '.join(map(str, run))})")

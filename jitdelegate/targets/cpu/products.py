@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -251,8 +252,8 @@ class PairProducts(IntegerProducts):
 
     def arranged(self, panel: np.ndarray, quads: int) -> np.ndarray:
         """The even channels of a vector come before its odd ones."""
-        steps = len(panel)
-        return panel.reshape(steps, -1, self.lanes, 2, 2).transpose(0, 1, 4, 2, 3)
+        steps, vectors = len(panel), prod(panel.shape[1:]) // (4 * self.lanes)
+        return panel.reshape(steps, vectors, self.lanes, 2, 2).transpose(0, 1, 4, 2, 3)
 
     def weights(self, f: Function, at: Value) -> list[Value]:
         half = self.weight_bytes // 2

@@ -31,6 +31,8 @@ def apply(b: Builder[V], name: str, dtype: str, *values: V) -> V:
 def _functions(name: str, dtype: str) -> Mapping[str, Callable[..., Any]]:
     if dtype == "float32":
         return FLOAT_FUNCTIONS
+    if dtype == "float64":
+        return DOUBLE_FUNCTIONS
     assert dtype != "float16", f"{name} of float16, which is only moved"
     is_unsigned = not ELEMENT_TYPES[dtype].is_signed and name in UNSIGNED_FUNCTIONS
     return UNSIGNED_FUNCTIONS if is_unsigned else INTEGER_FUNCTIONS
@@ -106,6 +108,7 @@ FLOAT_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 }
 """Functions of floats, by their names in `ir.expr.UNARY`, `BINARY` or `COMPARISONS`. Those in `builder.NATIVE` are
 not among them."""
+DOUBLE_FUNCTIONS: Mapping[str, Callable[..., Any]] = {**ARITHMETIC, "div": FLOAT_FUNCTIONS["div"]}
 
 INTEGER_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     **ARITHMETIC,
