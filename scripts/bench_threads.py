@@ -31,9 +31,9 @@ import ai_edge_litert.interpreter as litert
 import jitdelegate
 from jitdelegate.runtime.cpu.features import level
 from jitdelegate.runtime.memory import Memory
-from jitdelegate.targets.cpu.link import link
-from jitdelegate.targets.cpu.machine import MACHINES, compile_object, triple
-from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Module, Value, vector
+from jitdelegate.targets.cpu.code.machine import MACHINES, compile_object, triple
+from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Module, Value, vector
+from jitdelegate.targets.cpu.entry.link import link
 from scripts.bench_latency import ready
 
 QUIET, SHARED = 1.75, 1.5

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.graph import Graph
-from jitdelegate.targets.cuda import back_end
-from jitdelegate.targets.cuda.gpu import GPUS
-from jitdelegate.targets.cuda.plan import plan
-from jitdelegate.targets.cuda.template import Template
+from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.code.template import Template
+from jitdelegate.targets.cuda.compile import back_end
+from jitdelegate.targets.cuda.plan.plan import plan
 from scripts.lowered_models import lowered_models
 from tests.targets.cuda_execute import text_of
 from tests.targets.sass import LOCAL, TENSOR_CORE, early_accesses, instructions, written_early

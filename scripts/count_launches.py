@@ -15,11 +15,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from jitdelegate.targets.cuda.branches import Order, nanoseconds
-from jitdelegate.targets.cuda.cost import CLOCK
-from jitdelegate.targets.cuda.gpu import Gpu, gpu_of
-from jitdelegate.targets.cuda.plan import Plan, plan
-from jitdelegate.targets.cuda.template import Launch
+from jitdelegate.targets.cuda.code.cost import CLOCK
+from jitdelegate.targets.cuda.code.gpu import Gpu, gpu_of
+from jitdelegate.targets.cuda.code.template import Launch
+from jitdelegate.targets.cuda.plan.branches import Order, nanoseconds
+from jitdelegate.targets.cuda.plan.plan import Plan, plan
 from scripts.lowered_models import lowered_models
 
 

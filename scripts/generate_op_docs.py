@@ -16,7 +16,7 @@ from jitdelegate.ir.forms import View
 from jitdelegate.ops import OPS, Op
 from jitdelegate.ops.registry import ANY, MAX_ELEMENTS, MAX_RANK, NUMBERS
 from jitdelegate.passes.lower import lower
-from jitdelegate.targets.cuda.plan import WRITERS
+from jitdelegate.targets.cuda.plan.plan import WRITERS
 
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "ops.md"
 COMMAND = "python -m scripts.generate_op_docs"

@@ -42,7 +42,7 @@ from jitdelegate.passes.support import unsupported
 from jitdelegate.program.read import read as read_program
 from jitdelegate.targets.cpu import plan as cpu_plan
 from jitdelegate.targets.cpu import write as cpu
-from jitdelegate.targets.cuda import plan as cuda
+from jitdelegate.targets.cuda.plan import plan as cuda
 from jitdelegate.targets.cuda.target import TARGET as CUDA
 from jitdelegate.targets.reference import evaluate
 from jitdelegate.targets.reference.forms import FORMS
@@ -162,14 +162,14 @@ def places() -> Iterator[Place]:
 def _writers(target: str, table: ModuleType) -> Iterator[Place]:
     """The writers of kernels; each form's needs an operator that has it."""
     for form, name in table.WRITERS.items():
-        module, function = name.split(".")
+        module, _, function = name.rpartition(".")
         op = op_with(form)
         if op:
             owner = import_module(f"{table.PACKAGE}.{module}")
             yield Place(f"{target} {name}", target, owner, function, op, is_anyones=form is Map)  # as TANH is
     further = cpu.FUSED.values() if table is cpu else cuda.FINDERS
     for name in further:
-        module, function = name.split(".")
+        module, _, function = name.rpartition(".")
         yield Place(
             f"{target} {name}", target, import_module(f"{table.PACKAGE}.{module}"), function, is_anyones=table is cuda
         )

@@ -22,7 +22,7 @@ from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.measurement.difference import nrmse
 from jitdelegate.runtime.cpu.features import level
-from jitdelegate.targets.cuda.gpu import GPUS
+from jitdelegate.targets.cuda.code.gpu import GPUS
 from scripts.lowered_models import lowered_models
 from tests.ptx_simulator import SimulationError
 from tests.targets.cuda_execute import run

@@ -9,7 +9,7 @@ from jitdelegate.ir.graph import Graph
 from jitdelegate.options import DelegateOptions
 from jitdelegate.program.program import Program
 from jitdelegate.targets import target_named
-from jitdelegate.targets.in_place import aliases
+from jitdelegate.targets.planning.in_place import aliases
 
 Origins = tuple[tuple[int, ...], ...]
 """Per kernel, the positions of the operators that it computes."""

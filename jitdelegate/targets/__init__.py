@@ -3,11 +3,8 @@
 A target is one folder here, with an object of its own, and one row in `table.py`. `target.py` has the protocol through
 which the rest of the package uses a target.
 
-Targets share these files: `form_writer.py` finds the writer of a form, `buffer_plan.py` (with `plan_memory.py`) lays
-tensors out in memory, `in_place.py` finds updates that need no memory of their own, `constants.py` holds the weights,
-`implicit_gemm.py` cuts convolutions into phases and taps, `fourier.py` Fourier transforms into stages, `epilogue.py`
-describes epilogue operands, `choose_layout.py` blocks images by the vector width. A new form takes a class in `ir/`, a
-row in each target's WRITERS, and the function that the row names.
+`planning/` and `maths/` are what targets share: where tensors lie and what one kernel computes, and scalar mathematics.
+A new form takes a class in `ir/`, a row in each target's WRITERS, and the function that the row names.
 """
 
 from __future__ import annotations

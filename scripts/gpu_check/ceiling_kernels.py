@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 from jitdelegate.cache.key import ANY_MACHINE, KeyParts, model_key
 from jitdelegate.program.program import CUBIN_ALIGNMENT, Kernel, Launch, Program
 from jitdelegate.program.write import write
-from jitdelegate.targets.cuda.compile_templates import compile_templates
-from jitdelegate.targets.cuda.device_code import Code, Value
-from jitdelegate.targets.cuda.gpu import gpu_of
-from jitdelegate.targets.cuda.sizes import Kind
-from jitdelegate.targets.cuda.template import Template
-from jitdelegate.targets.cuda.template_store import TemplateStore
-from jitdelegate.targets.cuda.tensor_core import Operand, multiply
+from jitdelegate.targets.cuda.code.device_code import Code, Value
+from jitdelegate.targets.cuda.code.gpu import gpu_of
+from jitdelegate.targets.cuda.code.sizes import Kind
+from jitdelegate.targets.cuda.code.template import Template
+from jitdelegate.targets.cuda.compile.compile_templates import compile_templates
+from jitdelegate.targets.cuda.compile.template_store import TemplateStore
+from jitdelegate.targets.cuda.multiply.tensor_core import Operand, multiply
 from scripts.gpu_check.ceilings import BLOCKS_EACH, ITERATIONS, PRODUCTS, ROUNDS, SUMS, THREADS
 
 ARENA_BYTES = 256

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from jitdelegate.program.read import read
 from jitdelegate.runtime.cuda.context import hold_context
 from jitdelegate.runtime.cuda.session import CudaSession
-from jitdelegate.targets.cuda.gpu import gpu_of
+from jitdelegate.targets.cuda.code.gpu import gpu_of
 from scripts.gpu_check.bundle import Bundle
 from scripts.gpu_check.gpu import gpu, open_program
 from scripts.gpu_check.row import Row, measured

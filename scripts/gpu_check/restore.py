@@ -24,7 +24,7 @@ from scripts.gpu_check.row import Row
 
 if TYPE_CHECKING:
     from jitdelegate.ir.graph import Graph
-    from jitdelegate.targets.cuda.plan import Plan
+    from jitdelegate.targets.cuda.plan.plan import Plan
     from scripts.gpu_check.bundle import Bundle, Prepared
 
 SECTION = "weights"
@@ -96,8 +96,8 @@ def _with_weights(kept: bytes, model: bytes, shapes: Sequence[Sequence[int]], ki
 
 def plan_of(model: bytes, shapes: Sequence[Sequence[int]], kind: str, precision: str) -> Plan:
     """Launches, memory and weights of a model that is compiled as a whole."""
-    from jitdelegate.targets.cuda.gpu import gpu_of
-    from jitdelegate.targets.cuda.plan import plan
+    from jitdelegate.targets.cuda.code.gpu import gpu_of
+    from jitdelegate.targets.cuda.plan.plan import plan
 
     return plan(lowered(model, shapes), gpu_of(kind), precision)
 

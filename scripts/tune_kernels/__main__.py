@@ -5,7 +5,7 @@
     python -m scripts.tune_kernels fit OUT/sm_90-132-times.json                              anywhere
 
 `prepare` compiles every candidate of the reference networks' problems. `run` measures them, the ones that take longest
-first, and writes a table for jitdelegate/targets/cuda/tuned/ and all times; what OUT has already is kept and not
+first, and writes a table for jitdelegate/targets/cuda/code/tuned/ and all times; what OUT has already is kept and not
 measured again. `fit` says what the constants of the cost model would be by these times, and how far it was and would be
 off. Exit status: 0 all is well, 1 something could not be done, 2 wrong arguments.
 """
@@ -61,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def prepare(arguments: argparse.Namespace) -> int:
     """Fill a folder."""
     from jitdelegate.targets import target_named
-    from jitdelegate.targets.cuda.gpu import gpu_of
-    from jitdelegate.targets.cuda.template_store import TemplateStore
+    from jitdelegate.targets.cuda.code.gpu import gpu_of
+    from jitdelegate.targets.cuda.compile.template_store import TemplateStore
     from scripts.prepare_gpu_check.__main__ import wanted
     from scripts.prepare_gpu_check.networks import FURTHER, REFERENCE, example, networks
     from scripts.tune_kernels.prepare import prepared

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from jitdelegate.targets.cuda.gpu import Gpu, gpu_of
+from jitdelegate.targets.cuda.code.gpu import Gpu, gpu_of
 from scripts.tune_kernels.models import MODELS, Constant, Line, Model, line_of
 from scripts.tune_kernels.run import Times
 

@@ -11,13 +11,16 @@ from dataclasses import dataclass, fields
 from types import ModuleType, SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
-from jitdelegate.targets.cuda import cost, ffma, ffma_tile, matmul, mma, mma_tile, split_k
-from jitdelegate.targets.cuda.element import Element
-from jitdelegate.targets.cuda.gpu import Gpu
-from jitdelegate.targets.cuda.line_loader import FEWEST_BYTES
-from jitdelegate.targets.cuda.matmul_ffma import FfmaProduct, FfmaTile
-from jitdelegate.targets.cuda.matmul_mma import MmaTile
-from jitdelegate.targets.cuda.tensor_core import Operand
+from jitdelegate.targets.cuda.code import cost
+from jitdelegate.targets.cuda.code.element import Element
+from jitdelegate.targets.cuda.code.gpu import Gpu
+from jitdelegate.targets.cuda.multiply import ffma_tile, mma_tile
+from jitdelegate.targets.cuda.multiply.tensor_core import Operand
+from jitdelegate.targets.cuda.products import ffma, matmul, mma
+from jitdelegate.targets.cuda.sources.line_loader import FEWEST_BYTES
+from jitdelegate.targets.cuda.walks import split_k
+from jitdelegate.targets.cuda.walks.matmul_ffma import FfmaProduct, FfmaTile
+from jitdelegate.targets.cuda.walks.matmul_mma import MmaTile
 
 Constant = tuple[ModuleType, str]
 """A number of a module."""

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from jitdelegate.errors import CompileError, JitDelegateError
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program.program import Program
-from jitdelegate.targets.cuda.choices import Choices
+from jitdelegate.targets.cuda.code.choices import Choices
+from jitdelegate.targets.cuda.code.gpu import Gpu
+from jitdelegate.targets.cuda.compile.template_store import TemplateStore
 from jitdelegate.targets.cuda.generate import Builder
-from jitdelegate.targets.cuda.gpu import Gpu
-from jitdelegate.targets.cuda.plan import Plan
-from jitdelegate.targets.cuda.template_store import TemplateStore
+from jitdelegate.targets.cuda.plan.plan import Plan
 from jitdelegate.targets.cuda.tuning import problems_of
 from scripts.gpu_check.ceiling_kernels import ceilings_program
 from scripts.gpu_check.restore import lowered

@@ -32,7 +32,7 @@ def install_simulated_gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
     """A device that executes kernels as the PTX that their binaries were assembled from."""
     pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
     from jitdelegate.runtime.cuda import session
-    from jitdelegate.targets.cuda import compile_templates
+    from jitdelegate.targets.cuda.compile import compile_templates
     from tests.ptx_simulator import Memory, Module
 
     modules: dict[str, Module] = {}

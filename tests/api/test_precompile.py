@@ -12,7 +12,7 @@ import pytest
 
 from jitdelegate.commands import warm
 from jitdelegate.program.read import read, verify_weights
-from jitdelegate.targets.cuda.template_store import SUFFIX
+from jitdelegate.targets.cuda.compile.template_store import SUFFIX
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import small_models
 
@@ -72,7 +72,7 @@ def test_the_second_gpu_takes_the_templates_of_the_first(
     def never(*_: object) -> str:
         raise AssertionError("Numba was asked again")
 
-    monkeypatch.setattr("jitdelegate.targets.cuda.front_end.lower", never)
+    monkeypatch.setattr("jitdelegate.targets.cuda.compile.front_end.lower", never)
     (result,) = _run(capsys, model, "--target", "cuda:sm_86", "--serialization-dir", str(cache))
     assert result["state"] == "compiled"
 

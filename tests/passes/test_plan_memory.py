@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jitdelegate.targets.plan_memory import Life, plan_memory
+from jitdelegate.targets.planning.plan_memory import Life, plan_memory
 
 LIVES = st.lists(
     st.builds(

@@ -11,7 +11,7 @@ from llvmlite import binding
 
 from jitdelegate.program.program import Port, Program, State
 from jitdelegate.runtime.binding import Place
-from jitdelegate.targets.cpu.link import link
+from jitdelegate.targets.cpu.entry.link import link
 from tests.runtime.tiny import opened
 
 STATE_BYTES = 8

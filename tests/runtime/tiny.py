@@ -14,7 +14,7 @@ from jitdelegate.program.program import Port, Program
 from jitdelegate.program.read import read, read_parts, weights_start
 from jitdelegate.program.write import write
 from jitdelegate.runtime.shared_file import share
-from jitdelegate.targets.cpu.link import link
+from jitdelegate.targets.cpu.entry.link import link
 
 ELEMENTS = 6
 SCALE = 3.0

@@ -9,7 +9,7 @@ from tests.ptx_simulator import Memory, Module
 pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
 
 from jitdelegate.program.read import read
-from jitdelegate.targets.cuda.tensor_core import Operand
+from jitdelegate.targets.cuda.multiply.tensor_core import Operand
 from scripts.gpu_check.ceiling_kernels import Nothing, Products, ceilings_program
 from scripts.gpu_check.ceilings import PRODUCTS, ROUNDS, STEP, SUMS
 from tests.targets.cuda_execute import ptx_of

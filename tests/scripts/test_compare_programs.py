@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from jitdelegate.targets import buffer_plan, plan_memory
+from jitdelegate.targets.planning import buffer_plan, plan_memory
 from scripts.compare_programs import hashes, main, report
 from tests.api import small_models
 

@@ -22,7 +22,7 @@ pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
 from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case, Weights
 from jitdelegate.program.read import read
-from jitdelegate.targets.cuda import compile_templates
+from jitdelegate.targets.cuda.compile import compile_templates
 from scripts.gpu_check.bundle import BATCHES, EXAMPLE, FORM, PRECISIONS, read_bundle
 from scripts.gpu_check.sections import BUDGET, RUNS, seconds_of
 from scripts.prepare_gpu_check.__main__ import BUNDLES

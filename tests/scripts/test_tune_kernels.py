@@ -13,12 +13,13 @@ import pytest
 from jitdelegate.cache.tuned import parse_table
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program.write import write
-from jitdelegate.targets.cuda import mma, mma_tile
-from jitdelegate.targets.cuda.choices import Choices
+from jitdelegate.targets.cuda.code.choices import Choices
+from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.compile.template_store import TemplateStore
 from jitdelegate.targets.cuda.generate import Builder
-from jitdelegate.targets.cuda.gpu import GPUS
+from jitdelegate.targets.cuda.multiply import mma_tile
+from jitdelegate.targets.cuda.products import mma
 from jitdelegate.targets.cuda.stopwatch import TIMES
-from jitdelegate.targets.cuda.template_store import TemplateStore
 from jitdelegate.targets.cuda.tuning import ROUNDS, problems_of
 from scripts.gpu_check.gpu import gpu
 from scripts.tune_kernels.__main__ import main

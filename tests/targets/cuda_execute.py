@@ -14,11 +14,9 @@ from tests.ptx_simulator import Memory, Module
 pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
 pytest.importorskip("cuda.bindings.nvvm", reason="needs cuda-bindings, the extra 'cuda'")
 
-from jitdelegate.targets.cuda import back_end
-from jitdelegate.targets.cuda.choices import Choices
-from jitdelegate.targets.cuda.gpu import GPUS
-from jitdelegate.targets.cuda.plan import plan
-from jitdelegate.targets.cuda.template import (
+from jitdelegate.targets.cuda.code.choices import Choices
+from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.code.template import (
     Argument,
     NoPointer,
     StatusPointer,
@@ -26,7 +24,9 @@ from jitdelegate.targets.cuda.template import (
     TensorPointer,
     WeightsPointer,
 )
-from jitdelegate.targets.cuda.template_store import TemplateStore
+from jitdelegate.targets.cuda.compile import back_end
+from jitdelegate.targets.cuda.compile.template_store import TemplateStore
+from jitdelegate.targets.cuda.plan.plan import plan
 
 _store = TemplateStore(None)
 _texts: dict[Template, str] = {}

@@ -19,10 +19,10 @@ from jitdelegate.runtime.cuda.device import Device
 from jitdelegate.runtime.cuda.driver import Driver
 from jitdelegate.runtime.cuda.session import CudaSession
 from jitdelegate.targets.cuda import generate
-from jitdelegate.targets.cuda.choices import Choices
-from jitdelegate.targets.cuda.gpu import gpu_of
-from jitdelegate.targets.cuda.plan import plan
-from jitdelegate.targets.cuda.template_store import TemplateStore
+from jitdelegate.targets.cuda.code.choices import Choices
+from jitdelegate.targets.cuda.code.gpu import gpu_of
+from jitdelegate.targets.cuda.compile.template_store import TemplateStore
+from jitdelegate.targets.cuda.plan.plan import plan
 from tests.cuda_stub.library import Library
 from tests.cuda_stub.simulator import SimulatedMemory, simulate
 from tests.ptx_simulator import Memory, Module

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
-from jitdelegate.targets.cpu.products import SEGMENT, segments_of
+from jitdelegate.targets.cpu.multiply.products import SEGMENT, segments_of
 from tests.targets.execute import execute
 from tests.targets.levels import RUNNABLE
 from tests.targets.test_cpu_graphs import Network

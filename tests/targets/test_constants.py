@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from jitdelegate.targets.constants import LARGE, PAGE, Constants
+from jitdelegate.targets.planning.constants import LARGE, PAGE, Constants
 
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
 

@@ -13,7 +13,8 @@ from jitdelegate.ir.expr import RESULT, Arg, Cast
 from jitdelegate.ir.forms import Contract, Shape
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ir.quantized import quantize, rescale
-from jitdelegate.targets.cpu import machine, target
+from jitdelegate.targets.cpu import target
+from jitdelegate.targets.cpu.code import machine
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute

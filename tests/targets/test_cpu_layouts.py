@@ -7,7 +7,7 @@ import pytest
 
 from jitdelegate import passes
 from jitdelegate.ir.graph import Graph
-from jitdelegate.targets.choose_layout import choose_layout
+from jitdelegate.targets.planning.choose_layout import choose_layout
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.test_cpu_graphs import RUNNABLE, Network

@@ -8,7 +8,7 @@ import pytest
 from jitdelegate.ir.expr import RESULT
 from jitdelegate.ir.forms import Contract, IndexMap, Shape
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
-from jitdelegate.targets.choose_layout import choose_layout
+from jitdelegate.targets.planning.choose_layout import choose_layout
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.levels import RUNNABLE

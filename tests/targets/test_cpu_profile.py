@@ -12,8 +12,8 @@ from jitdelegate.runtime.cpu.library import CLOCK_ENTRY
 from jitdelegate.runtime.cpu.profile import stamp_bytes
 from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.runtime.profile import ROWS, medians
-from jitdelegate.targets.cpu import contract, depthwise
 from jitdelegate.targets.cpu.generate import generate
+from jitdelegate.targets.cpu.products import contract, depthwise
 from tests.targets.execute import program_of
 from tests.targets.test_cpu_graphs import RUNNABLE, Network, pyramid
 

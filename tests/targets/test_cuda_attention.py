@@ -11,12 +11,12 @@ import pytest
 from jitdelegate.ir.expr import RESULT, Apply, Arg, Const
 from jitdelegate.ir.forms import IndexMap, Map, MatMul, Softmax, View
 from jitdelegate.ir.graph import Graph, Node, Tensor
-from jitdelegate.targets.cuda import attention as attention_module
-from jitdelegate.targets.cuda import back_end
-from jitdelegate.targets.cuda import matmul as matmul_module
-from jitdelegate.targets.cuda.gpu import GPUS
-from jitdelegate.targets.cuda.matmul_mma import MMA_TILES
-from jitdelegate.targets.cuda.plan import plan
+from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.compile import back_end
+from jitdelegate.targets.cuda.plan.plan import plan
+from jitdelegate.targets.cuda.products import attention as attention_module
+from jitdelegate.targets.cuda.products import matmul as matmul_module
+from jitdelegate.targets.cuda.walks.matmul_mma import MMA_TILES
 from tests.ptx_simulator import SimulationError
 from tests.simulator import mutate
 from tests.simulator.mutate import NoSuchPlaceError

@@ -9,11 +9,11 @@ import pytest
 from jitdelegate.errors import CompileError, DeviceError
 from jitdelegate.program.cubin import PTX
 from jitdelegate.runtime.cuda.architectures import SIZES, name_of
-from jitdelegate.targets.cuda.gpu import GPUS
+from jitdelegate.targets.cuda.code.gpu import GPUS
 from tests.targets.cuda_execute import ptx_of
 
 pathfinder = pytest.importorskip("cuda.pathfinder", reason="needs cuda-bindings, the extra 'cuda'")
-back_end = pytest.importorskip("jitdelegate.targets.cuda.back_end")
+back_end = pytest.importorskip("jitdelegate.targets.cuda.compile.back_end")
 
 
 def gone(*_: object) -> None:

@@ -13,13 +13,13 @@ from jitdelegate.ir.expr import Arg
 from jitdelegate.ir.forms import Concat, IndexMap, Map, Softmax
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ir.index_forms import Suppress
-from jitdelegate.targets.cuda import plan as plan_module
-from jitdelegate.targets.cuda.branches import Branches, Order, Touch, extended, in_a_row, nanoseconds
-from jitdelegate.targets.cuda.gpu import GPUS, Gpu, gpu_of
-from jitdelegate.targets.cuda.plan import plan
-from jitdelegate.targets.cuda.template import Launch
-from jitdelegate.targets.parts import Part
-from jitdelegate.targets.plan_memory import Life
+from jitdelegate.targets.cuda.code.gpu import GPUS, Gpu, gpu_of
+from jitdelegate.targets.cuda.code.template import Launch
+from jitdelegate.targets.cuda.plan import plan as plan_module
+from jitdelegate.targets.cuda.plan.branches import Branches, Order, Touch, extended, in_a_row, nanoseconds
+from jitdelegate.targets.cuda.plan.plan import plan
+from jitdelegate.targets.planning.parts import Part
+from jitdelegate.targets.planning.plan_memory import Life
 from jitdelegate.targets.reference.evaluate import run_graph
 
 OLD, NEW = GPUS["sm_80"], GPUS["sm_90"]

@@ -8,11 +8,11 @@ import pytest
 
 from jitdelegate.ir.forms import Softmax
 from jitdelegate.ir.graph import Graph, Node, Tensor
-from jitdelegate.targets.cuda import plan as planning
-from jitdelegate.targets.cuda.chains import Chain, Finder, find_chains
-from jitdelegate.targets.cuda.gpu import GPUS
-from jitdelegate.targets.cuda.map import copy
-from jitdelegate.targets.cuda.writer import Writer
+from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.code.writer import Writer
+from jitdelegate.targets.cuda.forms.map import copy
+from jitdelegate.targets.cuda.plan import plan as planning
+from jitdelegate.targets.planning.chains import Chain, Finder, find_chains
 
 SHAPE = (2, 8)
 

@@ -8,11 +8,11 @@ from functools import partial
 import pytest
 
 from jitdelegate.ir.graph import Graph
-from jitdelegate.targets.cuda.choices import Choices, Question, candidate, nothing, problem
-from jitdelegate.targets.cuda.element import Element
-from jitdelegate.targets.cuda.gpu import GPUS
-from jitdelegate.targets.cuda.mma_tile import TILES
-from jitdelegate.targets.cuda.plan import plan
+from jitdelegate.targets.cuda.code.choices import Choices, Question, candidate, nothing, problem
+from jitdelegate.targets.cuda.code.element import Element
+from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.multiply.mma_tile import TILES
+from jitdelegate.targets.cuda.plan.plan import plan
 from tests.targets.cuda_graphs import compare
 from tests.targets.tuned_graphs import convolution, depthwise, fully_connected, product, separable
 
@@ -56,5 +56,5 @@ def test_every_candidate_computes_the_same(make: Callable[[], Graph], monkeypatc
     plan(graph, GPU, "float16", asked)
     ((name, question),) = asked.asked.items()
     for other in question.ranked:
-        monkeypatch.setattr("jitdelegate.targets.cuda.plan.shipped", lambda gpu, taken=other: {name: taken})
+        monkeypatch.setattr("jitdelegate.targets.cuda.plan.plan.shipped", lambda gpu, taken=other: {name: taken})
         compare(graph, "float16", tolerance=1e-2)

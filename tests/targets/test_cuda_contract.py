@@ -13,19 +13,21 @@ from jitdelegate.errors import CompileError
 from jitdelegate.ir.expr import RESULT, Arg, maximum, unary
 from jitdelegate.ir.forms import Contract, IndexMap
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
-from jitdelegate.targets.cuda import back_end, ffma, gemv, mma
-from jitdelegate.targets.cuda.conv_problem import problem_of
-from jitdelegate.targets.cuda.element import Element
-from jitdelegate.targets.cuda.epilogue import Epilogue
-from jitdelegate.targets.cuda.ffma_kernel import Ffma
-from jitdelegate.targets.cuda.ffma_tile import TILES, Tile
-from jitdelegate.targets.cuda.gemv import Gemv
-from jitdelegate.targets.cuda.gpu import GPUS
-from jitdelegate.targets.cuda.plan import plan
-from jitdelegate.targets.cuda.split_k import Combine
-from jitdelegate.targets.cuda.template import Template
-from jitdelegate.targets.cuda.writer import Writer
-from jitdelegate.targets.epilogue import Reach
+from jitdelegate.targets.cuda.code.element import Element
+from jitdelegate.targets.cuda.code.epilogue import Epilogue
+from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.code.template import Template
+from jitdelegate.targets.cuda.code.writer import Writer
+from jitdelegate.targets.cuda.compile import back_end
+from jitdelegate.targets.cuda.multiply.ffma_tile import TILES, Tile
+from jitdelegate.targets.cuda.plan.plan import plan
+from jitdelegate.targets.cuda.products import ffma, mma
+from jitdelegate.targets.cuda.sources.conv_problem import problem_of
+from jitdelegate.targets.cuda.walks import gemv
+from jitdelegate.targets.cuda.walks.ffma_kernel import Ffma
+from jitdelegate.targets.cuda.walks.gemv import Gemv
+from jitdelegate.targets.cuda.walks.split_k import Combine
+from jitdelegate.targets.planning.epilogue import Reach
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.cuda_execute import ptx_of, run, templates_of
 from tests.targets.cuda_graphs import stored_between

@@ -11,10 +11,10 @@ import pytest
 from jitdelegate.errors import CompileError
 from jitdelegate.ops import OPS
 from jitdelegate.passes.lower import lower
-from jitdelegate.targets.cuda.template import Template
+from jitdelegate.targets.cuda.code.template import Template
 from tests.targets.cuda_execute import templates_of, text_of
 
-back_end = pytest.importorskip("jitdelegate.targets.cuda.back_end")
+back_end = pytest.importorskip("jitdelegate.targets.cuda.compile.back_end")
 
 MEETING = re.compile(
     r"\b(bar|barrier|shfl|vote|match|redux|activemask|mma|ldmatrix|wgmma|cp\.async\.(wait|commit)_group)\b"

@@ -10,8 +10,8 @@ import pytest
 
 from jitdelegate.ir.forms import Softmax
 from jitdelegate.ir.graph import Graph
-from jitdelegate.targets.cuda.dependent_launch import for_architecture
-from jitdelegate.targets.cuda.template import Template
+from jitdelegate.targets.cuda.code.dependent_launch import for_architecture
+from jitdelegate.targets.cuda.code.template import Template
 from tests.ptx_simulator import Memory, Module, SimulationError
 from tests.simulator.one_instruction import kernel
 from tests.targets.cuda_execute import ptx_of, templates_of, text_of
@@ -19,8 +19,8 @@ from tests.targets.cuda_graphs import graph_of, stored_between
 from tests.targets.sass import early_accesses, written_early
 from tests.targets.test_cuda_contract import convolution
 
-back_end = pytest.importorskip("jitdelegate.targets.cuda.back_end")
-lower = pytest.importorskip("jitdelegate.targets.cuda.front_end").lower
+back_end = pytest.importorskip("jitdelegate.targets.cuda.compile.back_end")
+lower = pytest.importorskip("jitdelegate.targets.cuda.compile.front_end").lower
 
 ROWS = convolution((1, 7, 7, 64), 64).graph
 GRAPHS: dict[str, Callable[[], tuple[Graph, str]]] = {

@@ -12,12 +12,12 @@ import pytest
 from jitdelegate.ir.expr import RESULT, Arg, Expr, maximum, unary
 from jitdelegate.ir.forms import Depthwise, IndexMap
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
-from jitdelegate.targets.cuda import image_parts
-from jitdelegate.targets.cuda.depthwise import LONG
-from jitdelegate.targets.cuda.depthwise_kernel import DepthwiseTile, DepthwiseWalk
-from jitdelegate.targets.cuda.element import Element
-from jitdelegate.targets.cuda.epilogue import Epilogue
-from jitdelegate.targets.epilogue import Reach
+from jitdelegate.targets.cuda.code import image_parts
+from jitdelegate.targets.cuda.code.element import Element
+from jitdelegate.targets.cuda.code.epilogue import Epilogue
+from jitdelegate.targets.cuda.products.depthwise import LONG
+from jitdelegate.targets.cuda.walks.depthwise_kernel import DepthwiseTile, DepthwiseWalk
+from jitdelegate.targets.planning.epilogue import Reach
 from tests.targets.cuda_execute import assert_compiles_everywhere, ptx_of, templates_of
 from tests.targets.cuda_graphs import Shape, compare, stored_between
 

@@ -9,8 +9,8 @@ import pytest
 
 from jitdelegate.ir.expr import BINARY, COMPARISONS, UNARY, Apply, Arg, Cast, Expr, evaluate, unary
 from jitdelegate.ir.forms import Map
-from jitdelegate.targets.scalar.builder import NATIVE
-from jitdelegate.targets.scalar.functions import FLOAT_FUNCTIONS, INTEGER_FUNCTIONS
+from jitdelegate.targets.maths.builder import NATIVE
+from jitdelegate.targets.maths.functions import FLOAT_FUNCTIONS, INTEGER_FUNCTIONS
 from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
 from tests.targets.cuda_graphs import graph_of
 from tests.targets.elementwise_graphs import SAME, of_elements

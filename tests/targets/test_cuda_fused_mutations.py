@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jitdelegate.ir.graph import Graph
-from jitdelegate.targets.cuda import inverted, separable
-from jitdelegate.targets.cuda.mma_tile import Tile
+from jitdelegate.targets.cuda.multiply.mma_tile import Tile
+from jitdelegate.targets.cuda.products import inverted, separable
 from tests.ptx_simulator import SimulationError
 from tests.simulator import mutate
 from tests.targets import cuda_execute

@@ -15,10 +15,10 @@ pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
 
 from jitdelegate import passes
 from jitdelegate.commands.demo_model import mobilenet_v1
-from jitdelegate.targets.cuda import back_end
-from jitdelegate.targets.cuda.gpu import GPUS
-from jitdelegate.targets.cuda.plan import plan
-from jitdelegate.targets.cuda.template import Template
+from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.code.template import Template
+from jitdelegate.targets.cuda.compile import back_end
+from jitdelegate.targets.cuda.plan.plan import plan
 from jitdelegate.tflite.read import read
 from tests.conftest import models_dir
 from tests.targets.cuda_execute import ptx_of

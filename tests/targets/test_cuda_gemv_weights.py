@@ -10,10 +10,10 @@ import pytest
 from jitdelegate.ir.dequantize import dequantized
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant, Tensor
-from jitdelegate.targets.cuda.element import Element
-from jitdelegate.targets.cuda.gemv import Gemv
-from jitdelegate.targets.cuda.gpu import GPUS
-from jitdelegate.targets.cuda.plan import plan
+from jitdelegate.targets.cuda.code.element import Element
+from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.plan.plan import plan
+from jitdelegate.targets.cuda.walks.gemv import Gemv
 from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
 from tests.targets.cuda_graphs import compare
 from tests.targets.integer_graphs import graph_of, whole_range

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.forms import IndexMap
-from jitdelegate.targets.cuda.division import divisor
-from jitdelegate.targets.cuda.index_map import CanonicalMap, Walk, canonical, walk
+from jitdelegate.targets.cuda.code.division import divisor
+from jitdelegate.targets.cuda.code.index_map import CanonicalMap, Walk, canonical, walk
 from jitdelegate.targets.reference.evaluate import read
 
 Shape = tuple[int, ...]

@@ -12,12 +12,13 @@ from jitdelegate.errors import CompileError
 from jitdelegate.ir.expr import RESULT
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import Graph, Tensor
-from jitdelegate.targets.cuda import back_end, mma
-from jitdelegate.targets.cuda.gemv import Gemv
-from jitdelegate.targets.cuda.mma_kernel import Mma
-from jitdelegate.targets.cuda.mma_tile import SLIM_TILES, TILES, Tile
-from jitdelegate.targets.cuda.split_k import Combine
-from jitdelegate.targets.cuda.template import Template
+from jitdelegate.targets.cuda.code.template import Template
+from jitdelegate.targets.cuda.compile import back_end
+from jitdelegate.targets.cuda.multiply.mma_tile import SLIM_TILES, TILES, Tile
+from jitdelegate.targets.cuda.products import mma
+from jitdelegate.targets.cuda.walks.gemv import Gemv
+from jitdelegate.targets.cuda.walks.mma_kernel import Mma
+from jitdelegate.targets.cuda.walks.split_k import Combine
 from tests.targets.cuda_execute import ptx_of, templates_of
 from tests.targets.integer_graphs import graph_of, to_int8, whole_range
 from tests.targets.sass import instructions

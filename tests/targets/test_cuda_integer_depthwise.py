@@ -9,8 +9,8 @@ import pytest
 from jitdelegate.ir.expr import RESULT
 from jitdelegate.ir.forms import Depthwise
 from jitdelegate.ir.graph import Graph, Tensor
-from jitdelegate.targets.cuda import depthwise
-from jitdelegate.targets.cuda.depthwise_kernel import DepthwiseTile
+from jitdelegate.targets.cuda.products import depthwise
+from jitdelegate.targets.cuda.walks.depthwise_kernel import DepthwiseTile
 from tests.targets.cuda_execute import assert_compiles_everywhere, templates_of
 from tests.targets.integer_graphs import graph_of, to_int8, whole_range
 from tests.targets.test_cuda_integers import check

@@ -8,8 +8,8 @@ import pytest
 from jitdelegate.ir.expr import RESULT, Arg, Expr
 from jitdelegate.ir.forms import Contract, IndexMap, Map
 from jitdelegate.ir.graph import Graph, Node, Tensor
-from jitdelegate.targets.cuda import inverted
-from jitdelegate.targets.cuda.inverted_kernel import InvertedMma
+from jitdelegate.targets.cuda.products import inverted
+from jitdelegate.targets.cuda.walks.inverted_kernel import InvertedMma
 from tests.targets.cuda_execute import templates_of
 from tests.targets.cuda_graphs import compare
 from tests.targets.test_cuda_separable import HARD_SWISH, RELU6, Pair

@@ -10,8 +10,8 @@ import pytest
 from jitdelegate.ir.expr import Arg, Expr, maximum, unary
 from jitdelegate.ir.forms import IndexMap, Map, View
 from jitdelegate.ir.graph import Graph, Node, Tensor
-from jitdelegate.targets.cuda.gpu import GPUS
-from jitdelegate.targets.cuda.transpose import TransposeTemplate
+from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.forms.transpose import TransposeTemplate
 from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
 from tests.targets.cuda_graphs import Shape, compare, graph_of, stored_between
 

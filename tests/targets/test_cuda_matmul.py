@@ -6,9 +6,9 @@ import pytest
 
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.graph import Graph
-from jitdelegate.targets.cuda import matmul as matmul_module
-from jitdelegate.targets.cuda.gpu import GPUS
-from jitdelegate.targets.cuda.plan import plan
+from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.plan.plan import plan
+from jitdelegate.targets.cuda.products import matmul as matmul_module
 from tests.targets.cuda_execute import assert_compiles_everywhere, templates_of
 from tests.targets.cuda_graphs import Shape, compare, stored_between
 from tests.targets.matmul_graphs import ADJOINTS, LEADING, ORDERS, feeds_of, heads, matmul

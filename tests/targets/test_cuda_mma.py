@@ -14,17 +14,19 @@ from jitdelegate.errors import CompileError
 from jitdelegate.ir.expr import RESULT, Arg, maximum, unary
 from jitdelegate.ir.forms import Contract, IndexMap
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
-from jitdelegate.targets.cuda import back_end, mma, split_k
-from jitdelegate.targets.cuda.conv_problem import problem_of
-from jitdelegate.targets.cuda.element import Element
-from jitdelegate.targets.cuda.epilogue import Epilogue
-from jitdelegate.targets.cuda.gpu import GPUS
-from jitdelegate.targets.cuda.mma_kernel import Mma
-from jitdelegate.targets.cuda.mma_tile import SLIM_TILES, TILES, WIDE_TILES, Tile
-from jitdelegate.targets.cuda.template import Argument, Launch, NoPointer, TensorPointer, WeightsPointer
-from jitdelegate.targets.cuda.tensor_core import CHUNK, STEP, Operand
-from jitdelegate.targets.cuda.writer import Writer
-from jitdelegate.targets.epilogue import Reach
+from jitdelegate.targets.cuda.code.element import Element
+from jitdelegate.targets.cuda.code.epilogue import Epilogue
+from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.code.template import Argument, Launch, NoPointer, TensorPointer, WeightsPointer
+from jitdelegate.targets.cuda.code.writer import Writer
+from jitdelegate.targets.cuda.compile import back_end
+from jitdelegate.targets.cuda.multiply.mma_tile import SLIM_TILES, TILES, WIDE_TILES, Tile
+from jitdelegate.targets.cuda.multiply.tensor_core import CHUNK, STEP, Operand
+from jitdelegate.targets.cuda.products import mma
+from jitdelegate.targets.cuda.sources.conv_problem import problem_of
+from jitdelegate.targets.cuda.walks import split_k
+from jitdelegate.targets.cuda.walks.mma_kernel import Mma
+from jitdelegate.targets.planning.epilogue import Reach
 from jitdelegate.targets.reference.evaluate import run_node
 from tests.ptx_simulator import Memory, Module
 from tests.targets.cuda_execute import ptx_of, text_of

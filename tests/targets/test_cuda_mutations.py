@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from jitdelegate.ir.forms import Contract
-from jitdelegate.targets.cuda import split_k
-from jitdelegate.targets.cuda.mma_tile import TILES
+from jitdelegate.targets.cuda.multiply.mma_tile import TILES
+from jitdelegate.targets.cuda.walks import split_k
 from tests.ptx_simulator import SimulationError
 from tests.simulator import mutate
 from tests.simulator.mutate import NoSuchPlaceError

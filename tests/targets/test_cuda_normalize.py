@@ -10,7 +10,7 @@ import pytest
 from jitdelegate.ir.expr import Arg, unary
 from jitdelegate.ir.forms import IndexMap, Normalize, Statistic
 from jitdelegate.ir.graph import Graph
-from jitdelegate.targets.cuda.normalize import NormalizeTemplate
+from jitdelegate.targets.cuda.forms.normalize import NormalizeTemplate
 from tests.ptx_simulator import SimulationError
 from tests.simulator import mutate
 from tests.simulator.mutate import NoSuchPlaceError

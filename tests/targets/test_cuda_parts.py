@@ -12,9 +12,9 @@ from jitdelegate.ir.expr import Arg, maximum
 from jitdelegate.ir.forms import Contract, Depthwise, Form, IndexMap, MatMul, Pool, Resize, View
 from jitdelegate.ir.graph import ABSENT, Graph
 from jitdelegate.passes.nest_concats import nest_concats
-from jitdelegate.targets.cuda import shared_grid
-from jitdelegate.targets.cuda.gpu import gpu_of
-from jitdelegate.targets.cuda.plan import plan
+from jitdelegate.targets.cuda.code.gpu import gpu_of
+from jitdelegate.targets.cuda.plan import shared_grid
+from jitdelegate.targets.cuda.plan.plan import plan
 from tests.targets.cuda_graphs import compare
 from tests.targets.part_graphs import Draft
 

@@ -12,14 +12,14 @@ from jitdelegate.errors import CompileError, DeviceError
 from jitdelegate.ir.expr import RESULT
 from jitdelegate.ir.forms import Contract, Form, IndexMap, Map, Reduce
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
-from jitdelegate.targets.cuda import writer as writing
-from jitdelegate.targets.cuda.cost import COPIED, LATENCY_CYCLES
-from jitdelegate.targets.cuda.ffma_kernel import Ffma
-from jitdelegate.targets.cuda.gpu import GPUS, gpu_of
-from jitdelegate.targets.cuda.mma_kernel import Mma
-from jitdelegate.targets.cuda.plan import plan
-from jitdelegate.targets.cuda.writer import Writer
-from jitdelegate.targets.epilogue import reach
+from jitdelegate.targets.cuda.code import writer as writing
+from jitdelegate.targets.cuda.code.cost import COPIED, LATENCY_CYCLES
+from jitdelegate.targets.cuda.code.gpu import GPUS, gpu_of
+from jitdelegate.targets.cuda.code.writer import Writer
+from jitdelegate.targets.cuda.plan.plan import plan
+from jitdelegate.targets.cuda.walks.ffma_kernel import Ffma
+from jitdelegate.targets.cuda.walks.mma_kernel import Mma
+from jitdelegate.targets.planning.epilogue import reach
 from tests.targets.recurrent_graphs import LSTM, recurrent
 
 ZERO = np.zeros((), np.float32)
@@ -93,7 +93,7 @@ def test_too_many_launches_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = [Node("CONV_2D", (at, at + 1, ABSENT), (at + 2,), form=Contract()) for at in (0, 3)]
     nodes.append(Node("SUM", (2,), (6,), form=Reduce(kind="sum", axes=(1,))))
     graph = Graph((*tensors, Tensor("sum", (49, 1), "float32")), tuple(nodes), (0, 3), (5, 6))
-    monkeypatch.setattr("jitdelegate.targets.buffer_plan.MOST_STEPS", 3)
+    monkeypatch.setattr("jitdelegate.targets.planning.buffer_plan.MOST_STEPS", 3)
     with pytest.raises(CompileError, match="4 launches, expected at most 3"):
         plan(graph, GPUS["sm_80"], "float16")
 

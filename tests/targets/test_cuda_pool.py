@@ -8,10 +8,10 @@ import pytest
 from jitdelegate.ir.expr import RESULT, Arg, Expr, maximum
 from jitdelegate.ir.forms import IndexMap, Pool
 from jitdelegate.ir.graph import Graph
-from jitdelegate.targets.cuda.element import Element
-from jitdelegate.targets.cuda.epilogue import Epilogue
-from jitdelegate.targets.cuda.pool import PoolUnrolled, PoolWalk
-from jitdelegate.targets.epilogue import Reach
+from jitdelegate.targets.cuda.code.element import Element
+from jitdelegate.targets.cuda.code.epilogue import Epilogue
+from jitdelegate.targets.cuda.forms.pool import PoolUnrolled, PoolWalk
+from jitdelegate.targets.planning.epilogue import Reach
 from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
 from tests.targets.cuda_graphs import TOLERANCES, Shape, compare, graph_of, stored_between
 

@@ -10,7 +10,7 @@ from tests.tflite.scripts import script
 
 pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
 
-from jitdelegate.targets.cuda.template import Argument, TensorPointer
+from jitdelegate.targets.cuda.code.template import Argument, TensorPointer
 from tests.targets import cuda_execute
 
 

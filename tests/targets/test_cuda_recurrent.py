@@ -11,8 +11,8 @@ from jitdelegate.errors import CompileError
 from jitdelegate.ir.expr import Arg
 from jitdelegate.ir.forms import Recurrent
 from jitdelegate.ir.graph import Graph, Tensor
-from jitdelegate.targets.cuda import recurrent as module
-from jitdelegate.targets.cuda.recurrent import RecurrentTemplate
+from jitdelegate.targets.cuda.products import recurrent as module
+from jitdelegate.targets.cuda.products.recurrent import RecurrentTemplate
 from tests.ptx_simulator import SimulationError
 from tests.targets import cuda_execute
 from tests.targets.cuda_execute import assert_compiles_everywhere, ptx_of, run, templates_of

@@ -11,11 +11,11 @@ from jitdelegate.ir.expr import RESULT, Arg, Expr, maximum
 from jitdelegate.ir.forms import IndexMap, Resize
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ops.resize import nearest_places
-from jitdelegate.targets.cuda import resize
-from jitdelegate.targets.cuda.element import Element
-from jitdelegate.targets.cuda.epilogue import Epilogue
-from jitdelegate.targets.cuda.resize import ResizeTemplate
-from jitdelegate.targets.epilogue import Reach
+from jitdelegate.targets.cuda.code.element import Element
+from jitdelegate.targets.cuda.code.epilogue import Epilogue
+from jitdelegate.targets.cuda.forms import resize
+from jitdelegate.targets.cuda.forms.resize import ResizeTemplate
+from jitdelegate.targets.planning.epilogue import Reach
 from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
 from tests.targets.cuda_graphs import TOLERANCES, Shape, compare, graph_of, stored_between
 

@@ -10,10 +10,11 @@ import pytest
 from jitdelegate.ir.expr import RESULT, Arg, Expr, clamp, maximum
 from jitdelegate.ir.forms import Contract, Depthwise, IndexMap
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
-from jitdelegate.targets.cuda import back_end, separable
-from jitdelegate.targets.cuda.gpu import GPUS
-from jitdelegate.targets.cuda.plan import plan
-from jitdelegate.targets.cuda.separable_kernel import SeparableFfma, SeparableMma
+from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.compile import back_end
+from jitdelegate.targets.cuda.plan.plan import plan
+from jitdelegate.targets.cuda.products import separable
+from jitdelegate.targets.cuda.walks.separable_kernel import SeparableFfma, SeparableMma
 from tests.targets.cuda_execute import ptx_of, templates_of
 from tests.targets.cuda_graphs import compare
 

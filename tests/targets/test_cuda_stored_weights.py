@@ -13,12 +13,12 @@ import pytest
 from jitdelegate.ir.expr import RESULT, Arg
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import Graph, Tensor
-from jitdelegate.targets.cuda import back_end
-from jitdelegate.targets.cuda.element import Element
-from jitdelegate.targets.cuda.ffma_kernel import Ffma
-from jitdelegate.targets.cuda.gpu import GPUS
-from jitdelegate.targets.cuda.mma_kernel import Mma
-from jitdelegate.targets.cuda.plan import plan
+from jitdelegate.targets.cuda.code.element import Element
+from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.compile import back_end
+from jitdelegate.targets.cuda.plan.plan import plan
+from jitdelegate.targets.cuda.walks.ffma_kernel import Ffma
+from jitdelegate.targets.cuda.walks.mma_kernel import Mma
 from tests.targets.cuda_execute import ptx_of, templates_of
 from tests.targets.cuda_graphs import compare
 from tests.targets.integer_graphs import graph_of

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from jitdelegate.targets.cuda.strides import Axes, Axis, common, composed, merged, split
+from jitdelegate.targets.cuda.code.strides import Axes, Axis, common, composed, merged, split
 
 
 def axes_of(array: np.ndarray) -> Axes:

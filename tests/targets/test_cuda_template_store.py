@@ -11,13 +11,13 @@ import pytest
 from jitdelegate.cache.place import open_place
 from jitdelegate.errors import DeviceError
 from jitdelegate.ir.expr import Const
-from jitdelegate.targets.cuda import template_store
-from jitdelegate.targets.cuda.device_code import Code
-from jitdelegate.targets.cuda.element import Element
-from jitdelegate.targets.cuda.map import MapTemplate
-from jitdelegate.targets.cuda.sizes import Kind
-from jitdelegate.targets.cuda.template import Template
-from jitdelegate.targets.cuda.template_store import TemplateStore
+from jitdelegate.targets.cuda.code.device_code import Code
+from jitdelegate.targets.cuda.code.element import Element
+from jitdelegate.targets.cuda.code.sizes import Kind
+from jitdelegate.targets.cuda.code.template import Template
+from jitdelegate.targets.cuda.compile import template_store
+from jitdelegate.targets.cuda.compile.template_store import TemplateStore
+from jitdelegate.targets.cuda.forms.map import MapTemplate
 
 VERSIONS = {"numba-cuda": "0.30.4", "numba": "0.68.1", "llvmlite": "0.50.0", "nvidia-nvvm": "13.5.37"}
 

@@ -15,10 +15,10 @@ from jitdelegate.cache.tuned import Winner, read_table
 from jitdelegate.errors import CompileError, DeviceError
 from jitdelegate.ir.graph import Graph
 from jitdelegate.targets.cuda import tuning
-from jitdelegate.targets.cuda.choices import Choices, candidate
-from jitdelegate.targets.cuda.gpu import GPUS
-from jitdelegate.targets.cuda.plan import Plan, plan
-from jitdelegate.targets.cuda.tables import candidates_of
+from jitdelegate.targets.cuda.code.choices import Choices, candidate
+from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.code.tables import candidates_of
+from jitdelegate.targets.cuda.plan.plan import Plan, plan
 from jitdelegate.targets.cuda.tuning import FEW, ROUNDS, Findings, Tuning
 from tests.targets.tuned_graphs import convolution
 
@@ -163,7 +163,7 @@ def test_the_users_table_is_over_the_packages_and_receives_what_was_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shipped = {PROBLEM: Winner(NAMES[1], "full", 1, 2), "other": Winner("x", "full", 1, 2)}
-    monkeypatch.setattr("jitdelegate.targets.cuda.tables.shipped_table", lambda kind: shipped)
+    monkeypatch.setattr("jitdelegate.targets.cuda.code.tables.shipped_table", lambda kind: shipped)
     place = open_place(str(tmp_path))
     watch = FakeStopwatch({**dict.fromkeys(NAMES, 3e-6), NAMES[2]: 2e-6}.__getitem__)
     how, texts = Tuning("full", watch), list[str]()

@@ -33,7 +33,7 @@ from tests.targets.integer_graphs import whole_range
 pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
 
 from jitdelegate.engine import precompile
-from jitdelegate.targets.cuda import compile_templates
+from jitdelegate.targets.cuda.compile import compile_templates
 from tests.ptx_simulator import Memory, Module
 
 ARCHITECTURE = "sm_90"

@@ -10,7 +10,7 @@ from jitdelegate.ir.graph import Graph
 from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case, ints
 from jitdelegate.passes.lower import lower
-from jitdelegate.targets.fourier import small_transform, stages
+from jitdelegate.targets.maths.fourier import small_transform, stages
 from tests.ops.litert import answers
 from tests.passes.graphs import Builder
 from tests.targets.execute import execute

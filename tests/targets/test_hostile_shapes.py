@@ -89,7 +89,7 @@ def test_what_would_take_the_machines_memory_or_time_is_refused(hostile: Callabl
 
 
 def test_code_that_would_take_too_long_to_compile_is_left_to_litert(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jitdelegate.targets.cpu.vector_ir.MAX_LINES", 50)
+    monkeypatch.setattr("jitdelegate.targets.cpu.code.vector_ir.MAX_LINES", 50)
     model = ModelBuilder()
     model.output(model.op("TANH", [model.input((3, 5))], (3, 5)))
     key = Key((("target", "cpu"), ("features", "x86-64-v3")))

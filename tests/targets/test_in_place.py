@@ -20,9 +20,9 @@ from jitdelegate.ir.index_forms import Update
 from jitdelegate.passes.copy_outputs import copy_outputs
 from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.targets.cpu.generate import generate
-from jitdelegate.targets.cuda.gpu import gpu_of
-from jitdelegate.targets.cuda.plan import plan
-from jitdelegate.targets.in_place import MOST_IN_CODE, aliases
+from jitdelegate.targets.cuda.code.gpu import gpu_of
+from jitdelegate.targets.cuda.plan.plan import plan
+from jitdelegate.targets.planning.in_place import MOST_IN_CODE, aliases
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.cuda_execute import run as run_on_cuda
 from tests.targets.execute import program_of

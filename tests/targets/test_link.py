@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jitdelegate.targets.cpu.link import link
-from jitdelegate.targets.cpu.machine import compile_object
+from jitdelegate.targets.cpu.code.machine import compile_object
+from jitdelegate.targets.cpu.entry.link import link
 
 HEAD = 'target triple = "x86_64-unknown-linux-gnu"\n'
 

@@ -10,7 +10,7 @@ import pytest
 from jitdelegate.ir.expr import Arg
 from jitdelegate.ir.forms import IndexMap, Map, Shape, View
 from jitdelegate.ir.graph import Graph, Node
-from jitdelegate.targets.parts import Part, Parts, dense_strides, find_parts
+from jitdelegate.targets.planning.parts import Part, Parts, dense_strides, find_parts
 from tests.targets.part_graphs import Draft
 
 

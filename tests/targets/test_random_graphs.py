@@ -32,7 +32,7 @@ def test_threads_that_compute_the_wrong_chunks_are_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sample would notice, since its threads share steps."""
-    monkeypatch.setattr("jitdelegate.targets.cpu.schedule._by_halves", lambda job, chunk: chunk * 0)
+    monkeypatch.setattr("jitdelegate.targets.cpu.entry.schedule._by_halves", lambda job, chunk: chunk * 0)
     assert script("fuzz_graphs").main(["--rounds", "5", "--seed", "7", "--features", RUNNABLE[-1]]) == 1
     assert "3 threads, output" in capsys.readouterr().out
 
@@ -42,6 +42,6 @@ def test_a_kernel_that_writes_beyond_its_memory_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sample would notice: an output whose last vector is stored without a mask."""
-    monkeypatch.setattr("jitdelegate.targets.cpu.epilogue.Epilogue.lanes_to_mask", lambda *_: 0)
+    monkeypatch.setattr("jitdelegate.targets.cpu.code.epilogue.Epilogue.lanes_to_mask", lambda *_: 0)
     assert script("fuzz_graphs").main(["--rounds", "25", "--seed", "7", "--features", RUNNABLE[-1]]) == 1
     assert "SIGSEGV" in capsys.readouterr().out

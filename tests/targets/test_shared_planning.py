@@ -10,14 +10,14 @@ import pytest
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.forms import Contract, Form, IndexMap, Shape
 from jitdelegate.ir.graph import Node
-from jitdelegate.targets.buffer_plan import Buffers, lives_of, place
 from jitdelegate.targets.cpu.write import PACKAGE, WRITERS
-from jitdelegate.targets.cuda.plan import PACKAGE as CUDA_PACKAGE
-from jitdelegate.targets.cuda.plan import WRITERS as CUDA_WRITERS
-from jitdelegate.targets.epilogue import EpilogueOperand, Reach, reach
-from jitdelegate.targets.form_writer import Writers, form_writer, load
-from jitdelegate.targets.implicit_gemm import filters_of, grid_phases, matrix_strides
-from jitdelegate.targets.plan_memory import Life
+from jitdelegate.targets.cuda.plan.plan import PACKAGE as CUDA_PACKAGE
+from jitdelegate.targets.cuda.plan.plan import WRITERS as CUDA_WRITERS
+from jitdelegate.targets.planning.buffer_plan import Buffers, lives_of, place
+from jitdelegate.targets.planning.epilogue import EpilogueOperand, Reach, reach
+from jitdelegate.targets.planning.form_writer import Writers, form_writer, load
+from jitdelegate.targets.planning.implicit_gemm import filters_of, grid_phases, matrix_strides
+from jitdelegate.targets.planning.plan_memory import Life
 
 
 def test_an_alias_of_an_alias_has_the_first_ones_buffer() -> None:

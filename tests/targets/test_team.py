@@ -12,11 +12,12 @@ import pytest
 from jitdelegate import passes
 from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.runtime.memory import Memory
-from jitdelegate.targets.cpu import contract, depthwise, schedule, team
+from jitdelegate.targets.cpu.code.machine import MACHINES, compile_object, triple
+from jitdelegate.targets.cpu.code.vector_ir import INDEX, Function, Module, Value
+from jitdelegate.targets.cpu.entry import schedule, team
+from jitdelegate.targets.cpu.entry.link import link
 from jitdelegate.targets.cpu.generate import generate
-from jitdelegate.targets.cpu.link import link
-from jitdelegate.targets.cpu.machine import MACHINES, compile_object, triple
-from jitdelegate.targets.cpu.vector_ir import INDEX, Function, Module, Value
+from jitdelegate.targets.cpu.products import contract, depthwise
 from tests.targets.execute import program_of
 from tests.targets.test_cpu_graphs import RUNNABLE, Network, pyramid
 

@@ -14,12 +14,13 @@ from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.layout import Layout
 from jitdelegate.program.program import Program
 from jitdelegate.runtime.cpu.session import Session
-from jitdelegate.targets.cpu import contract, depthwise, schedule
+from jitdelegate.targets.cpu.code.kernel import Generator, Job, Memory, Step
+from jitdelegate.targets.cpu.code.machine import MACHINES
+from jitdelegate.targets.cpu.code.vector_ir import Module
+from jitdelegate.targets.cpu.entry import schedule
+from jitdelegate.targets.cpu.forms.map import MapWriter, Operand, whole
 from jitdelegate.targets.cpu.generate import generate
-from jitdelegate.targets.cpu.kernel import Generator, Job, Memory, Step
-from jitdelegate.targets.cpu.machine import MACHINES
-from jitdelegate.targets.cpu.map import MapWriter, Operand, whole
-from jitdelegate.targets.cpu.vector_ir import Module
+from jitdelegate.targets.cpu.products import contract, depthwise
 from tests.targets.execute import program_of
 from tests.targets.test_cpu_graphs import RUNNABLE, Network, pyramid
 

@@ -1,8 +1,11 @@
 """The CPU target: a lowered graph becomes LLVM IR, object code, and one flat blob with the entry of the whole graph.
 
-Read `generate.py` first. `plan.py` makes tasks. `write.py` has the table of writers, one per form: `contract.py` (with
-`indirect_gemm.py` and `tile.py`), `depthwise.py`, `matmul.py`, `pool.py`, `reduce.py`, `map.py` (with `nest.py` and
-`transpose.py`) ... `writer.py` finds operands for them; `kernel.py` and `epilogue.py` hold what they share.
-`vector_ir.py` is the builder of kernel code, `schedule.py` writes the entry and its threads, `machine.py` calls
-llvmlite, `link.py` makes the blob.
+Read `generate.py` first. `plan.py` makes tasks, with `part_rules.py` for tensors within others; `unsigned.py` stores
+bytes as the multiplies want them. `write.py` has the table of writers, one per form. The rooms, from the bottom:
+
+- `code/` is what kernels are written with: values, loops, loads, stores, epilogues, operands.
+- `entry/` is the code around the kernels: threads, the entry of a graph, the link.
+- `multiply/` has one multiply-add of vectors per kind of numbers, `sources/` data and panels of weights as these read
+  them, `walks/` the loops over a product.
+- `products/` has forms that multiply: one picks a source, a multiply and a walk. `forms/` has the other forms.
 """

@@ -25,7 +25,7 @@ from jitdelegate.ir.forms import (
 )
 from jitdelegate.ir.graph import Graph, Node, form_of
 from jitdelegate.ir.layout import Layout
-from jitdelegate.targets.parts import Part, Parts, find_parts
+from jitdelegate.targets.planning.parts import Part, Parts, find_parts
 
 ANY_STRIDES: frozenset[type[Form]] = frozenset({Concat, Map, MatMul})
 """Forms whose kernels have a distance for each axis of their own operands and results, of any rank. Otherwise only

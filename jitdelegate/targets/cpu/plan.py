@@ -18,11 +18,11 @@ from jitdelegate.ir.forms import Contract, Depthwise, Softmax, View
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.ir.index_forms import Update
 from jitdelegate.ir.layout import Layout, image_shape
-from jitdelegate.targets.attention import attentions
-from jitdelegate.targets.buffer_plan import Buffers, check_steps, lives_of, place
-from jitdelegate.targets.cpu.kernel import ALIGN, Memory
+from jitdelegate.targets.cpu.code.kernel import ALIGN, Memory
 from jitdelegate.targets.cpu.part_rules import PlacedParts, place_parts
-from jitdelegate.targets.in_place import updates_in_place
+from jitdelegate.targets.planning.attention import attentions
+from jitdelegate.targets.planning.buffer_plan import Buffers, check_steps, lives_of, place
+from jitdelegate.targets.planning.in_place import updates_in_place
 
 FUSE_BYTES = 1024 * 1024
 """A result larger than this leaves the second-level cache before the next layer reads it."""

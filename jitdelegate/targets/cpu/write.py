@@ -22,41 +22,41 @@ from jitdelegate.ir.forms import (
 )
 from jitdelegate.ir.graph import Graph, form_of
 from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, Scatter, Suppress, TopK, Update
-from jitdelegate.targets.cpu.halo import halo_jobs
-from jitdelegate.targets.cpu.kernel import Generator, Job, Step
-from jitdelegate.targets.cpu.map import copy_jobs
+from jitdelegate.targets.cpu.code.kernel import Generator, Job, Step
+from jitdelegate.targets.cpu.code.writer import Writer
+from jitdelegate.targets.cpu.forms.halo import halo_jobs
+from jitdelegate.targets.cpu.forms.map import copy_jobs
 from jitdelegate.targets.cpu.plan import Plan, Task
-from jitdelegate.targets.cpu.writer import Writer
-from jitdelegate.targets.form_writer import Writers, check_sums, form_writer, load
+from jitdelegate.targets.planning.form_writer import Writers, check_sums, form_writer, load
 
 PACKAGE = "jitdelegate.targets.cpu"
 WRITERS: Writers = {
-    ArgReduce: "arg_reduce.write_arg_reduce",
-    Concat: "map.write_concat",
-    Contract: "contract.write_contract",
-    Depthwise: "depthwise.write_depthwise",
-    Fourier: "fourier.write_fourier",
-    Gather: "gather.write_gather",
-    Map: "map.write_map",
-    MatMul: "matmul.write_matmul",
-    Normalize: "normalize.write_normalize",
-    Pool: "pool.write_pool",
-    Recurrent: "recurrent.write_recurrent",
-    Reduce: "reduce.write_reduce",
-    Resize: "pool.write_resize",
-    Scan: "scan.write_scan",
-    Scatter: "scatter.write_scatter",
-    Softmax: "reduce.write_softmax",
-    Suppress: "non_max_suppression.write_suppress",
-    TopK: "top_k.write_top_k",
-    Update: "update.write_update",
+    ArgReduce: "forms.arg_reduce.write_arg_reduce",
+    Concat: "forms.map.write_concat",
+    Contract: "products.contract.write_contract",
+    Depthwise: "products.depthwise.write_depthwise",
+    Fourier: "forms.fourier.write_fourier",
+    Gather: "forms.gather.write_gather",
+    Map: "forms.map.write_map",
+    MatMul: "products.matmul.write_matmul",
+    Normalize: "forms.normalize.write_normalize",
+    Pool: "forms.pool.write_pool",
+    Recurrent: "products.recurrent.write_recurrent",
+    Reduce: "forms.reduce.write_reduce",
+    Resize: "forms.pool.write_resize",
+    Scan: "forms.scan.write_scan",
+    Scatter: "forms.scatter.write_scatter",
+    Softmax: "forms.reduce.write_softmax",
+    Suppress: "forms.non_max_suppression.write_suppress",
+    TopK: "forms.top_k.write_top_k",
+    Update: "forms.update.write_update",
 }
 """Form -> the function that writes its jobs, called with the Writer, the node and its form; Views have none."""
 INTEGERS = (Contract, Depthwise, Pool)
 """Window forms whose writers sum integers too."""
 FUSED: Mapping[tuple[type[Form], ...], str] = {
-    (Depthwise, Contract): "depthwise.write_fused",
-    (MatMul, Softmax, MatMul): "attention.write_attention",
+    (Depthwise, Contract): "products.depthwise.write_fused",
+    (MatMul, Softmax, MatMul): "products.attention.write_attention",
 }
 """Forms of a task of several nodes -> the function that writes its jobs, called with the Writer and the nodes."""
 

@@ -13,13 +13,10 @@ from jitdelegate.ir.graph import Graph
 from jitdelegate.program import program
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
-from jitdelegate.targets.cuda.branches import Order
-from jitdelegate.targets.cuda.choices import Choices
-from jitdelegate.targets.cuda.compile_templates import Compiled, compile_templates
-from jitdelegate.targets.cuda.gpu import Gpu, gpu_of
-from jitdelegate.targets.cuda.plan import Plan, plan, plan_text
-from jitdelegate.targets.cuda.tables import shipped
-from jitdelegate.targets.cuda.template import (
+from jitdelegate.targets.cuda.code.choices import Choices
+from jitdelegate.targets.cuda.code.gpu import Gpu, gpu_of
+from jitdelegate.targets.cuda.code.tables import shipped
+from jitdelegate.targets.cuda.code.template import (
     Argument,
     Launch,
     NoPointer,
@@ -28,7 +25,10 @@ from jitdelegate.targets.cuda.template import (
     TensorPointer,
     WeightsPointer,
 )
-from jitdelegate.targets.cuda.template_store import TemplateStore
+from jitdelegate.targets.cuda.compile.compile_templates import Compiled, compile_templates
+from jitdelegate.targets.cuda.compile.template_store import TemplateStore
+from jitdelegate.targets.cuda.plan.branches import Order
+from jitdelegate.targets.cuda.plan.plan import Plan, plan, plan_text
 from jitdelegate.targets.target import Generated, Trace
 
 TYPE_CHECKING = False

@@ -19,12 +19,12 @@ from jitdelegate.cache.tuned import Winner, add_to_table
 from jitdelegate.errors import CompileError, DeviceError
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program.program import Program
-from jitdelegate.targets.buffer_plan import Buffers
-from jitdelegate.targets.cuda.choices import Choices, Question
-from jitdelegate.targets.cuda.gpu import Gpu
-from jitdelegate.targets.cuda.plan import Plan, plan_apart, written
-from jitdelegate.targets.cuda.tables import candidates_of, merged
-from jitdelegate.targets.cuda.writer import Writer
+from jitdelegate.targets.cuda.code.choices import Choices, Question
+from jitdelegate.targets.cuda.code.gpu import Gpu
+from jitdelegate.targets.cuda.code.tables import candidates_of, merged
+from jitdelegate.targets.cuda.code.writer import Writer
+from jitdelegate.targets.cuda.plan.plan import Plan, plan_apart, written
+from jitdelegate.targets.planning.buffer_plan import Buffers
 from jitdelegate.targets.target import Trace
 
 GAIN = 0.03

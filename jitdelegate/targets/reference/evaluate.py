@@ -15,8 +15,8 @@ from jitdelegate.ir import expr
 from jitdelegate.ir.forms import Form, IndexMap, Map
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.index_forms import IndexedForm
+from jitdelegate.targets.planning.refusals import sentence
 from jitdelegate.targets.reference.forms import FORMS
-from jitdelegate.targets.refusals import sentence
 
 Array = np.ndarray
 Shape = tuple[int, ...]

@@ -1,0 +1,277 @@
+"""Classes that all writers of kernels share: memory of operands, packed constants, chunk functions, jobs and steps."""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, prod
+
+import numpy as np
+
+from jitdelegate.ir.layout import Layout
+from jitdelegate.program.layout import ALIGNMENT as PAGE
+from jitdelegate.runtime.status import FOUND_BITS, LARGEST_FOUND
+from jitdelegate.targets.cpu.code.machine import Machine
+from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, INDEX, POINTER, Function, Module, Value, vector
+from jitdelegate.targets.planning.constants import Constants
+from jitdelegate.targets.planning.refusals import Refusals
+
+PARAMETERS = (("chunk", INDEX), ("scratch", POINTER))
+"""Parameters of every chunk function; the addresses of its operands follow."""
+ALIGN = 64
+LEAST_WORTH = 2
+"""Chunks' worth of work in the smallest step that threads share: some eight microseconds."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where a tensor lies: `offset` bytes into "arena", "weights" or "scratch"; at pointer number `offset` of "io"; in
+    table number `offset` of the "code". A part of another tensor begins `start` bytes after that one.
+
+    The tail of a row-major tensor in "io" must be read with a mask: the caller's memory may end with the tensor.
+    """
+
+    space: str
+    offset: int
+    layout: Layout
+    start: int = 0
+
+    @property
+    def exact(self) -> bool:
+        return self.space == "io"
+
+
+def distances_along(memory: Memory, shape: tuple[int, ...]) -> list[int]:
+    """Bytes between neighbours along each logical axis of a row-major tensor."""
+    if len(shape) == 4:
+        return list(memory.layout.distances)
+    return [memory.layout.apart(prod(shape[axis + 1 :])) for axis in range(len(shape))]
+
+
+@dataclass(frozen=True)
+class Place:
+    """An address: `distance` bytes after number `offset` of "io" or "code", or after byte `offset` of another space. In
+    the space "number" it is `offset` itself, which the function takes for a number."""
+
+    space: str
+    offset: int
+    distance: int = 0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A chunk function, its number of chunks, and the places whose addresses it takes.
+
+    Chunks of one step may run at the same time. Jobs that differ in their places only have one function.
+
+    Attributes:
+        worth: the work of all chunks, in chunks that take a few microseconds.
+        panels, parts: chunks are (image, panel, part of the pixels) with this many panels and parts; threads share the
+            pixels rather than the panels.
+    """
+
+    function: str
+    chunks: int
+    places: tuple[Place, ...] = ()
+    worth: float = inf
+    panels: int = 1
+    parts: int = 1
+
+
+@dataclass
+class Step:
+    """Independent jobs. The next step starts when all their chunks are done."""
+
+    form: str
+    jobs: list[Job]
+    origin: tuple[int, ...] = ()
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks of all jobs."""
+        return sum(job.chunks for job in self.jobs)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether threads share the step; a smaller one costs the calling thread less than waiting for others."""
+        return self.chunks > 1 and sum(job.worth for job in self.jobs) >= LEAST_WORTH
+
+
+def place_constants(steps: Sequence[Step], large: Sequence[int], first: int) -> list[Step]:
+    """The steps, with the addresses of large constants in "io", a pointer each, from number `first` on. So a program
+    finds them where another program of the process has them.
+
+    Args:
+        large: first page and number of pages of each large constant, as in `Program.large_constants`.
+    """
+    starts, pages = large[::2], large[1::2]
+
+    def placed(place: Place) -> Place:
+        number = bisect(starts, place.offset // PAGE) - 1
+        if place.space != "weights" or number < 0 or place.offset >= (starts[number] + pages[number]) * PAGE:
+            return place
+        return Place("io", first + number, place.offset - starts[number] * PAGE + place.distance)
+
+    def moved(job: Job) -> Job:
+        return replace(job, places=tuple(map(placed, job.places)))
+
+    return [replace(step, jobs=[moved(job) for job in step.jobs]) for step in steps]
+
+
+@dataclass
+class Generator:
+    """The module, the weights and the scratch size, to which writers add.
+
+    Code may calculate with weights and compare them with sizes, but must not compute an address from one without a
+    check: they may lie in a mapped file, which another process may overwrite. Tables from which addresses are computed
+    are constants of the module instead; `tables` are those that are tensors.
+
+    Attributes:
+        status: offset in the arena of the status word, which is not 0 once a run is refused.
+        refusals: what it may say.
+    """
+
+    machine: Machine
+    module: Module
+    weights: Constants = field(default_factory=lambda: Constants(ALIGN))
+    scratch: int = 0
+    steps: list[Step] = field(default_factory=list)
+    names: int = 0
+    functions: dict[tuple[str, object], str] = field(default_factory=dict)
+    tables: dict[bytes, int] = field(default_factory=dict)
+    status: int = 0
+    refusals: Refusals = field(default_factory=Refusals)
+
+    @property
+    def lanes(self) -> int:
+        return self.machine.lanes
+
+    @property
+    def vector(self) -> str:
+        return vector(self.lanes)
+
+    @property
+    def vector_bytes(self) -> int:
+        return self.lanes * FLOAT_BYTES
+
+    def unique(self, prefix: str) -> str:
+        """An unused name for a function or constant."""
+        self.names += 1
+        return f"{prefix}_{self.names}"
+
+    def once(self, prefix: str, key: object, write: Callable[[str], object]) -> str:
+        """The name of the function of this kind and key; on first use, `write(name)` writes it."""
+        kind = prefix, key
+        if kind not in self.functions:
+            self.functions[kind] = self.unique(prefix)
+            write(self.functions[kind])
+        return self.functions[kind]
+
+    def table(self, content: bytes) -> int:
+        """The number of a table beside the code; a vector load of its tail may read beyond the end."""
+        if content not in self.tables:
+            self.tables[content] = len(self.tables)
+            self.module.constant(table_name(self.tables[content]), content + bytes(ALIGN), "i8")
+        return self.tables[content]
+
+    def reserve_scratch(self, size: int) -> None:
+        """Ensure that every thread gets at least `size` bytes of scratch memory."""
+        self.scratch = max(self.scratch, size + ALIGN)
+
+    def job(
+        self,
+        form: str,
+        chunks: int,
+        body: Callable[[Kernel], None],
+        *,
+        worth: float = inf,
+        panels: int = 1,
+        parts: int = 1,
+    ) -> Job:
+        """A chunk function whose body is emitted by `body`; for the rest see `Job`."""
+        kernel = Kernel(self, self.module.function("", PARAMETERS))
+        body(kernel)
+        name = self.once(form, kernel.f.code, kernel.f.finish)
+        return Job(name, chunks, tuple(kernel.places), worth, panels, parts)
+
+
+def table_name(number: int) -> str:
+    """The module's name of a table."""
+    return f"tensor{number}"
+
+
+class JobWriter:
+    """Base class of objects that write the jobs of a form to a generator."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.generator = generator
+
+
+@dataclass
+class Kernel:
+    """A chunk function that is being written."""
+
+    generator: Generator
+    f: Function
+    places: dict[Place, Value] = field(default_factory=dict)
+
+    @property
+    def chunk(self) -> Value:
+        return self.f.parameters[0]
+
+    @property
+    def scratch(self) -> Value:
+        return self.f.parameters[1]
+
+    def pointer(self, memory: Memory, start: int = 0) -> Value:
+        """The address `start` bytes after element (0, 0, 0, 0)."""
+        start += memory.start + memory.layout.base
+        if memory.space == "scratch":
+            return self.scratch + (memory.offset + start)
+        return self._address(Place(memory.space, memory.offset, start))
+
+    def constants(self, offset: int) -> Value:
+        """The address of byte `offset` of the weights."""
+        return self._address(Place("weights", offset))
+
+    def refuse(self, number: int, is_refused: Value, found: Callable[[], Value]) -> None:
+        """Marks the run as refused, by refusal `number` for what `found` computes, an i64, where `is_refused`. Such a
+        run is rare: nothing else is computed in others."""
+        status, own = self._address(Place("arena", self.generator.status)), self._address(Place("number", number))
+        function = self.generator.once("refuse", (), self._write_refuse)
+        self.f.when(is_refused, lambda: self.f.call(function, status, own, found()))
+
+    def _write_refuse(self, name: str) -> None:
+        """`void refuse(status, number, found)`: sets the status word, unless an operator before has."""
+        f = self.generator.module.function(name, [("status", POINTER), ("number", POINTER), ("found", INDEX)])
+        status, number, found = f.parameters
+        nearest = f.minimum(f.maximum(found, -LARGEST_FOUND), LARGEST_FOUND)
+        word = (f.cast("ptrtoint", number, INDEX) << FOUND_BITS) | (nearest & ((1 << FOUND_BITS) - 1))
+        f.when(f.compare("eq", f.load(INDEX, status), 0), lambda: f.store(word, status))
+        f.finish()
+
+    def _address(self, place: Place) -> Value:
+        """An argument, so that kernels at other places share the function."""
+        if place not in self.places:
+            self.places[place] = self.f.add_parameter(POINTER)
+        return self.places[place]
+
+
+def split(total: int, largest: int) -> list[tuple[int, int]]:
+    """`total` as parts of at most `largest`: [(size, number of parts)]; sizes differ by at most one, larger first."""
+    parts = -(-total // largest)
+    size, more = divmod(total, parts)
+    return [(s, n) for s, n in ((size + 1, more), (size, parts - more)) if n]
+
+
+def divisor(total: int, largest: int) -> int:
+    """The largest divisor of `total` that is at most `largest`, at least 1: the size of equal chunks."""
+    return next(size for size in range(max(1, min(total, largest)), 0, -1) if total % size == 0)
+
+
+def channel_vector(weights: Constants, values: np.ndarray, lanes: int) -> int:
+    """Adds per-channel constants, padded to whole vectors; returns their offset in the weights."""
+    padded = np.zeros(-(-values.size // lanes) * lanes, values.dtype)
+    padded[: values.size] = values.ravel()
+    return weights.add(padded)

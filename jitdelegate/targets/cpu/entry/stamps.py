@@ -1,0 +1,59 @@
+"""Time stamps in the code of a profiled program: when each run began, and when each of its steps ended.
+
+They lie at the end of the sync memory, one row per run, where `runtime.cpu.profile` reads them. Every chunk writes the
+stamp of its step before it is counted as done. So the last chunk's stamp remains, and a finished run has all stamps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jitdelegate.runtime.cpu.library import CLOCK_ENTRY
+from jitdelegate.runtime.cpu.profile import STAMP_BYTES
+from jitdelegate.runtime.profile import ROWS
+from jitdelegate.targets.cpu.code.vector_ir import INDEX, Function, Module, Value
+
+CLOCKS = {
+    "x86_64": "call i64 @llvm.readcyclecounter()",
+    "aarch64": 'call i64 asm sideeffect "mrs $0, cntvct_el0", "=r"()',
+    "arm64": 'call i64 asm sideeffect "mrs $0, cntvct_el0", "=r"()',
+}
+"""Architecture -> the instruction that reads a clock common to all cores. Other architectures get no times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamps:
+    """Writes the stamps of one program.
+
+    Attributes:
+        triple: the target triple of the code.
+        steps: number of steps.
+        offset: of the first stamp in the sync memory.
+    """
+
+    triple: str
+    steps: int
+    offset: int
+
+    def now(self, f: Function) -> Value:
+        """The time on the clock."""
+        f.module.declare("i64 @llvm.readcyclecounter()")
+        return f.emit(INDEX, CLOCKS.get(self.triple.partition("-")[0], "add i64 0, 0"))
+
+    def begin(self, f: Function, sync: Value, run: Value) -> None:
+        """Stamps the beginning of a run; `run` is an i64."""
+        f.store(self.now(f), self._row(f, sync, run), STAMP_BYTES)
+
+    def end(self, f: Function, sync: Value, run: Value, step: Value) -> None:
+        """Stamps the end of a step."""
+        f.store(self.now(f), self._row(f, sync, run) + (step * STAMP_BYTES + STAMP_BYTES), STAMP_BYTES)
+
+    def _row(self, f: Function, sync: Value, run: Value) -> Value:
+        number = f.emit(INDEX, f"and {run}, {ROWS - 1}")
+        return sync + (number * ((self.steps + 1) * STAMP_BYTES) + self.offset)
+
+    def write_clock(self, module: Module) -> None:
+        """`uint64 clock()`: the time now."""
+        f = Function(module, CLOCK_ENTRY, [], exported=True, result=INDEX)
+        f.do(f"ret {self.now(f)}")
+        f.close()

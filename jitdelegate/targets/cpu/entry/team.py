@@ -1,0 +1,86 @@
+"""Decides at run time whether workers help: they do while that is faster than the calling thread alone.
+
+Two CPUs may be two cores or two hyperthreads of one, on a virtual machine at one time this and at another that; and
+another process may keep a CPU busy. So now and then a few runs try the other way: alone in place of with workers, or
+the reverse. Trials are as rare as they are dear, so that all of them take less than a hundredth of the time. Runs that
+are suddenly slower than usual bring the next trial forward.
+"""
+
+from __future__ import annotations
+
+from jitdelegate.targets.cpu.code.vector_ir import BOOL, INDEX, POINTER, Function, Module, Value
+from jitdelegate.targets.cpu.entry.stamps import CLOCKS
+
+WORD = 8
+ALONE, IS_TRIAL, AGE, LIMIT, USUAL, SLOW, LAST = (WORD * number for number in range(7))
+"""Offsets of what is remembered: whether runs are alone now, whether this is a trial, how many runs it or the time
+between trials has lasted, how many the time between trials lasts, the usual ticks of a run, how many runs in a row were
+slow; the next word too holds the ticks of earlier runs. All are 0 at first."""
+TRIAL = 4
+"""Runs of a trial. The first does not count: workers may be asleep and caches hold other data."""
+SOONEST, LATEST = 32, 4096
+"""Fewest and most runs between two trials."""
+FIRST = 8
+"""Runs before the first trial."""
+COST = 128
+"""A trial may cost one part in this many of the time until the next."""
+BETTER = 32
+"""The other way has to be faster by one part in this many to be kept."""
+MANY_SLOW = 4
+"""Runs in a row, each half as long again as usual, before a trial is brought forward. Clocks alone vary by a third."""
+
+
+def now(f: Function) -> Value:
+    """The time on a clock common to all cores, in ticks."""
+    f.module.declare("i64 @llvm.readcyclecounter()")
+    return f.emit(INDEX, CLOCKS["x86_64"])
+
+
+def is_alone(f: Function, memory: Value) -> Value:
+    """Whether the next run is the calling thread's alone."""
+    return f.compare("ne", f.load(INDEX, memory + ALONE), 0)
+
+
+def write_learn(module: Module, *, exported: bool = False) -> None:
+    """`void learn(memory, ticks)`: takes note of how long a run took, and changes between both ways to run."""
+    f = module.function("learn", [("memory", POINTER), ("ticks", INDEX)], exported=exported)
+    memory, ticks = f.parameters
+    alone, trial, age, limit, usual, slow, one, two = (f.load(INDEX, memory + WORD * k) for k in range(8))
+    median = _median(f, one, two, ticks)
+    f.store(two, memory + LAST)
+    f.store(ticks, memory + LAST + WORD)
+    is_slow = f.compare("ugt", ticks * 2, usual * 3)
+    slow = f.select(is_slow, slow + 1, f.index(0))
+    age = age + 1
+    is_trial = f.compare("ne", trial, 0)
+    limit = f.select(is_trial, f.index(TRIAL), f.intrinsic("umax", INDEX, limit, f.index(FIRST)))
+    f.store(age, memory + AGE)
+    f.store(slow, memory + SLOW)
+    # before the first trial nothing is usual, and every run is slow
+    surprises = f.select(is_trial, f.index(0), slow)
+    is_over = f.compare("uge", age, limit)
+    is_urgent = f.compare("uge", surprises, MANY_SLOW)
+    f.when(f.emit(BOOL, f"or {is_over}, {is_urgent.text}"), lambda: _change(f, memory, alone, is_trial, usual, median))
+    f.finish()
+
+
+def _change(f: Function, memory: Value, alone: Value, is_trial: Value, usual: Value, median: Value) -> None:
+    """Begins or ends a trial."""
+    other = alone ^ 1
+    wins = f.compare("ult", median * BETTER, usual * (BETTER - 1))
+    stays = f.emit(BOOL, f"and {is_trial}, {wins.text}")
+    f.store(f.select(stays, alone, other), memory + ALONE)
+    f.store(f.cast("zext", f.compare("eq", is_trial, 0), INDEX), memory + IS_TRIAL)
+    f.store(f.index(0), memory + AGE)
+    f.store(f.index(0), memory + SLOW)
+    kept = f.select(f.emit(BOOL, f"xor {is_trial}, {stays.text}"), usual, median)
+    f.store(kept, memory + USUAL)
+    loss = f.intrinsic("umax", INDEX, median, usual) - f.intrinsic("umin", INDEX, median, usual)
+    limit = loss * (TRIAL * COST) // f.intrinsic("umax", INDEX, kept, f.index(1))
+    limit = f.intrinsic("umin", INDEX, f.intrinsic("umax", INDEX, limit, f.index(SOONEST)), f.index(LATEST))
+    f.store(f.select(stays, f.index(SOONEST), limit), memory + LIMIT)  # a change is soon looked at again
+
+
+def _median(f: Function, a: Value, b: Value, c: Value) -> Value:
+    low, high = f.intrinsic("umin", INDEX, a, b), f.intrinsic("umax", INDEX, a, b)
+    return f.intrinsic("umax", INDEX, low, f.intrinsic("umin", INDEX, high, c))

@@ -1,0 +1,1 @@
+"""Forms that multiply no matrices, one file each; `halo.py` fills what lies around images."""

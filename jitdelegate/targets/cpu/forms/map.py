@@ -1,0 +1,326 @@
+"""Map and Concat: elementwise expressions and all data movement, as nests of loops over strided operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from jitdelegate.ir.expr import Arg, Expr
+from jitdelegate.ir.fixed_point import FixedPoint
+from jitdelegate.ir.forms import Concat, IndexMap, Map, Shape
+from jitdelegate.ir.graph import Node
+from jitdelegate.ir.layout import Layout, image_shape
+from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cpu.code.element import load, store
+from jitdelegate.targets.cpu.code.fold import pieces
+from jitdelegate.targets.cpu.code.kernel import Generator, Job, JobWriter, Kernel, Memory, divisor
+from jitdelegate.targets.cpu.code.narrow import emitted
+from jitdelegate.targets.cpu.code.nest import Box, Loop, Nest, Operand, nests, regions, whole
+from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, INDEX, Function, Value
+from jitdelegate.targets.cpu.code.writer import Writer
+from jitdelegate.targets.cpu.forms.transpose import TransposeWriter, Transposition
+from jitdelegate.targets.cpu.forms.update import is_port_copy, write_port_copy
+
+SHORT = 32
+"""Channels up to which several pixels make up a row."""
+WIDE_ROW = 1024
+"""Most elements of such a row."""
+CHUNK_ELEMENTS = 16384
+"""Elements that are worth a chunk of their own."""
+LONG = 8
+"""Rounds of whole vectors from which on a row is written so that vectors begin at cache lines."""
+TOGETHER = 4
+"""Vectors in one round of the innermost loop. Their chains of operations are independent and overlap."""
+
+
+def write_map(writer: Writer, node: Node, form: Map) -> list[Job]:
+    """The jobs of a Map node."""
+    if is_port_copy(writer, node, form):
+        return write_port_copy(writer, node)
+    output = node.outputs[0]
+    pairs = zip(node.inputs, form.operands, strict=True)
+    operands = tuple(_operand(writer, index, index_map) for index, index_map in pairs)
+    shape = writer.shape(output)
+    if many := _pixels_together(writer, node, form):
+        shape = prod(shape) // (many * shape[-1]), many * shape[-1]
+        operands = tuple(_widened(writer, index, one, shape) for index, one in zip(node.inputs, operands, strict=True))
+    return MapWriter(writer.generator).jobs(writer.memory(output), shape, form.epilogue, operands)
+
+
+def _pixels_together(writer: Writer, node: Node, form: Map) -> int:
+    """The number of pixels of few narrow channels that a row is made of, for operands that lie like the output and
+    constants that have a number per channel; 0 for other nodes."""
+    shape, dense, channels = writer.shape(node.outputs[0]), [writer.memory(node.outputs[0])], False
+    for index, index_map in zip(node.inputs, form.operands, strict=True):
+        tensor = writer.graph.tensors[index]
+        if tensor.data is None and index_map.is_identity() and tensor.shape == shape:
+            dense.append(writer.memory(index))
+        elif tensor.data is not None and _is_per_channel(tensor.shape, shape, index_map):
+            channels = True
+        elif tensor.data is None or tensor.data.size > 1:
+            return 0
+    is_narrow = min(memory.layout.element for memory in dense) < FLOAT_BYTES
+    if not channels or not is_narrow or shape[-1] >= SHORT or not all(memory.layout.plain for memory in dense):
+        return 0
+    return divisor(prod(shape[:-1]), WIDE_ROW // shape[-1])
+
+
+def _is_per_channel(constant: Shape, shape: Shape, index_map: IndexMap) -> bool:
+    is_row = prod(constant) == constant[-1:][0] == shape[-1] if constant else False
+    return is_row and index_map.dims[-1] == len(shape) - 1 and not any(index_map.starts) and index_map.steps[-1] == 1
+
+
+def _widened(writer: Writer, index: int, operand: Operand, shape: Shape) -> Operand:
+    """An operand of rows of several pixels, of this shape: constants are repeated."""
+    if operand.memory is None:
+        return replace(operand, shape=(), index_map=IndexMap.along())
+    data = writer.graph.tensors[index].data
+    if data is None:
+        return replace(operand, shape=shape, index_map=IndexMap.along(0, 1))
+    row = np.tile(data.reshape(-1), shape[1] // data.size)
+    return Operand(writer.packed(row, operand.dtype), row.shape, IndexMap.along(1), operand.dtype)
+
+
+def _operand(writer: Writer, index: int, index_map: IndexMap) -> Operand:
+    tensor = writer.graph.tensors[index]
+    if tensor.data is not None and tensor.data.size == 1 and index_map.fill is None:
+        return Operand(None, tensor.shape, index_map, tensor.dtype, tensor.data.flat[0].item())
+    return Operand(writer.memory(index), tensor.shape, index_map, tensor.dtype)
+
+
+def write_concat(writer: Writer, node: Node, form: Concat) -> list[Job]:
+    """The jobs of a Concat node: a copy of each operand that does not lie in the output to its range of that."""
+    output, shape = writer.memory(node.outputs[0]), writer.shape(node.outputs[0])
+    copied = writer.plan.copied.get(node.outputs[0], range(len(node.inputs)))
+    maps, jobs, at = MapWriter(writer.generator), list[Job](), 0
+    for number, index in enumerate(node.inputs):
+        part = writer.shape(index)
+        if number in copied:
+            starts = tuple(-at if axis == form.axis else 0 for axis in range(len(shape)))
+            index_map = IndexMap.along(*range(len(shape)), starts=starts)
+            box = whole(shape).between(form.axis, at, at + part[form.axis])
+            operand = Operand(writer.memory(index), part, index_map, writer.graph.tensors[index].dtype)
+            jobs += maps.jobs(output, shape, Arg(0), (operand,), box)
+        at += part[form.axis]
+    return jobs
+
+
+def copy_jobs(generator: Generator, source: Memory, target: Memory, shape: tuple[int, ...]) -> list[Job]:
+    """The jobs that copy a tensor of this shape to another layout."""
+    dense = Layout(image_shape(shape), generator.lanes, dtype=source.layout.dtype)
+    source, target = (
+        replace(side, layout=dense) if side.layout.plain and side.layout.shape != dense.shape else side
+        for side in (source, target)
+    )
+    operand = Operand(source, shape, IndexMap.along(*range(len(shape))), dense.dtype)
+    return MapWriter(generator).jobs(target, shape, Arg(0), (operand,))
+
+
+class MapWriter(JobWriter):
+    """Writes the jobs of Map and Concat nodes and of copies between layouts."""
+
+    def jobs(
+        self, output: Memory, shape: tuple[int, ...], expr: Expr, operands: tuple[Operand, ...], box: Box | None = None
+    ) -> list[Job]:
+        """output[i] = expr(operands at i) for every i in `box` (the whole output if None)."""
+        box = box or whole(shape)
+        found = [nest for part, known in regions(box, operands) for nest in nests(output, shape, part, known)]
+        # jobs for parts of the same rows are cut alike, so that threads do not write to the same cache lines
+        is_part = len(found) > 1 or box.starts[-1:] != whole(shape).starts[-1:] or box.stops[-1:] != shape[-1:]
+        cuts = -(-prod(shape) // CHUNK_ELEMENTS) if is_part else 0
+        jobs = []
+        for nest in found:
+            turn = Transposition.of(nest, expr, output.layout.dtype, output.layout.element)
+            if turn:
+                jobs.append(TransposeWriter(self.generator, output, expr, turn).job())
+            else:
+                jobs += self._nest_jobs(output, expr, nest, cuts)
+        return jobs
+
+    def _nest_jobs(self, output: Memory, expr: Expr, nest: Nest, cuts: int) -> list[Job]:
+        """The jobs of a nest. Its outermost loop is cut into `cuts` chunks; 0 cuts it by the work."""
+        loops = nest.loops
+        inner = loops[-1].count
+        if len(loops) == 1 and inner >= 2 * CHUNK_ELEMENTS:
+            many = inner // CHUNK_ELEMENTS
+            steps = loops[0].steps
+            main = (Loop(many, tuple(s * CHUNK_ELEMENTS for s in steps)), Loop(CHUNK_ELEMENTS, steps))
+            jobs = self._nest_jobs(output, expr, replace(nest, loops=main), 0)
+            if inner % CHUNK_ELEMENTS:
+                done = many * CHUNK_ELEMENTS
+                moved = tuple(start + s * done for start, s in zip(nest.starts, steps, strict=True))
+                rest = (Loop(inner - done, steps),)
+                jobs += self._nest_jobs(output, expr, replace(nest, loops=rest, starts=moved), 0)
+            return jobs
+        outer = loops[0] if len(loops) > 1 else Loop(1, (0,) * len(nest.starts))
+        remaining = loops[1:] if len(loops) > 1 else loops
+        each = inner
+        for loop in remaining[:-1]:
+            each *= loop.count
+        at_once = -(-outer.count // cuts) if cuts else min(outer.count, max(1, CHUNK_ELEMENTS // each))
+        chunks = -(-outer.count // at_once)
+
+        def body(kernel: Kernel) -> None:
+            self._chunk(kernel, output, expr, nest, outer, remaining, (at_once, chunks))
+
+        return [self.generator.job("map", chunks, body, worth=outer.count * each / CHUNK_ELEMENTS)]
+
+    def _chunk(
+        self,
+        kernel: Kernel,
+        output: Memory,
+        expr: Expr,
+        nest: Nest,
+        outer: Loop,
+        remaining: tuple[Loop, ...],
+        cut: tuple[int, int],
+    ) -> None:
+        f = kernel.f
+        at_once, chunks = cut
+        memories = [output, *(o.memory for o in nest.operands)]
+        # steps of a sequence read and write at other places: the address has the start, so that they share the function
+        narrow = min(m.layout.element for m in memories if m) < FLOAT_BYTES
+        pointers = [
+            (kernel.pointer(memory, start) if narrow else kernel.pointer(memory) + start) if memory else None
+            for memory, start in zip(memories, nest.starts, strict=True)
+        ]
+        present = [k for k, pointer in enumerate(pointers) if pointer is not None]
+        first = kernel.chunk * at_once
+        count: Value | int = at_once
+        if at_once * chunks != outer.count:
+            left = f.index(outer.count) - first
+            count = f.select(f.compare("ult", left, at_once), left, f.index(at_once))
+
+        def walk(depth: int, at: list[Value]) -> None:
+            if depth == len(remaining) - 1:
+                steps = [remaining[-1].steps[k] for k in present]
+                row = Row(self.generator, f, expr, output, nest.operands, present, steps)
+                row.write(at, remaining[-1].count)
+                return
+
+            def inside(i: Value) -> None:
+                walk(depth + 1, _moved(at, i, [remaining[depth].steps[k] for k in present]))
+
+            f.loop(remaining[depth].count, inside)
+
+        starts = [pointer for pointer in pointers if pointer is not None]
+
+        def one(i: Value) -> None:
+            walk(0, _moved(starts, first + i, [outer.steps[k] for k in present]))
+
+        f.loop(count, one)
+
+
+@dataclass
+class Row:
+    """The innermost loop, over neighbouring elements of the output."""
+
+    generator: Generator
+    f: Function
+    expr: Expr
+    output: Memory
+    operands: tuple[Operand, ...]
+    present: list[int]
+    steps: list[int]
+
+    @property
+    def dtype(self) -> str:
+        """The type of the output's elements."""
+        return self.output.layout.dtype
+
+    def write(self, at: list[Value], count: int) -> None:
+        """`count` elements, starting at the pointers `at`: whole vectors, then the rest, masked or one by one."""
+        f, lanes = self.f, self.generator.lanes
+        if min(self._sizes()) < FLOAT_BYTES and self._runs_along():
+            self._write_narrow(at, count)
+            return
+        vectors, left = divmod(count, lanes)
+        together, single = divmod(vectors, TOGETHER)
+        moved = self._vectors(at, lanes, together, TOGETHER)
+        moved = self._vectors(moved, lanes, single, 1)
+        if left > 1 and self._runs_along():
+            self._store(moved, lanes, f.first_lanes(f.index(left), lanes))
+        elif left:
+            f.loop(left, lambda i: self._store(_moved(moved, i, self.steps), 1, None))
+
+    def _write_narrow(self, at: list[Value], count: int) -> None:
+        """`count` elements, of which some have less than four bytes: whole registers of the smallest ones. Elements
+        after them are a vector that overlaps the one before it, or smaller vectors, since masks of bytes are slow
+        without AVX-512. Long calculations are written for one register of words only."""
+        smallest = FLOAT_BYTES if _is_long(self.expr) else min(self._sizes())
+        lanes = self.generator.vector_bytes // smallest
+        # calculations take several registers for each vector
+        each = TOGETHER if self.expr == Arg(0) else 1 if smallest == FLOAT_BYTES else smallest
+        widest = max(range(len(at)), key=self._sizes().__getitem__)
+        memories = [self.output, *(operand.memory for operand in self.operands if operand.memory)]
+        if memories[widest].exact and self.steps[widest] and count >= LONG * lanes * each:
+            self._write_aligned(at, widest, count, lanes, each)
+            return
+        together, single = divmod(count // lanes, each)
+        moved = self._vectors(at, lanes, together, each)
+        self._vectors(moved, lanes, single, 1)
+        for first, width in pieces(count, lanes):
+            self._store([p + step * first for p, step in zip(at, self.steps, strict=True)], width, None)
+
+    def _write_aligned(self, at: list[Value], widest: int, count: int, lanes: int, each: int) -> None:
+        """A long row, of which pointer number `widest` is into the caller's memory: no access of it between the first
+        and the last ones crosses cache lines, which takes twice as long."""
+        f, element = self.f, self._sizes()[widest]
+        size = min(self.generator.vector_bytes, lanes * element)
+        before = (f.index(0) - f.cast("ptrtoint", at[widest], INDEX)) % size // element
+        self._store(at, lanes, None)
+        self._rounds(_moved(at, before, self.steps), lanes, (f.index(count) - before) // (lanes * each), each)
+        for number in range(each):
+            last = count - (number + 1) * lanes
+            self._store([p + step * last for p, step in zip(at, self.steps, strict=True)], lanes, None)
+
+    def _vectors(self, at: list[Value], lanes: int, rounds: int, each: int) -> list[Value]:
+        """Writes `rounds` times `each` whole vectors; returns the pointers after them."""
+        if rounds:
+            self._rounds(at, lanes, rounds, each)
+        return [pointer + step * lanes * each * rounds for pointer, step in zip(at, self.steps, strict=True)]
+
+    def _rounds(self, at: list[Value], lanes: int, rounds: Value | int, each: int) -> None:
+        """Writes `rounds` times `each` whole vectors, at least once."""
+        width = [step * lanes for step in self.steps]
+
+        def one_round(i: Value) -> None:
+            start = _moved(at, i, [step * each for step in width])
+            for number in range(each):
+                self._store([p + step * number for p, step in zip(start, width, strict=True)], lanes, None)
+
+        self.f.loop(rounds, one_round)
+
+    def _runs_along(self) -> bool:
+        """True if every operand either advances to the neighbouring element or does not advance."""
+        return all(step in (0, size) for size, step in zip(self._sizes(), self.steps, strict=True))
+
+    def _sizes(self) -> list[int]:
+        """Bytes of an element of the output and of each operand in memory."""
+        sizes = (ELEMENT_TYPES[self.dtype].nbytes, *(operand.element for operand in self.operands))
+        return [sizes[k] for k in self.present]
+
+    def _store(self, at: list[Value], lanes: int, mask: Value | None) -> None:
+        f = self.f
+        pointers = dict(zip(self.present, at, strict=True))
+        steps = dict(zip(self.present, self.steps, strict=True))
+        values = []
+        for k, operand in enumerate(self.operands):
+            if operand.memory is None:
+                values.append(f.constant(operand.dtype, operand.value, lanes))
+            else:
+                values.append(load(f, operand.dtype, pointers[k + 1], lanes, steps[k + 1], mask))
+        result = emitted(f, self.expr, values, [operand.dtype for operand in self.operands], self.dtype, lanes)
+        store(f, self.dtype, result, pointers[0], mask)
+
+
+def _is_long(expr: Expr) -> bool:
+    """Whether an expression is a hundred operations or more."""
+    return isinstance(expr, FixedPoint) or any(map(_is_long, expr.parts))
+
+
+def _moved(pointers: Sequence[Value], i: Value, steps: Sequence[int]) -> list[Value]:
+    return [p + i * step if step else p for p, step in zip(pointers, steps, strict=True)]

@@ -1,0 +1,332 @@
+"""Products: how a register tile multiplies one step of K by the weights of a vector of output channels.
+
+A step is four bytes of data, which all lanes share: one float32, two int16, or four int8 or uint8. Sums of integers
+wrap, so zero points are folded into the bias exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from jitdelegate.ir.forms import Window
+from jitdelegate.targets.cpu.code.kernel import Generator
+from jitdelegate.targets.cpu.code.machine import Machine
+from jitdelegate.targets.cpu.code.vector_ir import Function, Value, register, vector
+
+QUAD = 4
+"""Steps of K in one round of the main loop. Remaining steps of a tap are computed one by one."""
+STEP_BYTES = 4
+SEGMENT = 128
+"""Approximate quads in one segment of a long sum of floats. Segments are added up separately, so that rounding errors
+grow with the length of a segment. Measured on MobileNet v1: a hundredth of the time for a third of the error."""
+WORDS_SEGMENT = 63
+"""Most quads in one segment of a sum of int16: each of its steps adds up to 2**23 to an int32."""
+SIGN_BITS = -0x7F7F7F80
+"""The sign bits of four bytes; a byte with the other sign bit is larger by 128, as a uint8."""
+WORD, BYTE = "i16", "i8"
+
+
+@dataclass(frozen=True)
+class Products:
+    """Products of floats, and the base of those of integers.
+
+    Attributes:
+        machine: the machine that computes them.
+        is_signed: whether elements of the data have a sign.
+        channels: channels of one step.
+        multiple: a tap's channels are padded with zero weights to a multiple of it.
+        stored: type of the packed weights.
+        accumulator: type of bias and results.
+        speed: channels that are multiplied in the time of one float, about.
+        scales: scales per output channel, each for an equal part of K; 0 without any.
+    """
+
+    machine: Machine
+    is_signed: bool = True
+    channels: ClassVar[int] = 1
+    multiple: ClassVar[int] = 1
+    stored: ClassVar[str] = "float32"
+    accumulator: ClassVar[str] = "float32"
+
+    @property
+    def key(self) -> str:
+        return f"{type(self).__name__} {self.is_signed}"
+
+    @property
+    def speed(self) -> int:
+        return 1
+
+    @property
+    def scales(self) -> int:
+        return 0
+
+    @property
+    def unpacked(self) -> Products:
+        """Those of panels after `unpack_function`, which is faster for many pixels; itself where there is none."""
+        return self
+
+    def unpack_function(self, generator: Generator, vectors: int, quads: int, singles: int) -> str:
+        """The name of `void unpack(panel, target, parts of K with scales, quads of a part, singles)`, which writes a
+        panel of so many vectors as `unpacked` has it. There are no singles where there are several parts."""
+        raise NotImplementedError
+
+    @property
+    def starts_at_bias(self) -> bool:
+        """Whether sums start with the bias, and are results. A large one would cost every partial sum of floats its low
+        bits."""
+        return False
+
+    @property
+    def lanes(self) -> int:
+        return self.machine.lanes
+
+    @property
+    def sum_type(self) -> str:
+        """The type of a vector of sums during the loop over K."""
+        return vector(self.lanes)
+
+    @property
+    def result_type(self) -> str:
+        """The type of a vector of results."""
+        return vector(self.lanes, register(self.accumulator))
+
+    @property
+    def bias_bytes(self) -> int:
+        """Bytes of a vector of the bias."""
+        return self.lanes * np.dtype(self.accumulator).itemsize
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights of one step and one vector."""
+        return self.lanes * self.channels * np.dtype(self.stored).itemsize
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Rows of the register tile that is 1, 2, ... vectors wide."""
+        return self.machine.tiles
+
+    def work(self, pixels: int, weights: int) -> int:
+        """Operations of floats that take as long as the products of pixels and weights; few pixels wait for memory."""
+        return 2 * pixels * weights // min(self.speed, 2 * pixels)
+
+    def segments(self, quads: int) -> tuple[int, int]:
+        """(number, quads of each) of the equal segments into which a sum is cut; they may have more quads together."""
+        count = segments_of(quads)
+        return count, quads // count
+
+    def folded(
+        self, bias: np.ndarray | None, weights: np.ndarray, zero: int, scales: np.ndarray | None
+    ) -> np.ndarray | None:
+        """The bias of data whose `zero` point is not subtracted; `weights` are [O, K], `scales` None or [O, blocks]."""
+        return bias
+
+    def line_bytes(self, steps: int) -> int:
+        """Bytes of the weights of one vector in `steps` steps, a quad or one."""
+        return steps * self.weight_bytes
+
+    def panel_bytes(self, vectors: int, quads: int, singles: int) -> int:
+        """Bytes of a panel, whole vectors."""
+        weights = quads * self.line_bytes(QUAD) + singles * self.line_bytes(1)
+        found = vectors * ((1 + self.scales) * self.bias_bytes + weights)
+        return -(-found // (STEP_BYTES * self.lanes)) * STEP_BYTES * self.lanes
+
+    def arranged(self, panel: np.ndarray, quads: int) -> np.ndarray:
+        """Weights [steps, outputs, channels] of a panel in the order in which vectors read them; the steps of `quads`
+        quads come first."""
+        return panel
+
+    def lines(self, f: Function, at: Value, vectors: int, steps: int) -> Iterator[list[Sequence[Value]]]:
+        """The weights of the vectors of a panel at each of `steps` steps, a quad or one."""
+        for k in range(steps):
+            yield [self.weights(f, at + (k * vectors + v) * self.weight_bytes) for v in range(vectors)]
+
+    def weights(self, f: Function, at: Value) -> list[Value]:
+        """The weights of one step and one vector, in parts."""
+        return [f.load(self.sum_type, at, 64)]
+
+    def data(self, f: Function, at: Value) -> list[Value]:
+        """The data of one step in all lanes, in as many parts."""
+        return [f.broadcast(at, self.lanes)]
+
+    def add(self, f: Function, data: Sequence[Value], weights: Sequence[Value], total: Value) -> Value:
+        """The sum after one step."""
+        return f.fma(data[0], weights[0], total)
+
+    def widened(self, f: Function, total: Value) -> Value:
+        """A sum as a result."""
+        return total
+
+    def result(self, f: Function, total: Value, bias: Value, scale: Value | None) -> Value:
+        """A total with its bias, and with its scale where the channel has only one."""
+        return total + bias
+
+
+def segments_of(quads: int) -> int:
+    """Number of equal segments, of about SEGMENT quads, into which a sum is cut; 1 if no length fits."""
+    lengths = [n for n in range(SEGMENT // 2, 2 * SEGMENT) if quads % n == 0 and quads > n]
+    return quads // min(lengths, key=lambda n: abs(n - SEGMENT)) if lengths else 1
+
+
+@dataclass(frozen=True)
+class IntegerProducts(Products):
+    """The base of products of integers. The data's zero point is folded into the bias."""
+
+    accumulator: ClassVar[str] = "int32"
+
+    @property
+    def sum_type(self) -> str:
+        return vector(self.lanes, "i32")
+
+    @property
+    def starts_at_bias(self) -> bool:
+        return self.sum_type == self.result_type
+
+    @property
+    def offset(self) -> int:
+        """What `data` adds to every element."""
+        return 0
+
+    def segments(self, quads: int) -> tuple[int, int]:
+        return 1, quads
+
+    def folded(
+        self, bias: np.ndarray | None, weights: np.ndarray, zero: int, scales: np.ndarray | None
+    ) -> np.ndarray | None:
+        total = (zero + self.offset) * weights.sum(1, dtype=np.int64)
+        return np.asarray((0 if bias is None else bias.astype(np.int64)) - total).astype(self.accumulator)
+
+    def word(self, f: Function, at: Value) -> Value:
+        """The four bytes at an address, as an int32 in all lanes."""
+        return f.splat(f.load("i32", at, 1), self.lanes)
+
+
+def plus_bytes(f: Function, total: Value, unsigned: Value, signed: Value) -> Value:
+    """The sums of int32, each plus the products of four bytes, by VNNI."""
+    return f.machine_call(f"x86.avx512.vpdpbusd.{32 * total.lanes}", total.type, total, unsigned, signed)
+
+
+@dataclass(frozen=True)
+class ByteProducts(IntegerProducts):
+    """Products of four bytes by VNNI, of a uint8 and an int8 each. An int8 is first made a uint8 that is 128 larger."""
+
+    channels: ClassVar[int] = 4
+    multiple: ClassVar[int] = 4
+    stored: ClassVar[str] = "int8"
+
+    @property
+    def speed(self) -> int:
+        return 4
+
+    @property
+    def offset(self) -> int:
+        return 128 if self.is_signed else 0
+
+    def weights(self, f: Function, at: Value) -> list[Value]:
+        return [f.load(self.sum_type, at, self.weight_bytes)]
+
+    def data(self, f: Function, at: Value) -> list[Value]:
+        word = self.word(f, at)
+        return [word ^ SIGN_BITS if self.is_signed else word]
+
+    def add(self, f: Function, data: Sequence[Value], weights: Sequence[Value], total: Value) -> Value:
+        return plus_bytes(f, total, data[0], weights[0])
+
+
+@dataclass(frozen=True)
+class PairProducts(IntegerProducts):
+    """Products of four bytes as int16: of the even channels, then of the odd ones."""
+
+    channels: ClassVar[int] = 4
+    multiple: ClassVar[int] = 4
+    stored: ClassVar[str] = "int8"
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """One row less: every row has a temporary value."""
+        return tuple(rows - 1 for rows in self.machine.tiles)
+
+    def arranged(self, panel: np.ndarray, quads: int) -> np.ndarray:
+        """The even channels of a vector come before its odd ones."""
+        steps, vectors = len(panel), prod(panel.shape[1:]) // (4 * self.lanes)
+        return panel.reshape(steps, vectors, self.lanes, 2, 2).transpose(0, 1, 4, 2, 3)
+
+    def weights(self, f: Function, at: Value) -> list[Value]:
+        half = self.weight_bytes // 2
+        return [words(f, at + place, half) for place in (0, half)]
+
+    def data(self, f: Function, at: Value) -> list[Value]:
+        both = f.cast("bitcast", self.word(f, at), vector(2 * self.lanes, WORD))
+        if self.is_signed:
+            return [f.ashr(both << 8, 8), f.ashr(both, 8)]
+        return [both & 255, both >> 8]
+
+    def add(self, f: Function, data: Sequence[Value], weights: Sequence[Value], total: Value) -> Value:
+        for a, b in zip(data, weights, strict=True):
+            total = total + sum_of_pairs(f, self.machine, a, b)
+        return total
+
+
+@dataclass(frozen=True)
+class WordProducts(IntegerProducts):
+    """Products of two int16, summed in int32 as long as they cannot overflow, then in int64."""
+
+    channels: ClassVar[int] = 2
+    multiple: ClassVar[int] = 2 * QUAD
+    stored: ClassVar[str] = "int8"
+    accumulator: ClassVar[str] = "int64"
+
+    @property
+    def speed(self) -> int:
+        return 2 if self.machine.has_vnni else 1
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        return tuple(rows - 1 for rows in self.machine.tiles)
+
+    def segments(self, quads: int) -> tuple[int, int]:
+        count = max(1, -(-quads // WORDS_SEGMENT))
+        return count, -(-quads // count)
+
+    def weights(self, f: Function, at: Value) -> list[Value]:
+        return [words(f, at, self.weight_bytes)]
+
+    def data(self, f: Function, at: Value) -> list[Value]:
+        return [f.cast("bitcast", self.word(f, at), vector(2 * self.lanes, WORD))]
+
+    def add(self, f: Function, data: Sequence[Value], weights: Sequence[Value], total: Value) -> Value:
+        if not self.machine.has_vnni:
+            return total + sum_of_pairs(f, self.machine, data[0], weights[0])
+        factors = (f.cast("bitcast", each, total.type) for each in (data[0], weights[0]))
+        return f.machine_call(f"x86.avx512.vpdpwssd.{32 * self.lanes}", total.type, total, *factors)
+
+    def widened(self, f: Function, total: Value) -> Value:
+        return f.convert("sext", total, "i64")
+
+
+def words(f: Function, at: Value, count: int) -> Value:
+    """`count` int8 as int16."""
+    return f.convert("sext", f.load(vector(count, BYTE), at, count), WORD)
+
+
+def sum_of_pairs(f: Function, machine: Machine, a: Value, b: Value) -> Value:
+    """a[2 * i] * b[2 * i] + a[2 * i + 1] * b[2 * i + 1] of int16, as int32."""
+    type_ = vector(machine.lanes, "i32")
+    if machine.pairs:
+        return f.machine_call(machine.pairs, type_, a, b)
+    a, b = (f.cast("bitcast", each, type_) for each in (a, b))
+    return f.ashr(a << 16, 16) * f.ashr(b << 16, 16) + f.ashr(a, 16) * f.ashr(b, 16)
+
+
+def products_of(machine: Machine, form: Window, dtype: str) -> Products:
+    """How `machine` computes the form on data of type `dtype`."""
+    if form.accumulator == "float32":
+        return Products(machine)
+    if form.accumulator == "int64":
+        return WordProducts(machine)
+    kind = ByteProducts if machine.has_vnni else PairProducts
+    return kind(machine, is_signed=dtype == "int8")

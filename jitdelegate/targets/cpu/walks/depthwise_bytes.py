@@ -1,0 +1,287 @@
+"""Depthwise over bytes by VNNI, whose instruction adds up the products of four bytes in each 32-bit lane.
+
+Four rows of a column of pixels are interleaved, so that a lane holds what one channel has under four taps. Unpacking
+instructions do so within every 16 bytes, the cheapest way, and leave four vectors that hold the channels in the order
+of `_places`; the instructions that narrow results to bytes put them back in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf, prod
+
+import numpy as np
+
+from jitdelegate.ir.expr import Apply, Arg, Cast, Const
+from jitdelegate.ir.forms import Depthwise
+from jitdelegate.ir.layout import Layout
+from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cpu.code.element import load, store_first, stored
+from jitdelegate.targets.cpu.code.epilogue import Epilogue, Stream
+from jitdelegate.targets.cpu.code.kernel import Generator
+from jitdelegate.targets.cpu.code.narrow import EVERY_STEP, NARROW, Narrowing, Steps
+from jitdelegate.targets.cpu.code.shuffles import joined
+from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Function, Value, vector
+from jitdelegate.targets.cpu.multiply.depthwise_terms import QUAD, terms_of
+from jitdelegate.targets.cpu.multiply.products import plus_bytes
+from jitdelegate.targets.cpu.walks.depthwise_row import Filters, Row, RowShape, folded
+from jitdelegate.targets.maths.expression import emit
+
+UNPACKED = 16
+"""Bytes within which unpacking instructions interleave."""
+LEAST = 12
+"""Channels for which it is faster."""
+MOST_TAPS = 49
+"""Taps of the largest window that is unrolled."""
+SUMS = 20
+"""Vectors of sums that fit the registers besides other values."""
+LARGEST_BYTE = 255
+LARGEST = 64
+"""Bytes of the longest vector."""
+SIGN = -128
+"""The sign bit: a byte with the other one is larger by 128, as a uint8."""
+
+
+def byte_filters(
+    generator: Generator,
+    form: Depthwise,
+    data: str,
+    weights: np.ndarray,
+    bias: np.ndarray | None,
+    epilogue: Epilogue,
+    target: Layout,
+) -> tuple[Filters, Epilogue] | None:
+    """As `Filters.of`, for results that are stored by layout `target`; None if the Depthwise is not computed so."""
+    is_known = generator.machine.has_vnni and data in ("int8", "uint8")
+    if not is_known or form.multiplier > 1 or prod(form.kernel) > MOST_TAPS:
+        return None
+    found, (*_, columns, channels) = terms_of(weights[0]), target.shape
+    layouts = target, *(s.memory.layout for s in epilogue.streams if s.pixel)
+    reads_beyond = channels % QUAD != 0 and any(s.memory.exact for s in epilogue.streams)
+    if found is None or reads_beyond or any(layout.blocked for layout in layouts):
+        return None
+    (rows, terms), taps = found, weights.reshape(-1, channels)
+    folds = folded(bias, taps, form.input_zero + (-SIGN if data == "int8" else 0), "int32")
+    steps = Steps.of(epilogue.expr, _largest(generator, epilogue, taps, folds))
+    filters = ByteFilters(taps, folds, data, "int32", "int32", rows=rows, terms=terms, steps=steps)
+    joined, rest = divmod(generator.vector_bytes, channels)
+    is_dense = all(stream.pixel in (0, channels * stream.memory.layout.element) for stream in epilogue.streams)
+    if form.stride[1] == 1 < joined <= columns and rest == channels % QUAD == 0 and is_dense:
+        filters = filters.of_pixels(joined)
+        epilogue = replace(epilogue, streams=tuple(replace(s, pixel=joined * s.pixel) for s in epilogue.streams))
+    elif channels < LEAST:
+        return None
+    live = (form.kernel[1] - 1) * form.dilation[1] // (form.stride[1] * filters.joined) + 1
+    return replace(filters, live=live), epilogue
+
+
+def _largest(generator: Generator, epilogue: Epilogue, taps: np.ndarray, bias: np.ndarray) -> float:
+    """The largest magnitude of a product of a sum and its factor, which the epilogue rounds; infinite if unknown."""
+    sums = LARGEST_BYTE * np.abs(taps.astype(np.float64)).sum(0) + np.abs(bias.astype(np.float64))
+    match epilogue.expr.parts[0] if epilogue.expr.parts else None:
+        case Apply("mul", (Cast(Arg(0), "float32"), Cast(Const(factor), "float32"))):
+            return float(abs(factor) * sums.max())
+        case Apply("mul", (Cast(Arg(0), "float32"), Arg(index))):
+            memory = epilogue.streams[index - 1].memory
+            is_by_channel = memory.layout.dtype == "float32" and memory.layout.shape == (1, 1, 1, sums.size)
+            if memory.space == "weights" and is_by_channel:
+                stored = generator.weights.content[memory.offset : memory.offset + sums.size * FLOAT_BYTES]
+                return float((np.abs(np.frombuffer(stored, np.float32)) * sums).max())
+    return inf
+
+
+@dataclass(frozen=True)
+class ByteFilters(Filters):
+    """As `Filters`, for blocks of as many channels as a vector has bytes; the last block's vectors may be shorter.
+
+    Attributes:
+        rows, terms: of `terms_of`.
+        steps: of rounding the results.
+        live: columns of results that see the same column of the data.
+    """
+
+    rows: tuple[int, ...] = ()
+    terms: tuple[np.ndarray, ...] = ()
+    steps: Steps = EVERY_STEP
+    live: int = 1
+
+    def of_pixels(self, count: int) -> ByteFilters:
+        """The same for blocks of `count` neighbouring pixels, whose channels count as those of one pixel."""
+        taps, bias, *terms = (np.tile(each, count) for each in (self.taps, self.bias, *self.terms))
+        return replace(self, taps=taps, bias=bias, terms=tuple(terms), joined=count)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        own = self.rows, len(self.terms), self.channels % LARGEST, self.joined, self.steps
+        return *super().key, str(own)
+
+    def block_channels(self, generator: Generator) -> int:
+        return generator.vector_bytes
+
+    def tail(self, generator: Generator, epilogue: Epilogue, c: Layout) -> int:
+        return self.channels % generator.vector_bytes
+
+    def block_bytes(self, generator: Generator) -> int:
+        return generator.vector_bytes * (QUAD + sum(term[..., 0].size for term in self.terms))
+
+    def columns_at_once(self, generator: Generator) -> int:
+        return 8 if min(self.live, 8) * QUAD <= SUMS else SUMS // QUAD
+
+    def row(self, f: Function, shape: RowShape, generator: Generator, numbers: Value | None) -> Row:
+        count = self.channels % generator.vector_bytes if shape.masked else generator.vector_bytes
+        return ByteRow(f, shape, _width(count) // QUAD, numbers, count, self.rows, len(self.terms), self.steps)
+
+    def pack(self, generator: Generator) -> int:
+        """[block][bias, taps by column, group of rows and term][vector][lane], each lane with four rows of taps; the
+        offset in the weights."""
+        step, (height, width, channels) = generator.vector_bytes, self.terms[0].shape
+        bias = np.zeros(channels + step, np.int32)
+        taps = np.zeros((len(self.terms), height, width, bias.size), np.int8)
+        bias[:channels], taps[..., :channels] = self.bias, self.terms
+        packed: list[np.ndarray] = []
+        for start in range(0, channels, step):
+            order = start + np.array(_places(_width(min(step, channels - start))))
+            quads = taps[..., order].reshape(len(taps), -1, QUAD, width, *order.shape)
+            packed += [bias[order], quads.transpose(3, 1, 0, 4, 5, 2)]
+        return generator.weights.add(np.concatenate([part.reshape(-1).view(np.uint8) for part in packed]))
+
+
+def _width(channels: int) -> int:
+    """Bytes of the shortest vector with so many channels."""
+    return min(width for width in NARROW if width >= channels)
+
+
+def _places(width: int) -> list[list[int]]:
+    """The channels in the lanes of each of four vectors, for blocks of `width` channels."""
+    pieces = range(0, width, UNPACKED)
+    return [[piece + part + lane for piece in pieces for lane in range(QUAD)] for part in range(0, UNPACKED, QUAD)]
+
+
+@dataclass(frozen=True)
+class ByteRow(Row):
+    """As `Row`, for four vectors of `lanes` channels, of which the first `count` are stored.
+
+    Columns of input pixels are read once, in order; each adds to all output pixels that see it.
+    """
+
+    count: int
+    interleaved: tuple[int, ...]
+    terms: int
+    steps: Steps
+
+    def write(self, a: Value, tap: Value, w: Value, at: list[Value], size: int, mask: Value | None) -> None:
+        shape, (height, width) = self.shape, self.shape.kernel
+        rows = [a]
+        while len(rows) < height:
+            rows.append(rows[-1] + tap)
+        groups = [self.interleaved[first : first + QUAD] for first in range(0, len(self.interleaved), QUAD)]
+        bias = self._four(vector(self.lanes, "i32"), w)
+        finish = self._finisher(at[1:])
+        sums: dict[int, list[Value]] = {}
+        for column in range((size - 1) * shape.stride + (width - 1) * shape.dilation + 1):
+            steps = [divmod(column - tap * shape.dilation, shape.stride) for tap in range(width)]
+            uses = [(tap, i) for tap, (i, rest) in enumerate(steps) if rest == 0 and 0 <= i < size]
+            for number, group in enumerate(groups if uses else ()):
+                quads = self._interleaved(group, {row: rows[row] + column * shape.a_pixel for row in group})
+                for tap_x, i in uses:
+                    sums[i] = self._plus_products(sums.get(i, bias), quads, w, tap_x * len(groups) + number)
+            for tap_x, i in uses:
+                if tap_x == width - 1:
+                    finish(sums.pop(i), *(p + i * move for p, move in zip(at, self._moves, strict=True)))
+
+    @property
+    def _bytes(self) -> int:
+        """Bytes of the constants of all channels: a bias or four taps each."""
+        return QUAD * QUAD * self.lanes
+
+    @property
+    def _moves(self) -> list[int]:
+        """Bytes between neighbouring pixels of the result and of its streams."""
+        return [self.shape.c_pixel, *(s.pixel for s in self.shape.epilogue.streams)]
+
+    def _four(self, type_: str, at: Value) -> list[Value]:
+        """Four vectors of constants."""
+        return [self.f.load(type_, at + part * QUAD * self.lanes, QUAD * self.lanes) for part in range(QUAD)]
+
+    def _loaded(self, at: Value) -> Value:
+        """A block's channels of a pixel as uint8; an int8 is then larger by 128."""
+        found = self.f.load(vector(QUAD * self.lanes, "i8"), at, 1)
+        return found ^ SIGN if self.shape.filters.data == "int8" else found
+
+    def _interleaved(self, group: tuple[int, ...], at: Mapping[int, Value]) -> list[Value]:
+        """The bytes of four rows, which may be equal, as vectors of quads of bytes; `at` has the address of each."""
+        loaded = {row: self._loaded(place) for row, place in at.items()}
+        first, second = (group[0], group[1]), (group[2], group[3])
+        pairs = {(a, b): self._unpacked(loaded[a], loaded[b], 1) for a, b in dict.fromkeys((first, second))}
+        halves = zip(pairs[first], pairs[second], strict=True)
+        return [quad for low, high in halves for quad in self._unpacked(low, high, 2)]
+
+    def _unpacked(self, a: Value, b: Value, size: int) -> list[Value]:
+        """Elements of `size` bytes of a and b in turn: the first ones of every 16 bytes, then the others."""
+        f, count = self.f, QUAD * self.lanes // size
+        a, b = (f.cast("bitcast", value, vector(count, f"i{8 * size}")) for value in (a, b))
+        half = UNPACKED // size // 2
+        orders = [
+            [
+                place
+                for start in range(first, count, 2 * half)
+                for k in range(half)
+                for place in (start + k, count + start + k)
+            ]
+            for first in (0, half)
+        ]
+        return [f.cast("bitcast", f.shuffle(a, b, order), vector(self.lanes, "i32")) for order in orders]
+
+    def _plus_products(self, sums: Sequence[Value], quads: Sequence[Value], w: Value, number: int) -> list[Value]:
+        """The sums plus the products of interleaved pixels and quads of taps with this number."""
+        for term in range(self.terms):
+            taps = self._four(quads[0].type, w + self._bytes * (1 + number * self.terms + term))
+            sums = [plus_bytes(self.f, *each) for each in zip(sums, quads, taps, strict=True)]
+        return list(sums)
+
+    def _read(self, stream: Stream, at: Value) -> list[Value]:
+        """A stream's elements in the order of the sums."""
+        f, nbytes = self.f, stream.memory.layout.element
+        if stream.splat:
+            return [load(f, stream.dtype, at, self.lanes, 0)] * QUAD
+        nothing = f.literal(vector(QUAD, stored(stream.dtype)), 0)
+        channels = self.count // self.shape.filters.joined if stream.pixel == 0 else self.count
+
+        def piece(place: int) -> Value:
+            if place >= self.count:
+                return nothing
+            return load(f, stream.dtype, at + place % channels * nbytes, QUAD, nbytes)
+
+        return [joined(f, [piece(place) for place in places[::QUAD]]) for places in _places(QUAD * self.lanes)]
+
+    def _finisher(self, streams: Sequence[Value]) -> Callable[..., None]:
+        """(sums, pointer to the result, pointers to the streams) -> applies the epilogue and stores a pixel.
+
+        What is the same for all pixels is read at once.
+        """
+        f, epilogue, width = self.f, self.shape.epilogue, QUAD * self.lanes
+        pairs = list(zip(epilogue.streams, streams, strict=True))
+        constants = [self._read(stream, pointer) if stream.pixel == 0 else [] for stream, pointer in pairs]
+        numbers, is_narrow = epilogue.numbers_at(f, self.numbers, self.lanes), epilogue.dtype in ("int8", "uint8")
+        narrowing = Narrowing.of(f, epilogue, self.numbers, self.lanes, self.steps) if is_narrow else None
+        first = narrowing.epilogue if narrowing else epilogue
+
+        def finish(sums: list[Value], target: Value, *streams: Value) -> None:
+            triples = zip(epilogue.streams, streams, constants, strict=True)
+            extra = [known or self._read(stream, pointer) for stream, pointer, known in triples]
+            operands = ((*each, *numbers) for each in zip(sums, *extra, strict=True))
+            found = [emit(f, first.expr, each, first.types, first.dtype, self.lanes) for each in operands]
+            if narrowing:
+                self._store(narrowing.interleaved(f, found), 0, target)
+                return
+            for value, places in zip(found, _places(width), strict=True):
+                for lane in range(0, self.lanes, QUAD):
+                    self._store(f.part(value, lane, QUAD), places[lane], target)
+
+        return finish
+
+    def _store(self, value: Value, first: int, target: Value) -> None:
+        """Stores neighbouring channels from `first` on, without those beyond the last one."""
+        dtype, left = self.shape.epilogue.dtype, max(self.count - first, 0)
+        store_first(self.f, dtype, value, min(value.lanes, left), target + first * ELEMENT_TYPES[dtype].nbytes)

@@ -1,0 +1,86 @@
+"""The limits of each supported GPU architecture, which kernels are chosen by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from jitdelegate.errors import DeviceError
+from jitdelegate.runtime.cuda.architectures import parsed, size_of
+from jitdelegate.targets.cuda.code.dependent_launch import LOWEST_CAPABILITY
+
+REGISTERS = 65536
+"""Registers of a multiprocessor, on every supported GPU. Source: as for `Gpu.shared_bytes`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One kind of GPU.
+
+    Attributes:
+        architecture: "sm_90"; "compute_90" for code as PTX.
+        multiprocessors: about how many multiprocessors the chosen tiles should fill.
+        shared_bytes: the most shared memory that a block can request. Source: CUDA Programming Guide, table
+            "Technical Specifications per Compute Capability".
+    """
+
+    architecture: str
+    multiprocessors: int
+    shared_bytes: int
+
+    @property
+    def kind(self) -> str:
+        """As programs are named by: "sm_90:132"."""
+        return f"{self.architecture}:{self.multiprocessors}"
+
+    @property
+    def capability(self) -> int:
+        """Major and minor number as one: 75, 80, ... 120."""
+        return int(self.architecture.rpartition("_")[2])
+
+    @property
+    def lanes(self) -> int:
+        """Float32 multiply-adds that a multiprocessor begins in a cycle. Source: CUDA Programming Guide, "Arithmetic
+        Instructions"."""
+        return 64 if self.capability in (75, 80) else 128
+
+    @property
+    def has_clusters(self) -> bool:
+        """Whether blocks of a cluster read each other's shared memory."""
+        return self.capability >= 90
+
+    @property
+    def has_async_copy(self) -> bool:
+        """Whether the GPU has cp.async; bf16, tf32 and m16n8k16 came with it."""
+        return self.capability >= 80
+
+    @property
+    def has_dependent_launch(self) -> bool:
+        """Whether kernels may begin while the launches before them still run."""
+        return self.capability >= LOWEST_CAPABILITY
+
+
+GPUS = {
+    gpu.architecture: gpu
+    for gpu in (
+        Gpu(architecture, size_of(architecture), 1024 * kibibytes)
+        for architecture, kibibytes in (
+            *(("sm_75", 64), ("sm_80", 163), ("sm_86", 99), ("sm_89", 99)),
+            *(("sm_90", 227), ("sm_100", 227), ("sm_120", 99)),
+        )
+    )
+}
+"""Supported GPUs by architecture, with the most common number of multiprocessors."""
+
+
+def gpu_of(kind: str) -> Gpu:
+    """The GPU of a kind: "sm_90:114", or "sm_90" for the most common number of multiprocessors.
+
+    Raises:
+        DeviceError: the GPU is not supported.
+    """
+    try:
+        architecture, multiprocessors = parsed(kind)
+    except ValueError as error:
+        raise DeviceError(f"the GPU cannot be compiled for: {error}") from error
+    limits = GPUS[f"sm_{architecture.rpartition('_')[2]}"]
+    return replace(limits, architecture=architecture, multiprocessors=multiprocessors)

@@ -1,0 +1,140 @@
+"""Tiles for float32 multiply-adds: their shape and their estimated time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jitdelegate.targets.cuda.code.cost import COPIED
+from jitdelegate.targets.cuda.code.gpu import REGISTERS, Gpu
+
+FLOAT = 4
+QUAD = 4
+"""Neighbouring numbers in one access to shared memory."""
+LANES_DOWN, LANES_ACROSS = 4, 8
+"""Arrangement of a warp's lanes over its rows and columns."""
+MEETING_BYTES = 40 * 1024
+"""Shared memory for the sums of slices; where it is too small for all, some are added up first."""
+SHARED_BYTES = 48 * 1024
+"""Most bytes of a ring of tiles: every GPU grants a block this much by default, and two such blocks fit on most."""
+MANY_SUMS = 64
+"""Sums per thread from which on a thread needs over 128 registers in all."""
+TURN_CYCLES = 120
+"""Cycles per tile of K beside the multiplications, if no resource is the bottleneck: barrier, first loads from shared
+memory. Estimated from instruction latencies, like the two below."""
+ENDS_CYCLES = 2500
+"""Cycles before the first and after the last multiplication of a block: three dependent reads of memory, a store."""
+OTHER_INSTRUCTIONS = 60
+"""Instructions of a warp per tile of K beside multiplications and loads from shared memory: copies, addresses, the
+barrier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """How the warps of a block divide a tile of the output and of K.
+
+    Attributes:
+        warps_down, warps_across: warps over rows (pixels) and columns (output channels).
+        slices: groups of warps that split the steps of K of each tile; their sums are added up in the end.
+        height, width: sums of a lane; a warp has LANES_DOWN times as many rows and LANES_ACROSS times as many columns.
+        steps: steps of K; a tile's data and weights have one or more quads per thread.
+    """
+
+    warps_down: int
+    warps_across: int
+    slices: int
+    height: int
+    width: int
+    steps: int
+
+    @property
+    def rows(self) -> int:
+        return self.warps_down * LANES_DOWN * self.height
+
+    @property
+    def columns(self) -> int:
+        return self.warps_across * LANES_ACROSS * self.width
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps_down * self.warps_across * self.slices
+
+    @property
+    def row_pitch(self) -> int:
+        """Distance between rows of data in shared memory, in floats: the rows of four lanes lie in different banks."""
+        return self.steps + QUAD
+
+    @property
+    def stage_bytes(self) -> int:
+        return (self.rows * self.row_pitch + self.steps * self.columns) * FLOAT
+
+    @property
+    def products(self) -> int:
+        """Multiply-adds per tile of K."""
+        return self.rows * self.columns * self.steps
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes read from global memory per tile of K."""
+        return (self.rows + self.columns) * self.steps * FLOAT
+
+    @property
+    def loads(self) -> int:
+        """16-byte loads from shared memory of a warp per tile of K."""
+        return self.steps // self.slices // QUAD * (self.height + self.width)
+
+    @property
+    def shared_cycles(self) -> int:
+        """Cycles that a multiprocessor spends on these loads, two per load."""
+        return self.threads // 32 * self.loads * 2
+
+    @property
+    def issue_cycles(self) -> float:
+        """Cycles that four schedulers need to issue all instructions per tile of K, each one per cycle."""
+        return self.threads // 32 * (self.products / self.threads + self.loads + OTHER_INSTRUCTIONS) / 4
+
+    @property
+    def most_stages(self) -> int:
+        """Number of slots of the ring where copies are asynchronous."""
+        return min(SHARED_BYTES // self.stage_bytes, 4)
+
+    @property
+    def meeting(self) -> int:
+        """Number of slices whose sums fit in shared memory; a power of two."""
+        fits = max(MEETING_BYTES // (self.rows * self.columns * FLOAT), 1)
+        return int(min(1 << fits.bit_length() - 1, self.slices))
+
+    @property
+    def sums(self) -> int:
+        """Number of sums of a lane."""
+        return self.height * self.width
+
+    @property
+    def has_many_sums(self) -> bool:
+        """Whether a thread needs over 128 registers."""
+        return self.sums >= MANY_SUMS
+
+    @property
+    def resident(self) -> int:
+        """Blocks that a multiprocessor has registers for, judged by the registers of compiled kernels."""
+        return REGISTERS // ((168 if self.has_many_sums else 128) * self.threads)
+
+    def cycles(self, gpu: Gpu, parts: int, pixels: int, outputs: int, steps: int, groups: int) -> float:
+        """Estimated cycles of all blocks of a problem, without the launch that adds up parts of K."""
+        blocks = -(-pixels // self.rows) * -(-outputs // self.columns) * groups * parts
+        each = -(-blocks // gpu.multiprocessors)  # blocks of the busiest multiprocessor
+        turns = -(-steps // (self.steps * parts))
+        turn = max(self.products / gpu.lanes, self.issue_cycles, self.shared_cycles, self.copied_bytes / COPIED)
+        waiting = -(-each // self.resident) * (turns * (turn + TURN_CYCLES) + ENDS_CYCLES)
+        return max(each * turns * turn, waiting)
+
+
+TILES = (
+    Tile(4, 1, 1, 8, 8, 16),  # 128 x 64
+    Tile(2, 1, 2, 8, 8, 16),  # 64 x 64
+    Tile(2, 1, 4, 8, 4, 32),  # 64 x 32
+    Tile(1, 1, 4, 8, 8, 32),  # 32 x 64
+    Tile(1, 1, 8, 8, 4, 64),  # 32 x 32
+    Tile(1, 1, 4, 4, 8, 64),  # 16 x 64
+    Tile(1, 1, 8, 4, 4, 64),  # 16 x 32
+)
+"""Large tiles first: of equally good tiles the first is chosen."""

@@ -1,0 +1,401 @@
+"""Depthwise convolutions that are computed by the kernel of the 1x1 convolution that reads them.
+
+A block computes the depthwise results that it multiplies, so blocks with other output channels of the same pixels
+repeat that work. This pays where it costs less than a launch and the way through memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, Protocol, TypeVar
+
+from jitdelegate.ir.forms import Contract, Depthwise
+from jitdelegate.ir.graph import Node
+from jitdelegate.targets.cuda.code import choices
+from jitdelegate.targets.cuda.code.cost import COPIED, launch_cycles
+from jitdelegate.targets.cuda.code.division import divisor
+from jitdelegate.targets.cuda.code.element import Element, common_width
+from jitdelegate.targets.cuda.code.gpu import REGISTERS, Gpu
+from jitdelegate.targets.cuda.code.sizes import Divisor
+from jitdelegate.targets.cuda.code.template import Template, TensorPointer, WeightsPointer
+from jitdelegate.targets.cuda.code.writer import Writer
+from jitdelegate.targets.cuda.multiply import ffma_tile, mma_tile
+from jitdelegate.targets.cuda.multiply.tensor_core import STEP, Operand
+from jitdelegate.targets.cuda.products import depthwise, ffma, mma
+from jitdelegate.targets.cuda.sources.conv_problem import ConvProblem, problem_of
+from jitdelegate.targets.cuda.sources.phases import PhaseSizes
+from jitdelegate.targets.cuda.sources.pixel_tiles import PixelTiles, tiles_of
+from jitdelegate.targets.cuda.walks import gemv
+from jitdelegate.targets.cuda.walks.contract_kernel import ContractSizes
+from jitdelegate.targets.cuda.walks.depthwise_kernel import DepthwiseSizes, DepthwiseTile, Steps, positions, spacing
+from jitdelegate.targets.cuda.walks.separable_kernel import SeparableFfma, SeparableMma
+from jitdelegate.targets.cuda.walks.window import WindowAxis
+from jitdelegate.targets.planning.chains import Chain
+
+MMA_TILES = tuple(
+    mma_tile.Tile(rows, columns, warps, row_bytes, 2)
+    for rows, columns, warps in (
+        (64, 128, (2, 4, 1)),
+        (64, 64, (2, 2, 1)),
+        (64, 32, (2, 1, 2)),
+        (32, 128, (1, 4, 2)),
+        (32, 64, (1, 2, 2)),
+        (16, 128, (1, 4, 2)),
+        (16, 64, (1, 2, 4)),
+        (16, 32, (1, 1, 8)),
+    )
+    for row_bytes in (1024, 512, 256, 128, 64)
+    if row_bytes >= warps[2] * STEP
+)
+"""Tiles of the 1x1 convolution on tensor cores. Long rows have fewer waits for data."""
+FLOAT = WORD = 4
+SCHEDULERS = 4
+"""Instructions that a multiprocessor begins per cycle."""
+OUTPUTS = (1, 2, 4)
+"""Possible numbers of pixels that a thread computes together."""
+NEARLY = 1.1
+"""Cycles over those of the best template, up to which one that is compiled anyway is taken."""
+LOADING_CYCLES = 500
+"""Cycles from one barrier to the next in which a tile's data arrives from the L2 cache."""
+REGISTERS_OF_THREAD = 168
+"""Registers that a thread of these kernels needs at most, as a rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A depthwise convolution, and the 1x1 convolution that reads it.
+
+    Attributes:
+        image, output: sizes [rows, columns] of the data and of the results.
+        images, channels: images, and channels of the depthwise convolution.
+        steps: kernel, stride and dilation down and across.
+        apart: rows and columns from one pixel of a tile to the next.
+    """
+
+    nodes: tuple[Node, Node]
+    problem: ConvProblem
+    window: Depthwise
+    image: Sequence[int]
+    output: Sequence[int]
+    images: int
+    channels: int
+    steps: tuple[Steps, Steps]
+    apart: tuple[int, int]
+
+    def blocks(self, pixels: int, shift: int) -> int:
+        """Tiles of so many pixels, 2 ** shift of them across."""
+        return self.images * prod(tiles_of(self.output, pixels, shift, self.apart))
+
+    def seen(self, pixels: int, shift: int) -> int:
+        """Pixels of data under the windows of a tile."""
+        sides = pixels >> shift, 1 << shift
+        return prod(map(min, map(positions, sides, self.steps, self.apart), self.image))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How a pair is computed.
+
+    Attributes:
+        shift: a tile of pixels has 2 ** shift pixels across.
+        cycles: estimated cycles.
+    """
+
+    template: SeparableMma | SeparableFfma
+    shift: int
+    cycles: float
+
+    @property
+    def name(self) -> str:
+        """As tables of tuned kernels have it."""
+        window = self.template.window
+        return choices.candidate((*choices.numbers(self.template.tile), window.width, *window.tile, self.shift))
+
+
+class Estimated(Protocol):
+    """A way to compute nodes together, with its estimated cycles."""
+
+    @property
+    def template(self) -> Template: ...
+
+    @property
+    def cycles(self) -> float: ...
+
+
+AnyChoice = TypeVar("AnyChoice", bound=Estimated)
+
+
+def find(writer: Writer) -> Iterator[Chain]:
+    """The pairs of the writer's graph that one kernel computes faster than two."""
+    alone, used = Writer(writer.graph, writer.gpu, writer.precision), set[Template]()
+    for places, pair in pairs(writer):
+        candidates = _candidates(writer, pair)
+        choice = preferred(candidates, used, _apart(alone, pair))
+        if choice:
+            used.add(choice.template)
+            write = _writing(pair, choice, candidates)
+            yield Chain(places, write, writes_rows=True, width=choice.template.window.width)
+
+
+def pairs(writer: Writer) -> Iterator[tuple[tuple[int, int], Pair]]:
+    """The pairs that a kernel can compute together, with their positions in the graph."""
+    for position, node in enumerate(writer.graph.nodes):
+        reader = writer.graph.only_reader(node.outputs[0]) if isinstance(node.form, Depthwise) else None
+        pair = None if reader is None else _pair(writer, node, writer.graph.nodes[reader])
+        if pair:
+            yield (position, reader or 0), pair
+
+
+def best_cycles(writer: Writer, alone: Writer, pair: Pair) -> float:
+    """Estimated cycles of one launch or two, whichever is faster."""
+    return min([_apart(alone, pair), *(choice.cycles for choice in _candidates(writer, pair))])
+
+
+def _pair(writer: Writer, first: Node, second: Node) -> Pair | None:
+    """The nodes as a pair; None if no kernel computes them together."""
+    window, form, between = first.form, second.form, first.outputs[0]
+    assert isinstance(window, Depthwise)
+    if not isinstance(form, Contract) or not form.is_pointwise or between in second.inputs[1:]:
+        return None
+    data, output = writer.shape(first.inputs[0]), writer.shape(between)
+    are_floats = {window.accumulator, form.accumulator, writer.graph.tensors[between].dtype} == {"float32"}
+    constants = (*first.inputs[1:3], *second.inputs[1:3])
+    are_constant = all(index < 0 or writer.graph.tensors[index].is_constant for index in constants)
+    is_usual = window.multiplier == 1 and window.kernel[1] <= depthwise.USUAL_COLUMNS and len(data) == 4
+    if not (are_floats and are_constant and is_usual):
+        return None
+    problem = problem_of(writer, second)
+    if gemv.fits(problem) or not problem.is_direct:
+        return None
+    rows, columns = zip(window.kernel, window.stride, window.dilation, strict=True)
+    steps, apart = (rows, columns), (spacing(rows), spacing(columns))
+    return Pair((first, second), problem, window, data[1:3], output[1:3], data[0], data[3], steps, apart)
+
+
+def _apart(alone: Writer, pair: Pair) -> float:
+    """Estimated cycles of the two launches that would compute the pair, and of what lies between them."""
+    alone.begin(pair.nodes[0])
+    depthwise.write_depthwise(alone, pair.nodes[0])
+    estimate = ffma.cycles if alone.precision == "float32" else mma.cycles
+    return alone.launches[-1].cycles + launch_cycles(alone.gpu) + estimate(alone, pair.problem)
+
+
+def preferred(candidates: Sequence[AnyChoice], used: Collection[Template], most: float) -> AnyChoice | None:
+    """The candidate of the fewest cycles below `most`, or one as fast, about, that needs no further template; None if
+    there is none."""
+    fast = sorted((one for one in candidates if one.cycles < most), key=lambda one: one.cycles)
+    known = (one for one in fast if one.cycles < NEARLY * fast[0].cycles and one.template in used)
+    return next(known, fast[0] if fast else None)
+
+
+def _candidates(writer: Writer, pair: Pair) -> list[Choice]:
+    return [
+        Choice(template, shift, _cycles(writer.gpu, pair, template, shift))
+        for template in _templates(writer, pair)
+        for shift in range(template.window.tile[1].bit_length() - 1, template.tile.rows.bit_length())
+    ]
+
+
+def _tuned(writer: Writer, pair: Pair, choice: Choice, candidates: Sequence[Choice]) -> Choice:
+    """The tuned way to compute a pair; `choice` where nothing is known."""
+    best = {choice.template: choice}  # of each template the shape of tiles that is expected to be the best
+    for one in sorted(candidates, key=lambda one: one.cycles):
+        best.setdefault(one.template, one)
+    first = writer.element(pair.nodes[0].inputs[0])
+    text = text_of(writer, "separable", (first, pair.problem.weights), pair)
+    return writer.choose(text, {one.name: one for one in best.values()})
+
+
+def text_of(writer: Writer, family: str, elements: Sequence[Element], pair: Pair, **sizes: int) -> str:
+    """A pair, or more around it, as `Writer.choose` takes it.
+
+    Args:
+        elements: types of data and weights that are the family's own.
+        sizes: further ones.
+    """
+    window, (first, second) = pair.window, pair.nodes
+    return choices.problem(
+        f"{family} {writer.precision}",
+        (*elements, writer.element(first.inputs[1]), writer.element(pair.problem.output)),
+        **sizes,
+        N=pair.images,
+        H=pair.output[0],
+        W=pair.output[1],
+        C=pair.channels,
+        O=pair.problem.outputs,
+        K="{}x{}".format(*window.kernel),
+        S="{}x{}".format(*window.stride),
+        D="{}x{}".format(*window.dilation),
+        E=len(first.inputs) + len(second.inputs),
+    )
+
+
+def _templates(writer: Writer, pair: Pair) -> Iterator[SeparableMma | SeparableFfma]:
+    """Templates with each tile that suits the pair and fits the GPU."""
+    return _ffma_templates(writer, pair) if writer.precision == "float32" else _mma_templates(writer, pair)
+
+
+def _ffma_templates(writer: Writer, pair: Pair) -> Iterator[SeparableFfma]:
+    problem, (epilogue, _) = pair.problem, writer.epilogue(pair.nodes[1])
+    for tile in ffma_tile.TILES:
+        window = _window(writer, pair, Element.FLOAT32, tile.rows * tile.steps, tile.threads)
+        if window is None:
+            continue
+        yield SeparableFfma(
+            source=window.source,
+            output=writer.element(problem.output),
+            tile=tile,
+            width=window.width,
+            run=common_width((problem.outputs,), ffma_tile.QUAD),
+            is_direct=True,
+            is_scattered=False,
+            is_asynchronous=writer.gpu.has_async_copy and problem.weights is Element.FLOAT32,
+            is_part=False,
+            cluster=1,
+            weights=problem.weights,
+            epilogue=epilogue,
+            window=window,
+        )
+
+
+def _mma_templates(writer: Writer, pair: Pair) -> Iterator[SeparableMma]:
+    problem, (epilogue, _), gpu = pair.problem, writer.epilogue(pair.nodes[1]), writer.gpu
+    operand, output = mma.operand_of(writer, problem), writer.element(problem.output)
+    if operand is not Operand.FLOAT16 and not gpu.has_async_copy:
+        return
+    nbytes = operand.element.nbytes
+    k_bytes = pair.channels * nbytes
+    for tile in dict.fromkeys(tile.shortened(k_bytes) for tile in MMA_TILES):
+        window = _window(writer, pair, operand.element, tile.rows * tile.row_bytes // nbytes, tile.threads)
+        if window is None or _with_slots(tile, k_bytes).shared_bytes > gpu.shared_bytes:
+            continue
+        yield SeparableMma(
+            operand=operand,
+            source=window.source,
+            output=output,
+            tile=tile,
+            width=window.width,
+            run=common_width((problem.outputs,), min(output.widest, mma.RUN)),
+            is_direct=True,
+            is_scattered=False,
+            is_part=False,
+            cluster=1,
+            has_async_copy=gpu.has_async_copy,
+            has_halo=False,
+            weights=problem.weights,
+            epilogue=epilogue,
+            window=window,
+        )
+
+
+def _with_slots(tile: mma_tile.Tile, k_bytes: int) -> mma_tile.Tile:
+    """The tile with no more slots than there are tiles of K."""
+    return replace(tile, stages=min(-(-k_bytes // tile.row_bytes), tile.stages))
+
+
+def _window(writer: Writer, pair: Pair, target: Element, elements: int, threads: int) -> DepthwiseTile | None:
+    """How threads compute a tile of so many depthwise results together, each of them once; None if they cannot."""
+    node, form = pair.nodes[0], pair.window
+    source, stored = writer.element(node.inputs[0]), depthwise.stored_weights(writer, node)
+    width = common_width((pair.channels,), min(source.widest, target.widest, depthwise.MOST_BYTES // FLOAT))
+    outputs, rest = divmod(elements, width * threads)
+    if rest or outputs not in OUTPUTS or width * target.nbytes < WORD:
+        return None
+    rows, columns = pair.steps
+    taps, is_alone = prod(form.kernel), outputs == 1
+    is_unrolled = taps * outputs <= (depthwise.MOST_UNROLLED_ALONE if is_alone else depthwise.MOST_UNROLLED)
+    if positions(outputs, columns, spacing(columns)) > depthwise.MOST_SEEN:
+        return None
+    epilogue, _ = writer.epilogue(node)
+    tile = 1, outputs
+    return DepthwiseTile(width, False, source, stored, target, epilogue, rows if is_unrolled else None, columns, tile)
+
+
+def _cycles(gpu: Gpu, pair: Pair, template: SeparableMma | SeparableFfma, shift: int) -> float:
+    """Estimated cycles of a pair's launch. A tile of K costs the most of: its bytes from the L2 cache, its products,
+    and the instructions that compute depthwise results."""
+    problem, window, tile = pair.problem, template.window, template.tile
+    steps = template.channels
+    blocks = pair.blocks(tile.rows, shift) * -(-problem.outputs // tile.columns)
+    each, turns = -(-blocks // gpu.multiprocessors), -(-pair.channels // steps)
+    weights = (steps if turns > 1 else pair.channels) * (
+        tile.columns * window.target.nbytes + prod(pair.window.kernel) * window.weights.nbytes
+    )
+    data = pair.seen(tile.rows, shift) * min(steps, pair.channels) * window.source.nbytes
+    issued = tile.threads / 32 * instructions(window, pair.window) / SCHEDULERS
+    if isinstance(template, SeparableMma):
+        products = tile.rows * tile.columns * template.tile.row_bytes / 2 / mma_tile.PRODUCTS
+        waiting = mma_tile.TURN_CYCLES
+        ends, start = tile.rows * tile.columns * template.tile.warps[2] / mma_tile.FINISHED, mma_tile.ENDS_CYCLES
+    else:
+        products = max(template.tile.products / gpu.lanes, template.tile.issue_cycles, template.tile.shared_cycles)
+        waiting, ends, start = ffma_tile.TURN_CYCLES, 0.0, ffma_tile.ENDS_CYCLES
+        issued, products = 0.0, products + issued  # both need the same units
+    turn = max((weights + data) / COPIED, products, issued)
+    resident = max(REGISTERS // (REGISTERS_OF_THREAD * tile.threads), 1)
+    alone = turns * (products + issued + waiting) + (turns - 1) * LOADING_CYCLES + ends + start
+    return max(each * (turns * turn + ends), -(-each // resident) * alone)
+
+
+def instructions(window: DepthwiseTile, form: Depthwise) -> int:
+    """About how many instructions a thread needs for its depthwise results of a tile of K."""
+    outputs, taps, width = window.tile[1], prod(form.kernel), window.width
+    loads = form.kernel[0] * positions(outputs, window.columns, window.spacing)
+    widened = [width if element.is_narrow_float else 0 for element in (window.source, window.weights)]
+    return loads * (5 + widened[0]) + taps * (1 + widened[1]) + outputs * (taps * width + 3 * width + 10)
+
+
+def storing(writer: Writer, template: SeparableMma | SeparableFfma, node: Node) -> SeparableMma | SeparableFfma:
+    """The template as the memory of the node's result wants it: where that became a part of another tensor, elements
+    may be others, and accesses narrower."""
+    output, grain = writer.element(node.outputs[0]), writer.output_grain(node)
+    return replace(template, output=output, run=common_width(grain, min(template.run, output.widest)))
+
+
+def _writing(pair: Pair, choice: Choice, candidates: Sequence[Choice]) -> Callable[[Writer, Sequence[Node]], None]:
+    return lambda writer, _: _write(writer, pair, _tuned(writer, pair, choice, candidates))
+
+
+def _write(writer: Writer, pair: Pair, choice: Choice) -> None:
+    problem, template = pair.problem, storing(writer, choice.template, pair.nodes[1])
+    phase, tile = problem.phases[0], template.tile
+    sizes = (1, template.channels, tile.columns)
+    turns, columns = (size // step for size, step in zip(phase.matrices_shape(*sizes)[1:], sizes[1:], strict=True))
+    own = ContractSizes(1, problem.depth, problem.outputs, writer.pitch(problem.output))
+    if isinstance(template, SeparableMma):
+        weights = mma.packed_weights(writer, problem, sizes, template.tile, template.operand)
+        shared = _with_slots(template.tile, turns * template.tile.row_bytes).shared_bytes
+    else:
+        weights = ffma.packed_weights(writer, problem, sizes, template.tile)
+        shared = template.shared_bytes
+    pointers, sizes_of_window = arguments(writer, pair, pair.nodes[0].inputs[0], weights, tile.columns)
+    tiles = PixelTiles.of(pair.output, tile.rows, choice.shift, pair.apart)
+    writer.launch(
+        template,
+        (pair.blocks(tile.rows, choice.shift), columns, 1),
+        (*pointers, own, PhaseSizes(turns, turns, 0, 0, problem.source(phase)), tiles, *sizes_of_window),
+        shared,
+        cycles=choice.cycles,
+    )
+
+
+def arguments(
+    writer: Writer, pair: Pair, data: int, weights: WeightsPointer, columns: int
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The launch arguments of `separable_kernel.parameters` before and after the sizes and tiles.
+
+    Args:
+        data: the tensor that the kernel reads.
+        weights: those of the 1x1 convolution, in tiles of so many columns.
+    """
+    problem, (first, second) = pair.problem, pair.nodes
+    taps, bias, _ = depthwise.constants(writer, first)
+    biases = writer.constant(problem.biases(problem.phases[0], columns))
+    operands = writer.epilogue(second)[1], writer.epilogue(first)[1]
+    axes = (WindowAxis.of(pair.window, axis, pair.image[axis]) for axis in range(2))
+    (rows, columns), channels = pair.output, pair.channels
+    sizes = DepthwiseSizes(channels, Divisor(*divisor(1)), rows, columns, writer.pitch(data), channels)
+    pointers = TensorPointer(problem.output), writer.pointer(data), weights, biases, taps, bias, *operands
+    return pointers, (*axes, sizes)

@@ -1,0 +1,365 @@
+"""Contract for few pixels: weights are read once, directly from memory; the lanes of a warp share a row of weights.
+
+A fully connected layer at batch 1 is such a case: it is as fast as its weights can be read. All precisions use this
+kernel, with weights as wide as stored tensors; sums are float32. Of integers, four are multiplied at a time (dp4a), and
+sums are int32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from jitdelegate.targets.cuda.code.choices import candidate
+from jitdelegate.targets.cuda.code.device_code import Code, Value
+from jitdelegate.targets.cuda.code.element import Element, common_width, joined, load, load_where, store
+from jitdelegate.targets.cuda.code.epilogue import Epilogue
+from jitdelegate.targets.cuda.code.gpu import Gpu
+from jitdelegate.targets.cuda.code.lanes import combine_lanes
+from jitdelegate.targets.cuda.code.narrow_integers import floats_of_bytes, floats_of_nibbles
+from jitdelegate.targets.cuda.code.sizes import Kind, Number
+from jitdelegate.targets.cuda.code.template import Template, TensorPointer
+from jitdelegate.targets.cuda.code.writer import Writer, check_memory
+from jitdelegate.targets.cuda.sources.conv_problem import ConvProblem, blank, whole
+from jitdelegate.targets.cuda.sources.gemv_weights import SCALES, Rows, rows_of, sixteenfold
+from jitdelegate.targets.maths.cast import cast
+
+PACKED_TOGETHER = 256
+"""Rows of weights that are packed in one piece: few, so that packing takes little memory."""
+MOST_PIXELS = 4
+"""Most pixels; with more, a kernel with weights in shared memory is faster."""
+WARPS = 4
+"""Warps of a block."""
+LANES = 32
+CHUNK, WORD = 16, 4
+"""Bytes of an access to weights, and of the integers that dp4a multiplies."""
+MOST_FLOATS, MOST_PACKED = 8, 16
+"""Most weights of an access that become floats, and of one with two weights in each byte."""
+IN_FLIGHT = 8
+"""Accesses that a lane begins before it waits for the first one."""
+ROWS = (4, 2, 1)
+"""Possible rows of weights per warp."""
+BUSY_WARPS = 8
+"""Warps per multiprocessor that suffice to keep memory busy."""
+
+
+class GemvSizes(NamedTuple):
+    """Length of K, of a row of weights, number of accesses per row of weights, number of output channels, elements
+    between pixels of the data and of the output, parts of a row that have a scale, the logarithm of their length."""
+
+    steps: Number
+    pitch: Number
+    accesses: Number
+    channels: Number
+    data: Number
+    output: Number
+    parts: Number
+    part_bits: Number
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Gemv(Template):
+    """A product of rows of weights and a few pixels, `rows` rows of weights (output channels) at a time.
+
+    Attributes:
+        source, weights, output: element types of data, weights and results.
+        pixels: pixels of the output, all images together.
+        slices: warps that split K: 1, or all warps of a block.
+        width: neighbouring elements of data in one access.
+        run: neighbouring channels that are stored together.
+        is_packed: whether a byte holds two weights.
+        scale: element type of the scales that parts of a row of weights have; None where they have none.
+    """
+
+    family: ClassVar[str] = "contract_gemv"
+    threads: ClassVar[int] = LANES * WARPS
+    awaits_launches: ClassVar[bool] = True
+    constants: ClassVar[frozenset[int]] = frozenset({2, 3})
+    source: Element
+    weights: Element
+    output: Element
+    pixels: int
+    rows: int
+    slices: int
+    width: int
+    run: int
+    epilogue: Epilogue
+    is_packed: bool = False
+    scale: Element | None = None
+
+    @property
+    def sums(self) -> Element:
+        """The type of the sums."""
+        return Element.FLOAT32 if self.source.dtype == "float32" else Element.INT32
+
+    @property
+    def rows_of_block(self) -> int:
+        """Output channels of a block."""
+        return self.rows * WARPS // self.slices
+
+    @property
+    def each(self) -> int:
+        """Elements of a row of weights that a lane reads in one access; few where they become floats."""
+        if self.is_packed:
+            return MOST_PACKED
+        return min(self.weights.widest, MOST_FLOATS) if self.sums is Element.FLOAT32 else self.weights.widest
+
+    @property
+    def step(self) -> int:
+        """Elements of K that a warp reads in one access to a row of weights."""
+        return LANES * self.each
+
+    @property
+    def unrolled(self) -> int:
+        """Accesses to a row of weights that are in flight together."""
+        return max(IN_FLIGHT // (2 if self.is_packed else 1) // max(self.rows, self.pixels), 1)
+
+    @property
+    def parameters(self) -> tuple[Kind, ...]:
+        return *("pointer",) * 4, ("pointer",) * (self.scale is not None), self.epilogue.parameters, GemvSizes
+
+    def write(self, code: Code, *arguments: Any) -> None:
+        GemvKernel(code, self, *arguments).write()
+
+
+class GemvKernel:
+    """Writes the kernel of one template.
+
+    Args:
+        weights: [output channels, K]; both axes are padded with zeros to what blocks and lanes read at once.
+        bias: [padded output channels], of the type of the sums.
+        scales: [padded output channels, parts of a row of weights].
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        template: Gemv,
+        output: Value,
+        data: Value,
+        weights: Value,
+        bias: Value,
+        scales: Sequence[Value],
+        extra: Sequence[Value],
+        sizes: GemvSizes,
+    ) -> None:
+        self.code, self.template = code, template
+        self.output, self.data, self.weights, self.bias, self.extra = output, data, weights, bias, extra
+        self.sizes, self.scales = sizes, scales[0] if scales else None
+        thread = code.special("tid.x")
+        self.lane, warp = thread % LANES, thread // LANES
+        self.slice = warp if template.slices > 1 else code.integer(0)
+        first = code.integer(0) if template.slices > 1 else warp * template.rows
+        self.channel = code.special("ctaid.x") * template.rows_of_block + first
+
+    def write(self) -> None:
+        """Writes the whole kernel."""
+        template, code = self.template, self.code
+        nothing = [code.constant(template.sums.dtype, 0)] * (template.rows * template.pixels)
+        stride = template.unrolled * template.slices
+        code.await_launches()
+        with code.carried(self.sizes.accesses, nothing, start=self.slice * template.unrolled, step=stride) as loop:
+            at, now, following = loop
+            following[:] = self._accumulated(now, at)
+        lanes, add = LANES * template.slices, lambda code, a, b: a + b
+        self._finish([combine_lanes(code, sum_, lanes, add, f"sums_{at}") for at, sum_ in enumerate(following)])
+
+    def _accumulated(self, sums: Sequence[Value], at: Value) -> list[Value]:
+        """The sums after `unrolled` accesses from `at` on; all accesses begin before the first is used."""
+        template, sums = self.template, list(sums)
+        turns = range(template.unrolled)
+        weights = [[self._weights(row, at + turn) for row in range(template.rows)] for turn in turns]
+        data = [[self._data(pixel, at + turn) for pixel in range(template.pixels)] for turn in turns]
+        for turn in turns:
+            pairs = [(row, pixel) for row in weights[turn] for pixel in data[turn]]
+            for place, (row, pixel) in enumerate(pairs):
+                if self.scales is None:
+                    sums[place] = self._products(row, pixel, sums[place])
+                else:
+                    part = self._products(row, pixel, self.code.real(0.0))
+                    scale = self._scale(place // template.pixels, at + turn)
+                    sums[place] = self.code.fma(part, scale, sums[place])
+        return sums
+
+    def _products(self, row: Sequence[Value], pixel: Sequence[Value], sum_: Value) -> Value:
+        for a, b in zip(row, pixel, strict=True):
+            sum_ = self._product(a, b, sum_)
+        return sum_
+
+    def _scale(self, row: int, access: Value) -> Value:
+        """The scale of what a lane reads of a row in one access."""
+        assert self.template.scale is not None and self.scales is not None
+        step = self._place(access)
+        place = (self.channel + row) * self.sizes.parts + (step >> self.sizes.part_bits)
+        return load_where(self.code, self.template.scale, step < self.sizes.steps, self.scales, place)[0]
+
+    def _product(self, weights: Value, data: Value, sum_: Value) -> Value:
+        """The sum after one more product, or after four of integers."""
+        if self.template.sums is Element.FLOAT32:
+            return self.code.fma(weights, data, sum_)
+        kind = "s32" if self.template.source is Element.INT8 else "u32"
+        return self.code.ptx(f"dp4a.{kind}.s32 $0, $1, $2, $3;", "r", [data, weights, sum_])[0]
+
+    def _weights(self, row: int, access: Value) -> list[Value]:
+        template, step = self.template, self._place(access)
+        exists, place = step < self.sizes.pitch, (self.channel + row) * self.sizes.pitch + step
+        if template.weights is not Element.INT8:
+            found = load_where(self.code, template.weights, exists, self.weights, place, template.each)
+            return [cast(self.code, one, template.weights.dtype, "float32") for one in found]
+        half = 2 if template.is_packed else 1
+        words = self.code.load_where(exists, self.weights, place // half, template.each // WORD // half)
+        if template.sums is Element.INT32:
+            return [bytes_ for word in words for bytes_ in sixteenfold(word)] if template.is_packed else words
+        widen = floats_of_nibbles if template.is_packed else floats_of_bytes
+        return [number for word in words for number in widen(self.code, word)]
+
+    def _data(self, pixel: int, access: Value) -> list[Value]:
+        template = self.template
+        return [
+            number
+            for at in range(0, template.each, max(template.width, self._least))
+            for number in self._numbers(pixel, self._place(access) + at)
+        ]
+
+    @property
+    def _least(self) -> int:
+        """Elements of data that are used together."""
+        return WORD if self.template.sums is Element.INT32 else 1
+
+    def _numbers(self, pixel: int, step: Value) -> list[Value]:
+        template, code = self.template, self.code
+        place, steps = self.sizes.data * pixel + step, self.sizes.steps
+        if template.width < self._least:
+            places = range(0, WORD, template.width)
+            parts = [load_where(code, template.source, step + at < steps, self.data, place + at, template.width)
+                     for at in places]  # fmt: skip
+            return [joined(code, [number for part in parts for number in part], WORD)]
+        if template.sums is Element.INT32:
+            return code.load_where(step < steps, self.data, place, template.width // WORD)
+        return load_where(code, template.source, step < steps, self.data, place, template.width)
+
+    def _place(self, access: Value) -> Value:
+        """The step of K where this lane's part of an access begins."""
+        return access * self.template.step + self.lane * self.template.each
+
+    def _finish(self, sums: Sequence[Value]) -> None:
+        """Adds up the sums; then lane p (of the first warp, where warps split K) stores the channels of pixel p."""
+        code, template, pixel = self.code, self.template, self.lane
+        takes_part = (pixel < template.pixels) & self.slice.equals(0)
+        for start in range(0, template.rows, template.run):
+            channel = self.channel + start
+            with code.when(takes_part & (channel < self.sizes.channels)):
+                bias = load(code, template.sums, self.bias, channel, template.run)
+                chosen = [self._total(sums, start + at, pixel) + bias[at] for at in range(template.run)]
+                results = template.epilogue.apply(code, chosen, pixel, channel, self.extra)
+                store(code, template.output, results, self.output, pixel * self.sizes.output + channel)
+
+    def _total(self, sums: Sequence[Value], row: int, pixel: Value) -> Value:
+        found = self._of_pixel(sums, row, pixel)
+        is_multiple = self.template.is_packed and self.template.sums is Element.INT32
+        return self.code.ashr(found, 4) if is_multiple else found  # `sixteenfold` made each product 16 times as large
+
+    def _of_pixel(self, sums: Sequence[Value], row: int, pixel: Value) -> Value:
+        mine = sums[row * self.template.pixels : (row + 1) * self.template.pixels]
+        found = mine[0]
+        for number, value in enumerate(mine[1:], start=1):
+            found = self.code.select(pixel.equals(number), value, found)
+        return found
+
+
+def fits(problem: ConvProblem) -> bool:
+    """Whether each pixel of a problem is a row of numbers, and there are few pixels."""
+    return problem.is_direct and problem.groups == 1 and problem.pixels(problem.phases[0]) <= MOST_PIXELS
+
+
+def write(writer: Writer, problem: ConvProblem) -> None:
+    """Writes the launch of a problem that `fits`.
+
+    Raises:
+        CompileError: there are too many weights, padded to whole blocks.
+    """
+    (phase,) = problem.phases
+    epilogue, extra = writer.epilogue(problem.node)
+    own = rows_of(writer, problem)
+    template = choose(writer, problem, own, epilogue)
+    outputs, steps = problem.outputs, phase.steps
+    rows, columns = whole(outputs, template.rows_of_block), whole(steps, template.each)
+    check_memory(f"A constant of {[rows, columns]}", template.weights.nbytes * rows * columns)
+
+    def stored() -> Iterator[np.ndarray]:
+        for first in range(0, rows, PACKED_TOGETHER):
+            padded = blank(min(PACKED_TOGETHER, rows - first), columns, dtype=own.numbers.dtype)
+            some = own.numbers[first : first + PACKED_TOGETHER]
+            padded[: len(some), :steps] = some
+            yield own.stored(padded)
+
+    parts = 0 if own.scales is None else own.scales.shape[1]
+    scales = np.zeros((rows, parts), np.float32)
+    if own.scales is not None:
+        scales[:outputs] = own.scales
+    form = "rows", rows, columns, template.weights, template.is_packed
+
+    writer.launch(
+        template,
+        (rows // template.rows_of_block, 1, 1),
+        (
+            TensorPointer(problem.output),
+            writer.pointer(problem.data),
+            writer.packed(form, [phase.weights], stored),
+            writer.constant(problem.biases(phase, template.rows_of_block)),
+            *((writer.constant(scales.astype(SCALES[template.scale])),) if template.scale else ()),
+            *extra,
+            GemvSizes(
+                steps,
+                columns,
+                -(-columns // template.step),
+                outputs,
+                problem.pitch,
+                problem.out_pitch,
+                parts,
+                own.part_bits,
+            ),
+        ),
+    )
+
+
+def choose(writer: Writer, problem: ConvProblem, own: Rows, epilogue: Epilogue) -> Gemv:
+    """The template that suits the problem with weights `own` on the writer's GPU."""
+    weights, source = own.element, writer.element(problem.data)
+    rows = _rows(writer.gpu, problem.outputs)
+    is_few = -(-problem.outputs // rows) * 2 < BUSY_WARPS * writer.gpu.multiprocessors
+    template = Gemv(
+        source=source,
+        weights=weights,
+        output=writer.element(problem.output),
+        pixels=problem.pixels(problem.phases[0]),
+        rows=rows,
+        slices=WARPS if is_few else 1,
+        width=problem.width(min(weights.widest, source.widest)),
+        run=common_width((problem.outputs, *writer.output_grain(problem.node)), rows),
+        epilogue=epilogue,
+        is_packed=own.is_packed,
+        scale=own.scale,
+    )
+    others = [(rows, slices) for rows in ROWS for slices in (1, WARPS)]
+    candidates = {
+        candidate((rows, slices)): replace(
+            template,
+            rows=rows,
+            slices=slices,
+            run=common_width((problem.outputs, *writer.output_grain(problem.node)), rows),
+        )
+        for rows, slices in [(rows, template.slices), *others]
+    }
+    elements = source, weights, template.output, *((template.scale,) if template.scale else ())
+    return writer.choose(
+        problem.text(problem.phases[0], elements, template.family, template.width, epilogue), candidates
+    )
+
+
+def _rows(gpu: Gpu, outputs: int) -> int:
+    """Rows of weights per warp: with more rows, reads of the data are shared; with fewer, there are more warps."""
+    return next(rows for rows in ROWS if rows == 1 or outputs >= rows * BUSY_WARPS * gpu.multiprocessors)

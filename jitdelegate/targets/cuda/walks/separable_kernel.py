@@ -1,0 +1,243 @@
+"""A depthwise convolution and the 1x1 convolution after it as one kernel: tiles of data are computed, not copied.
+
+A block has a tile of pixels. For each tile of K, its threads compute the depthwise results of some channels to shared
+memory, where a tile of the 1x1 convolution's data would be, while its weights are copied; then these are multiplied.
+Blocks with other output channels of the same pixels compute the same depthwise results.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from jitdelegate.targets.cuda.code.device_code import Code, Value
+from jitdelegate.targets.cuda.code.element import Element, pack
+from jitdelegate.targets.cuda.code.sizes import Kind
+from jitdelegate.targets.cuda.multiply.tensor_core import CHUNK, Swizzle, await_copies, commit_copies
+from jitdelegate.targets.cuda.sources.phases import PhaseSizes
+from jitdelegate.targets.cuda.sources.pixel_tiles import PixelTiles, TilePixels
+from jitdelegate.targets.cuda.walks.contract_kernel import FLOAT, ContractArguments, ContractKernel, ContractSizes
+from jitdelegate.targets.cuda.walks.depthwise_kernel import DepthwiseKernel, DepthwiseSizes, DepthwiseTile
+from jitdelegate.targets.cuda.walks.ffma_kernel import Ffma, FfmaKernel
+from jitdelegate.targets.cuda.walks.mma_kernel import Mma, MmaKernel
+from jitdelegate.targets.cuda.walks.window import WindowAxis
+
+
+class SeparableArguments(NamedTuple):
+    """The arguments of a separable kernel, in the order of `parameters`.
+
+    Attributes:
+        weights, bias, extra: those of the 1x1 convolution; `extra` are epilogue operands.
+        taps, inner_bias, inner_extra: those of the depthwise convolution; the bias is one pointer, or none if it
+            follows the weights.
+        sizes, phase: as for a contraction.
+        rows, columns, inner_sizes: as for a depthwise convolution.
+    """
+
+    output: Value
+    data: Value
+    weights: Value
+    bias: Value
+    taps: Value
+    inner_bias: Sequence[Value]
+    extra: Sequence[Value]
+    inner_extra: Sequence[Value]
+    sizes: ContractSizes
+    phase: PhaseSizes
+    tiles: PixelTiles
+    rows: WindowAxis
+    columns: WindowAxis
+    inner_sizes: DepthwiseSizes
+
+    @property
+    def of_contract(self) -> ContractArguments:
+        return ContractArguments(self.output, self.data, self.weights, self.bias, self.data, self.extra)
+
+    @property
+    def of_depthwise(self) -> tuple[Any, ...]:
+        """The arguments of a `DepthwiseKernel` that stores nothing, and is told what a thread computes."""
+        pointers = self.data, self.data, self.taps, self.inner_bias, (), self.inner_extra
+        return *pointers, None, self.rows, self.columns, self.inner_sizes
+
+
+def parameters(template: SeparableMma | SeparableFfma) -> tuple[Kind, ...]:
+    """The kinds of a separable kernel's parameters: those of `SeparableArguments`."""
+    window = template.window
+    bias = ("pointer",) * (window.weights is not Element.FLOAT32)
+    operands = template.epilogue.parameters, window.epilogue.parameters
+    sizes = ContractSizes, PhaseSizes, PixelTiles, WindowAxis, WindowAxis, DepthwiseSizes
+    return *("pointer",) * 5, bias, *operands, *sizes
+
+
+CONSTANTS = frozenset({2, 3, 4, 5})
+"""The numbers of those that are constants."""
+
+
+class DepthwiseLoader:
+    """Computes a thread's part of each tile of data: the depthwise results of neighbouring pixels of a row, for as many
+    channels as the template's window computes at a time."""
+
+    def __init__(self, kernel: SeparableKernel) -> None:
+        self.code, self.window, self.place = kernel.code, kernel.template.window, kernel.data_place
+        self.pixels, self.units = kernel.block, kernel.template.channels // self.window.width
+        self.depthwise = DepthwiseKernel(self.window, self.code, *kernel.separable.of_depthwise)
+        self.row, self.unit = kernel.thread // self.units * self.window.tile[1], kernel.thread % self.units
+
+    def compute(self, tile: Value, slot: Value) -> None:
+        """Stores this thread's part of a tile of K to the shared address `slot`."""
+        self.locate(tile)
+        self.store(slot)
+
+    def locate(self, tile: Value) -> None:
+        """Sets which channels of a tile of K this thread computes: the first ones for channels past the last one."""
+        channel = (tile * self.units + self.unit) * self.window.width
+        self.exists = channel < self.depthwise.channels
+        self.depthwise.locate(self.pixels.image, self.code.select(self.exists, channel, 0))
+
+    def window_place(self) -> tuple[Value, Value]:
+        """(y, x) of this thread's first pixel, as the window counts them."""
+        return self.pixels.place(self.row)
+
+    def store(self, slot: Value) -> None:
+        """Stores the results at the shared address `slot`.
+
+        Pixels past the image are computed as others are, and the kernel does not store what becomes of them. Channels
+        past the last one are zeros, since their weights are. No epilogue operand is read for either.
+        """
+        code, depthwise, window = self.code, self.depthwise, self.window
+        y, x = self.pixels.place(self.row)
+        first = self.unit * (window.width * window.target.nbytes)
+        for at, sums in enumerate(window.results(depthwise, *self.window_place())):
+            real, pixel = self.pixels.pixel(y, x + self.pixels.tiles.apart_x.size * at)
+            results = depthwise.output.applied(sums, code.select(real, pixel, 0), depthwise.channel)
+            values = pack(code, window.target, results) if window.target.is_narrow_float else results
+            chunk = [code.select(self.exists, value, 0) for value in values]
+            code.store(chunk, slot, self.place(self.row + at, first))
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class SeparableMma(Mma):
+    """The 1x1 convolution on tensor cores.
+
+    Attributes:
+        window: how a thread computes depthwise results.
+    """
+
+    family: ClassVar[str] = "separable_mma"
+    constants: ClassVar[frozenset[int]] = CONSTANTS
+    window: DepthwiseTile
+
+    @property
+    def channels(self) -> int:
+        """Depthwise channels of a tile of K."""
+        return self.tile.row_bytes // self.operand.element.nbytes
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether weights are copied by cp.async."""
+        return self.has_async_copy and not self.converts_weights
+
+    @property
+    def parameters(self) -> tuple[Kind, ...]:
+        return parameters(self)
+
+    def write(self, code: Code, *arguments: Any) -> None:
+        """The arguments are those of `SeparableArguments`; weights is [tiles of N, tiles of K]."""
+        SeparableMmaKernel(code, self, SeparableArguments(*arguments)).write()
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class SeparableFfma(Ffma):
+    """The 1x1 convolution by float32 multiply-adds.
+
+    Attributes:
+        window: how a thread computes depthwise results.
+    """
+
+    family: ClassVar[str] = "separable_ffma"
+    constants: ClassVar[frozenset[int]] = CONSTANTS
+    min_blocks: ClassVar[int] = 1  # a thread has depthwise sums too
+    window: DepthwiseTile
+
+    @property
+    def channels(self) -> int:
+        """Depthwise channels of a tile of K."""
+        return self.tile.steps
+
+    @property
+    def parameters(self) -> tuple[Kind, ...]:
+        return parameters(self)
+
+    def write(self, code: Code, *arguments: Any) -> None:
+        """The arguments are those of `SeparableArguments`; weights is [tiles of N, tiles of K, steps, columns]."""
+        SeparableFfmaKernel(code, self, SeparableArguments(*arguments)).write()
+
+
+class SeparableKernel(ContractKernel):
+    """Writes the kernel of one template, before `MmaKernel` or `FfmaKernel` in the order of base classes: where these
+    copy data, it computes data."""
+
+    template: SeparableMma | SeparableFfma
+
+    def __init__(self, code: Code, template: SeparableMma | SeparableFfma, arguments: SeparableArguments) -> None:
+        self.separable = arguments
+        self.block = TilePixels.of(code, arguments.tiles, code.special("ctaid.x"), template.tile.rows)
+        super().__init__(code, template, arguments.of_contract, arguments.sizes, arguments.phase)
+
+    @abstractmethod
+    def data_place(self, row: Value, byte: Value) -> Value:
+        """The offset of a byte of a row of data from the tile's start, in bytes."""
+
+    def find_data(self) -> None:
+        self.depthwise = DepthwiseLoader(self)
+
+    def pixel(self, row: Value) -> tuple[Value, Value]:
+        return self.block.pixel(*self.block.place(row))
+
+    def multiply(self) -> list[Value]:
+        """All sums. In each turn, a tile of data is computed and multiplied, while the weights of the next one arrive
+        in the other of two slots."""
+        code, weights = self.code, self.weights
+
+        def copy(tile: Value, slot: Value) -> None:
+            weights.copy(tile, self.weights_slot(slot))
+            commit_copies(code)
+
+        zero = code.integer(0)
+        if self.is_asynchronous:
+            copy(zero, self.shared)
+        code.await_launches()
+        with code.carried(self.tiles, [zero, *self.nothing()]) as (tile, now, following):
+            slot, following[0] = self.shared + now[0], self.next_slot(now[0])
+            if not self.is_asynchronous:
+                weights.put(weights.fetch(tile), self.weights_slot(slot))
+            self.depthwise.compute(tile, slot)
+            if self.is_asynchronous:
+                await_copies(code, 0)
+            code.barrier()
+            if self.is_asynchronous:
+                with code.when(tile + 1 < self.tiles):
+                    copy(tile + 1, self.shared + following[0])
+            following[1:] = self.accumulate(now[1:], slot)
+        return following[1:]
+
+
+class SeparableMmaKernel(SeparableKernel, MmaKernel):
+    """The kernel on tensor cores."""
+
+    template: SeparableMma
+
+    def data_place(self, row: Value, byte: Value) -> Value:
+        return Swizzle(self.tile.row_bytes).place(row, byte // CHUNK) + byte % CHUNK
+
+
+class SeparableFfmaKernel(SeparableKernel, FfmaKernel):
+    """The kernel with float32 multiply-adds."""
+
+    template: SeparableFfma
+
+    def data_place(self, row: Value, byte: Value) -> Value:
+        place: Value = row * (self.tile.row_pitch * FLOAT) + byte
+        return place

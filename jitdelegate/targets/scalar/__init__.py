@@ -1,6 +1,0 @@
-"""Scalar mathematics of all targets: each function of `ir.expr` is written once, over a small builder of instructions.
-
-In reading order: `builder.py` has the protocols that a target's values and builder satisfy; `expression.py` emits a
-whole expression; `functions.py` lists the functions by name; `cast.py`, `division.py`, `power.py`, `exponential.py` and
-`trigonometry.py` (with `polynomial.py`) implement them; `quantized.py` has Rescale and Table.
-"""
