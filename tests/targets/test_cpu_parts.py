@@ -9,7 +9,8 @@ import pytest
 
 from jitdelegate import passes
 from jitdelegate.ir.graph import Graph
-from jitdelegate.targets.cpu.plan import Plan, plan
+from jitdelegate.targets.cpu.code.tasks import Plan
+from jitdelegate.targets.cpu.plan import plan
 from jitdelegate.targets.planning.choose_layout import choose_layout
 from tests.targets.test_cpu_graphs import Network
 from tests.targets.test_cpu_layouts import assert_computes_what_its_forms_say

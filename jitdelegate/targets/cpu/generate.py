@@ -10,12 +10,13 @@ from jitdelegate.runtime.cpu.library import CLOCK_ENTRY
 from jitdelegate.runtime.cpu.profile import stamp_bytes
 from jitdelegate.targets.cpu.code.kernel import ALIGN, Generator, Step, place_constants
 from jitdelegate.targets.cpu.code.machine import MACHINES, assembly, compile_object, triple
+from jitdelegate.targets.cpu.code.tasks import plan_text
 from jitdelegate.targets.cpu.code.vector_ir import Module
 from jitdelegate.targets.cpu.entry.host_entry import write_host_entry
 from jitdelegate.targets.cpu.entry.link import link
 from jitdelegate.targets.cpu.entry.schedule import sync_bytes, write_entries
 from jitdelegate.targets.cpu.entry.stamps import Stamps
-from jitdelegate.targets.cpu.plan import plan, plan_text
+from jitdelegate.targets.cpu.plan import plan
 from jitdelegate.targets.cpu.unsigned import store_unsigned
 from jitdelegate.targets.cpu.write import write_steps
 from jitdelegate.targets.planning.choose_layout import choose_layout

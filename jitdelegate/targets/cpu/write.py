@@ -23,10 +23,10 @@ from jitdelegate.ir.forms import (
 from jitdelegate.ir.graph import Graph, form_of
 from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, Scatter, Suppress, TopK, Update
 from jitdelegate.targets.cpu.code.kernel import Generator, Job, Step
+from jitdelegate.targets.cpu.code.tasks import Plan, Task
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.forms.halo import halo_jobs
 from jitdelegate.targets.cpu.forms.map import copy_jobs
-from jitdelegate.targets.cpu.plan import Plan, Task
 from jitdelegate.targets.planning.form_writer import Writers, check_sums, form_writer, load
 
 PACKAGE = "jitdelegate.targets.cpu"

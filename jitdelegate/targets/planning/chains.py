@@ -1,4 +1,4 @@
-"""Chains: nodes that one kernel computes together, so that what is between them never leaves the multiprocessor.
+"""Chains: nodes that one kernel computes together, so that what is between them is never in memory.
 
 A finder looks for chains in a graph. A chain names its nodes, and a function that writes their launches, which come
 where the last node stands.
@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from jitdelegate.ir.graph import Node
-from jitdelegate.targets.cuda.code.writer import Writer
+
+Writer = TypeVar("Writer")
+"""What writes the launches of a target."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+@dataclass(frozen=True)
+class Chain(Generic[Writer]):
     """Nodes that are written together.
 
     Attributes:
@@ -32,15 +35,15 @@ class Chain:
     width: int = 0
 
 
-Finder = Callable[[Writer], Iterator[Chain]]
+Finder = Callable[[Writer], Iterator[Chain[Writer]]]
 
 
-def find_chains(writer: Writer, finders: Sequence[Finder]) -> dict[int, Chain]:
+def find_chains(writer: Writer, finders: Sequence[Finder[Writer]]) -> dict[int, Chain[Writer]]:
     """The chains of the writer's graph, by the position of their last node.
 
     A node belongs to one chain at most: that of the first finder that has one, and of its first chain.
     """
-    found: dict[int, Chain] = {}
+    found: dict[int, Chain[Writer]] = {}
     taken: set[int] = set()
     for finder in finders:
         for chain in finder(writer):

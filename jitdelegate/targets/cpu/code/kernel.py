@@ -20,6 +20,8 @@ from jitdelegate.targets.planning.refusals import Refusals
 PARAMETERS = (("chunk", INDEX), ("scratch", POINTER))
 """Parameters of every chunk function; the addresses of its operands follow."""
 ALIGN = 64
+RANGES = 4
+"""Most ranges of a step: one per thread of the default number."""
 LEAST_WORTH = 2
 """Chunks' worth of work in the smallest step that threads share: some eight microseconds."""
 

@@ -9,11 +9,11 @@ from math import prod
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import IndexedForm, Scatter
 from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cpu.code.axes import Axis, offset_of
 from jitdelegate.targets.cpu.code.element import load
 from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, Memory, distances_along
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value, vector
 from jitdelegate.targets.cpu.code.writer import Writer
-from jitdelegate.targets.cpu.forms.reduce import Axis, offset_of
 from jitdelegate.targets.maths.cast import cast
 
 CHUNK_WORK = 16384

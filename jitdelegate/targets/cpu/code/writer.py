@@ -12,7 +12,7 @@ from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, Stream, follow
 from jitdelegate.targets.cpu.code.kernel import Generator, Memory, channel_vector
-from jitdelegate.targets.cpu.plan import Plan
+from jitdelegate.targets.cpu.code.tasks import Plan
 from jitdelegate.targets.planning.epilogue import EpilogueOperand
 from jitdelegate.targets.planning.in_place import lies_in_code
 

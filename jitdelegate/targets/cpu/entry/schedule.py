@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from jitdelegate.runtime.cpu.library import TEAM
-from jitdelegate.targets.cpu.code.kernel import Job, Place, Step, table_name
+from jitdelegate.targets.cpu.code.kernel import RANGES, Job, Place, Step, table_name
 from jitdelegate.targets.cpu.code.vector_ir import BOOL, INDEX, POINTER, Function, Module, Value
 from jitdelegate.targets.cpu.entry import team
 from jitdelegate.targets.cpu.entry.denormals import flush_denormals, restore_denormals
@@ -36,8 +36,6 @@ lies beside the flag."""
 RUNS, REACHED, MEMORY = 2 * LINE, 2 * LINE + WORD, 3 * LINE
 """Offsets of words that the calling thread alone writes: number of runs of profiled code, the step that a run with
 workers has reached, and what `team` remembers."""
-RANGES = 4
-"""Most ranges of a step: one per thread of the default number."""
 FIRST_STEP, STEP = 4 * LINE, (RANGES + 1) * LINE
 """Offset of the steps' words, and bytes of a step: a cache line per claim word, one for the count of chunks done."""
 

@@ -9,6 +9,7 @@ from functools import reduce
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import ArgReduce
 from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cpu.code.axes import offset_of
 from jitdelegate.targets.cpu.code.element import load, store
 from jitdelegate.targets.cpu.code.fold import INITIAL, Fold, neutral
 from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel
@@ -24,7 +25,6 @@ from jitdelegate.targets.cpu.code.vector_ir import (
     vector,
 )
 from jitdelegate.targets.cpu.code.writer import Writer
-from jitdelegate.targets.cpu.forms.reduce import offset_of
 from jitdelegate.targets.maths.cast import cast
 
 I32 = "i32"

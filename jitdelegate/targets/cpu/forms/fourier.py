@@ -13,11 +13,11 @@ import numpy as np
 
 from jitdelegate.ir.forms import Fourier
 from jitdelegate.ir.graph import Node
+from jitdelegate.targets.cpu.code.axes import offset_of
 from jitdelegate.targets.cpu.code.kernel import ALIGN, Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.code.rows import Placed, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.code.vector_ir import DOUBLE, FLOAT, FLOAT_BYTES, Function, Value, vector
 from jitdelegate.targets.cpu.code.writer import Writer
-from jitdelegate.targets.cpu.forms.reduce import offset_of
 from jitdelegate.targets.maths.fourier import Complex, Stage, product, real_transform, small_transform, stages, turns
 
 BYTES = 8

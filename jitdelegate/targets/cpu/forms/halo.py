@@ -8,9 +8,8 @@ from functools import partial
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.code.element import store
 from jitdelegate.targets.cpu.code.fold import pieces
-from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, Memory
+from jitdelegate.targets.cpu.code.kernel import RANGES, Generator, Job, Kernel, Memory
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Value
-from jitdelegate.targets.cpu.entry.schedule import RANGES
 
 
 def halo_jobs(generator: Generator, memory: Memory) -> list[Job]:

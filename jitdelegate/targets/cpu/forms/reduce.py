@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
 from math import prod
 from operator import add
@@ -12,6 +11,7 @@ from jitdelegate.ir.forms import Pool, Reduce, Softmax
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
 from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cpu.code.axes import Axis, offset_of
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.code.fold import Fold, horizontal, pieces
 from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel, Memory, distances_along, divisor
@@ -24,14 +24,6 @@ CHUNK_ELEMENTS = 16384
 """Input elements that are worth a chunk of their own."""
 SHORT = 8
 """Vectors of a row of Softmax that stay in registers."""
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One logical axis of the input: its size and the bytes between neighbours."""
-
-    size: int
-    distance: int
 
 
 def write_reduce(writer: Writer, node: Node, form: Reduce) -> list[Job]:
@@ -253,24 +245,3 @@ def _element(kernel: Kernel, stream: Stream, output: Layout, number: Value) -> V
     distances = (stream.image, stream.row, stream.pixel, stream.memory.layout.element if stream.block else 0)
     axes = [Axis(*pair) for pair in zip(output.shape, distances, strict=True)]
     return kernel.pointer(stream.memory) + stream.start + offset_of(kernel.f, number, axes)
-
-
-def offset_of(f: Function, number: Value, axes: Sequence[Axis]) -> Value:
-    """The byte offset of element `number`, counted row-major over `axes`."""
-    total = f.index(0)
-    *outer, last = _joined(axes) or [Axis(1, 0)]
-    for axis in reversed(outer):
-        last_index, number = number % last.size, number // last.size
-        total, last = last_index * last.distance + total, axis
-    return number * last.distance + total
-
-
-def _joined(axes: Sequence[Axis]) -> list[Axis]:
-    """The same elements with fewer axes: drops axes of size 1, and joins axes that continue each other."""
-    result: list[Axis] = []
-    for axis in axes:
-        if axis.size > 1 and result and result[-1].distance == axis.size * axis.distance:
-            result[-1] = Axis(result[-1].size * axis.size, axis.distance)
-        elif axis.size > 1:
-            result.append(axis)
-    return result

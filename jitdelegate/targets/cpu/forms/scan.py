@@ -5,12 +5,12 @@ from __future__ import annotations
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Scan
 from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cpu.code.axes import Axis, offset_of
 from jitdelegate.targets.cpu.code.element import load, store
 from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.code.rows import Placed, along_row, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value
 from jitdelegate.targets.cpu.code.writer import Writer
-from jitdelegate.targets.cpu.forms.reduce import Axis, offset_of
 
 
 def write_scan(writer: Writer, node: Node, form: Scan) -> list[Job]:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Scatter
 from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cpu.code.axes import Axis, offset_of
 from jitdelegate.targets.cpu.code.element import load, store
 from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.code.rows import Placed, along_row, job_of_rows, look_up, placed, refusal_check, size_of
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value
 from jitdelegate.targets.cpu.code.writer import Writer
-from jitdelegate.targets.cpu.forms.reduce import Axis, offset_of
 from jitdelegate.targets.maths.functions import apply
 
 FUNCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}

@@ -6,13 +6,13 @@ from math import sqrt
 
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import TopK
+from jitdelegate.targets.cpu.code.axes import offset_of
 from jitdelegate.targets.cpu.code.element import load
 from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.code.rows import Placed, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT, INDEX, Function, Value, element_type, lanes_of, vector
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.forms.arg_reduce import I32, both, places_from
-from jitdelegate.targets.cpu.forms.reduce import offset_of
 
 HIGHEST_PLACE = (1 << 31) - 1
 RANK_BYTES = 8

@@ -11,10 +11,11 @@ from dataclasses import replace
 from jitdelegate.ir.forms import MatMul, Softmax
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
+from jitdelegate.targets.cpu.code.axes import Axis
 from jitdelegate.targets.cpu.code.kernel import ALIGN, Job, Kernel, Memory
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Value
 from jitdelegate.targets.cpu.code.writer import Writer
-from jitdelegate.targets.cpu.forms.reduce import Axis, ReduceWriter
+from jitdelegate.targets.cpu.forms.reduce import ReduceWriter
 from jitdelegate.targets.cpu.products.matmul import FEWEST_COPIED_ROWS, MatMulWriter, Matrix, Place, Product, matrix
 
 SCORES_BYTES = 1280 * 1024

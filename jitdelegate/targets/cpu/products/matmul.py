@@ -15,11 +15,11 @@ from math import prod
 from jitdelegate.ir.expr import RESULT, Arg, substitute
 from jitdelegate.ir.forms import MatMul
 from jitdelegate.ir.graph import Node
+from jitdelegate.targets.cpu.code.axes import Axis, offset_of
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel, Memory, distances_along, divisor, split
 from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.code.writer import Writer
-from jitdelegate.targets.cpu.forms.reduce import Axis, offset_of
 from jitdelegate.targets.cpu.sources.matmul_pack import PackedPanel, pack_function
 from jitdelegate.targets.cpu.walks.matmul_dot import DotShape, dot_function
 from jitdelegate.targets.cpu.walks.matmul_tile import SEGMENT, ProductShape, product_function

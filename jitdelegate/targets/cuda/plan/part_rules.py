@@ -35,7 +35,7 @@ FORMS: Mapping[type[Form], int] = {
 All operands of Concats and Maps are of the second kind."""
 
 
-def find_cuda_parts(writer: Writer, in_place: Collection[int], chains: Iterable[Chain]) -> Parts:
+def find_cuda_parts(writer: Writer, in_place: Collection[int], chains: Iterable[Chain[Writer]]) -> Parts:
     """The parts of the writer's graph.
 
     Args:

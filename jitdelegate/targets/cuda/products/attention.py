@@ -58,7 +58,7 @@ class Choice:
     cycles: float
 
 
-def find_attention(writer: Writer) -> Iterator[Chain]:
+def find_attention(writer: Writer) -> Iterator[Chain[Writer]]:
     """Every attention that a kernel can compute as a whole, where launches for each node are not faster."""
     for attention in attentions(writer.graph):
         problem = problem_of(writer.graph, attention)

@@ -20,6 +20,7 @@ from jitdelegate.targets.cuda.code.sizes import Divisor
 from jitdelegate.targets.cuda.code.writer import Writer
 from jitdelegate.targets.cuda.multiply.tensor_core import Operand
 from jitdelegate.targets.cuda.sources.conv_problem import check_floats
+from jitdelegate.targets.cuda.sources.pixel_tiles import tiles_along
 from jitdelegate.targets.cuda.walks.depthwise_kernel import (
     NARROW,
     DepthwiseSizes,
@@ -28,7 +29,6 @@ from jitdelegate.targets.cuda.walks.depthwise_kernel import (
     DepthwiseWalk,
     seen,
     spacing,
-    tiles_along,
 )
 from jitdelegate.targets.cuda.walks.window import WindowAxis, slices_of
 

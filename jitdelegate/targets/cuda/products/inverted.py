@@ -74,7 +74,7 @@ class Choice:
         )
 
 
-def find(writer: Writer) -> Iterator[Chain]:
+def find(writer: Writer) -> Iterator[Chain[Writer]]:
     """The inverted residuals of the writer's graph that one kernel computes faster than two or three."""
     if writer.precision not in ("float16", "bfloat16") or not writer.gpu.has_async_copy:
         return

@@ -127,7 +127,7 @@ class Estimated(Protocol):
 AnyChoice = TypeVar("AnyChoice", bound=Estimated)
 
 
-def find(writer: Writer) -> Iterator[Chain]:
+def find(writer: Writer) -> Iterator[Chain[Writer]]:
     """The pairs of the writer's graph that one kernel computes faster than two."""
     alone, used = Writer(writer.graph, writer.gpu, writer.precision), set[Template]()
     for places, pair in pairs(writer):

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from jitdelegate.targets.cuda.code.device_code import Code, Value
 from jitdelegate.targets.cuda.code.division import divided, divisor
 from jitdelegate.targets.cuda.code.sizes import Divisor, Number
-from jitdelegate.targets.cuda.walks.depthwise_kernel import tiles_along
 
 
 class PixelTiles(NamedTuple):
@@ -44,6 +43,11 @@ class PixelTiles(NamedTuple):
 def tiles_of(image: Sequence[int], pixels: int, shift: int, apart: Sequence[int]) -> tuple[int, int]:
     """Numbers of tiles along the rows and along the columns of an image."""
     return tiles_along(image[0], pixels >> shift, apart[0]), tiles_along(image[1], 1 << shift, apart[1])
+
+
+def tiles_along(size: int, outputs: int, apart: int) -> int:
+    """Number of tiles of some outputs, `apart` from one to the next, that cover an axis."""
+    return apart * -(-size // (apart * outputs))
 
 
 @dataclass(frozen=True, slots=True)

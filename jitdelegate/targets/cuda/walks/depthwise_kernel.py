@@ -341,11 +341,6 @@ def spacing(steps: Steps) -> int:
     return dilation if stride == 1 else 1
 
 
-def tiles_along(size: int, outputs: int, apart: int) -> int:
-    """Number of tiles of some outputs, `apart` from one to the next, that cover an axis."""
-    return apart * -(-size // (apart * outputs))
-
-
 def first_of(code: Code, tile: Value, outputs: int, apart: int) -> Value:
     """The first output of a tile along an axis, where `apart` tiles cover each stretch of `apart * outputs`."""
     if apart == 1:
