@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -37,6 +38,19 @@ LAYERS = (
 )
 """Parts of the package, lowest first; a part imports its own layer's and lower ones. The table of targets names modules
 and imports none."""
+TARGET_FLOORS = (
+    ("", "maths", "planning"),
+    ("cpu.code", "cuda.code"),
+    ("cpu.entry", "cpu.multiply", "cuda.compile", "cuda.multiply"),
+    ("cpu.sources", "cuda.sources"),
+    ("cpu.forms", "cpu.walks", "cuda.walks"),
+    ("cpu", "cpu.products", "cuda.forms", "cuda.products"),
+    ("cuda.plan", "litert", "reference"),
+    ("cuda",),
+)
+"""Rooms of `targets`, lowest first; a module imports its own room and rooms of lower floors."""
+MOST_FILES = 22
+"""Modules of a room of `targets`."""
 WARM_PARTS = {"errors", "options", "program", "cache", "runtime", "litert_delegate", "engine", "api"}
 WARM_TARGETS = {"jitdelegate.targets", "jitdelegate.targets.table"}
 COLD_MODULES = {
@@ -126,8 +140,8 @@ def _is_warm(path: Path) -> bool:
 def _loads_warm(module: str) -> bool:
     """Whether a warm start may load it."""
     if module.startswith("jitdelegate.targets"):
-        is_room = (ROOT.joinpath(*module.split(".")) / "__init__.py").exists()
-        return module in WARM_TARGETS or is_room or (module.endswith(".target") and module.count(".") == 3)
+        is_folder = (ROOT.joinpath(*module.split(".")) / "__init__.py").exists() and module.count(".") == 2
+        return module in WARM_TARGETS or is_folder or (module.endswith(".target") and module.count(".") == 3)
     return module.count(".") > 0 and module.split(".")[1] in WARM_PARTS and module not in COLD_MODULES
 
 
@@ -135,6 +149,25 @@ def _loads_warm(module: str) -> bool:
 def test_a_module_imports_only_its_own_layer_and_lower_ones(path: Path) -> None:
     name = _name(path)
     assert [module for module in _own(path) if _layer(module) > _layer(name)] == []
+
+
+def _target_room(module: str) -> str:
+    """The room of a module of `targets`: "cpu.code", or "" for `targets` itself."""
+    is_room = ROOT.joinpath(*module.split(".")).is_dir()
+    return ".".join(module.split(".")[2 : None if is_room else -1])
+
+
+@pytest.mark.parametrize("path", _modules("jitdelegate/targets"), ids=_name)
+def test_a_room_of_targets_imports_only_rooms_of_lower_floors(path: Path) -> None:
+    floors = {room: floor for floor, rooms in enumerate(TARGET_FLOORS) for room in rooms}
+    own = _target_room(_name(path))
+    others = {_target_room(module) for module in _own(path) if module.startswith("jitdelegate.targets")} - {own}
+    assert [room for room in others if floors[room] >= floors[own]] == []
+
+
+def test_a_room_of_targets_can_be_looked_over() -> None:
+    sizes = Counter(path.parent for path in _modules("jitdelegate/targets") if path.name != "__init__.py")
+    assert {path.name: size for path, size in sizes.items() if size > MOST_FILES} == {}
 
 
 def test_no_modules_import_each_other() -> None:
