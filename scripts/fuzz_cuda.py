@@ -31,7 +31,7 @@ from jitdelegate.runtime.cpu.features import level
 from jitdelegate.targets.cuda.code.choices import Choices, Question
 from jitdelegate.targets.cuda.code.gpu import GPUS
 from jitdelegate.targets.cuda.plan import branches
-from jitdelegate.targets.cuda.products import attention, inverted, separable
+from jitdelegate.targets.cuda.products import attention, separable
 from jitdelegate.targets.reference.evaluate import run_graph
 from jitdelegate.tflite.read import read
 from scripts.fuzz_graphs import GRAPHS, GRAPHS_HELP, LIMIT, difference
@@ -116,7 +116,6 @@ def all_fused() -> Iterator[None]:
     """Whatever one kernel can compute together is; launches cost that much."""
     with (
         patch.object(separable, "launch_cycles", lambda gpu: 10**9),
-        patch.object(inverted, "launch_cycles", lambda gpu: 10**9),
         patch.object(attention, "_cycles_apart", lambda *_: np.inf),
     ):
         yield

@@ -208,7 +208,7 @@ class FusedDraw(Draw):
             "CONV_2D", [x, self.weights(outputs, 1, 1, self.shape(x)[3]), self.weights(outputs)], **options
         )
 
-    def inverted(self) -> None:
+    def residual(self) -> None:
         """A 1x1 convolution, then a depthwise one, then a 1x1 one, with or without a shortcut."""
         draw = self.random
         fitting = [v for v in self.values if len(self.shape(v)) == 4 and self.shape(v)[3] % 8 == 0]
@@ -224,7 +224,7 @@ class FusedDraw(Draw):
             self.must("ADD", draw.sample((x, y), 2))
 
     OPERATORS = (
-        *(attention, attention, attention, normalization, normalization, separable, separable, inverted, inverted),
+        *(attention, attention, attention, normalization, normalization, separable, separable, residual, residual),
         *(Draw.elementwise, Draw.arithmetic, Draw.concatenation, Draw.parting, Draw.reshaping, Draw.transposing),
         *(Draw.dense, Draw.pointwise, Draw.looking_up, Draw.padding),
     )

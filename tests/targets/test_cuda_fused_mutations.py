@@ -6,43 +6,38 @@ import pytest
 
 from jitdelegate.ir.graph import Graph
 from jitdelegate.targets.cuda.multiply.mma_tile import Tile
-from jitdelegate.targets.cuda.products import inverted, separable
+from jitdelegate.targets.cuda.products import separable
 from tests.ptx_simulator import SimulationError
 from tests.simulator import mutate
 from tests.targets import cuda_execute
 from tests.targets.cuda_execute import ptx_of, templates_of
 from tests.targets.cuda_graphs import compare
-from tests.targets.test_cuda_inverted import residual
 from tests.targets.test_cuda_mutations import Bug, planted, replaced
 from tests.targets.test_cuda_separable import Pair
 
 GRAPHS = {
     "separable_mma": Pair((1, 3, 6, 72), 24, dilation=(1, 2), padding=(1, 1, 2, 2)).graph,
     "separable_ffma": Pair((1, 3, 5, 36), 8).graph,
-    "inverted_mma": residual(Pair((1, 2, 5, 136), 12), 24),
 }
 """By family: two or three turns of its kernel, and pixels that the last tile lacks."""
 BARRIER: dict[str, Bug] = {"a barrier is missing": mutate.remove_barrier}
-WAIT: dict[str, Bug] = {"copies are waited for too late": mutate.raise_wait_group}
 ALL: dict[str, Bug] = {
     **BARRIER,
-    **WAIT,
+    "copies are waited for too late": mutate.raise_wait_group,
     "a group of copies is never closed": replaced(r"cp\.async\.commit_group;", ""),
     "data is read before it is there": replaced(r"griddepcontrol\.wait;", ""),
     "results beyond the last pixel are stored": mutate.drop_branch_before_store,
 }
-BUGS = {"separable_mma": ALL, "separable_ffma": BARRIER, "inverted_mma": BARRIER | WAIT}
+BUGS = {"separable_mma": ALL, "separable_ffma": BARRIER}
 CASES = [(family, name) for family, bugs in BUGS.items() for name in bugs]
 
 
 @pytest.fixture(autouse=True)
 def joined(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is computed together, in small tiles."""
-    for module in (separable, inverted):
-        monkeypatch.setattr(module, "launch_cycles", lambda gpu: 10**9)
+    monkeypatch.setattr(separable, "launch_cycles", lambda gpu: 10**9)
     monkeypatch.setattr(separable, "MMA_TILES", (Tile(32, 64, (1, 2, 2), 64, 2),))
     monkeypatch.setattr(separable.ffma_tile, "TILES", separable.ffma_tile.TILES[-2:-1])
-    monkeypatch.setattr(inverted, "WARPS", {pixels: warps[:1] for pixels, warps in inverted.WARPS.items()})
 
 
 def precision_of(family: str) -> str:

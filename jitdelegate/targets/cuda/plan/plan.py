@@ -76,7 +76,7 @@ WRITERS: Writers = {
     Update: "forms.update.write_update",
 }
 """The function that writes the launches of each form, called with the Writer and the node; Views have none."""
-FINDERS: tuple[str, ...] = ("products.inverted.find", "products.separable.find", "products.attention.find_attention")
+FINDERS: tuple[str, ...] = ("products.separable.find", "products.attention.find_attention")
 """The functions that find nodes which are written together, in order of preference."""
 SUM_INTEGERS = frozenset({Contract, Depthwise, Pool})
 """Forms whose kernels sum integers."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Protocol, TypeVar
 
 from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import Node
@@ -19,7 +18,7 @@ from jitdelegate.targets.cuda.code.division import divisor
 from jitdelegate.targets.cuda.code.element import Element, common_width
 from jitdelegate.targets.cuda.code.gpu import REGISTERS, Gpu
 from jitdelegate.targets.cuda.code.sizes import Divisor
-from jitdelegate.targets.cuda.code.template import Template, TensorPointer, WeightsPointer
+from jitdelegate.targets.cuda.code.template import TensorPointer
 from jitdelegate.targets.cuda.code.writer import Writer
 from jitdelegate.targets.cuda.multiply import ffma_tile, mma_tile
 from jitdelegate.targets.cuda.multiply.tensor_core import STEP, Operand
@@ -114,43 +113,25 @@ class Choice:
         return choices.candidate((*choices.numbers(self.template.tile), window.width, *window.tile, self.shift))
 
 
-class Estimated(Protocol):
-    """A way to compute nodes together, with its estimated cycles."""
-
-    @property
-    def template(self) -> Template: ...
-
-    @property
-    def cycles(self) -> float: ...
-
-
-AnyChoice = TypeVar("AnyChoice", bound=Estimated)
-
-
 def find(writer: Writer) -> Iterator[Chain[Writer]]:
     """The pairs of the writer's graph that one kernel computes faster than two."""
-    alone, used = Writer(writer.graph, writer.gpu, writer.precision), set[Template]()
-    for places, pair in pairs(writer):
+    alone, used = Writer(writer.graph, writer.gpu, writer.precision), set[SeparableMma | SeparableFfma]()
+    for places, pair in _pairs(writer):
         candidates = _candidates(writer, pair)
-        choice = preferred(candidates, used, _apart(alone, pair))
+        choice = _preferred(candidates, used, _apart(alone, pair))
         if choice:
             used.add(choice.template)
             write = _writing(pair, choice, candidates)
             yield Chain(places, write, writes_rows=True, width=choice.template.window.width)
 
 
-def pairs(writer: Writer) -> Iterator[tuple[tuple[int, int], Pair]]:
+def _pairs(writer: Writer) -> Iterator[tuple[tuple[int, int], Pair]]:
     """The pairs that a kernel can compute together, with their positions in the graph."""
     for position, node in enumerate(writer.graph.nodes):
         reader = writer.graph.only_reader(node.outputs[0]) if isinstance(node.form, Depthwise) else None
         pair = None if reader is None else _pair(writer, node, writer.graph.nodes[reader])
         if pair:
             yield (position, reader or 0), pair
-
-
-def best_cycles(writer: Writer, alone: Writer, pair: Pair) -> float:
-    """Estimated cycles of one launch or two, whichever is faster."""
-    return min([_apart(alone, pair), *(choice.cycles for choice in _candidates(writer, pair))])
 
 
 def _pair(writer: Writer, first: Node, second: Node) -> Pair | None:
@@ -182,7 +163,9 @@ def _apart(alone: Writer, pair: Pair) -> float:
     return alone.launches[-1].cycles + launch_cycles(alone.gpu) + estimate(alone, pair.problem)
 
 
-def preferred(candidates: Sequence[AnyChoice], used: Collection[Template], most: float) -> AnyChoice | None:
+def _preferred(
+    candidates: Sequence[Choice], used: Collection[SeparableMma | SeparableFfma], most: float
+) -> Choice | None:
     """The candidate of the fewest cycles below `most`, or one as fast, about, that needs no further template; None if
     there is none."""
     fast = sorted((one for one in candidates if one.cycles < most), key=lambda one: one.cycles)
@@ -203,28 +186,21 @@ def _tuned(writer: Writer, pair: Pair, choice: Choice, candidates: Sequence[Choi
     best = {choice.template: choice}  # of each template the shape of tiles that is expected to be the best
     for one in sorted(candidates, key=lambda one: one.cycles):
         best.setdefault(one.template, one)
-    first = writer.element(pair.nodes[0].inputs[0])
-    text = text_of(writer, "separable", (first, pair.problem.weights), pair)
-    return writer.choose(text, {one.name: one for one in best.values()})
+    return writer.choose(_text(writer, pair), {one.name: one for one in best.values()})
 
 
-def text_of(writer: Writer, family: str, elements: Sequence[Element], pair: Pair, **sizes: int) -> str:
-    """A pair, or more around it, as `Writer.choose` takes it.
-
-    Args:
-        elements: types of data and weights that are the family's own.
-        sizes: further ones.
-    """
-    window, (first, second) = pair.window, pair.nodes
+def _text(writer: Writer, pair: Pair) -> str:
+    """The pair as `Writer.choose` takes it."""
+    window, (first, second), problem = pair.window, pair.nodes, pair.problem
+    data, taps, output = map(writer.element, (first.inputs[0], first.inputs[1], problem.output))
     return choices.problem(
-        f"{family} {writer.precision}",
-        (*elements, writer.element(first.inputs[1]), writer.element(pair.problem.output)),
-        **sizes,
+        f"separable {writer.precision}",
+        (data, problem.weights, taps, output),
         N=pair.images,
         H=pair.output[0],
         W=pair.output[1],
         C=pair.channels,
-        O=pair.problem.outputs,
+        O=problem.outputs,
         K="{}x{}".format(*window.kernel),
         S="{}x{}".format(*window.stride),
         D="{}x{}".format(*window.dilation),
@@ -324,7 +300,7 @@ def _cycles(gpu: Gpu, pair: Pair, template: SeparableMma | SeparableFfma, shift:
         tile.columns * window.target.nbytes + prod(pair.window.kernel) * window.weights.nbytes
     )
     data = pair.seen(tile.rows, shift) * min(steps, pair.channels) * window.source.nbytes
-    issued = tile.threads / 32 * instructions(window, pair.window) / SCHEDULERS
+    issued = tile.threads / 32 * _instructions(window, pair.window) / SCHEDULERS
     if isinstance(template, SeparableMma):
         products = tile.rows * tile.columns * template.tile.row_bytes / 2 / mma_tile.PRODUCTS
         waiting = mma_tile.TURN_CYCLES
@@ -339,7 +315,7 @@ def _cycles(gpu: Gpu, pair: Pair, template: SeparableMma | SeparableFfma, shift:
     return max(each * (turns * turn + ends), -(-each // resident) * alone)
 
 
-def instructions(window: DepthwiseTile, form: Depthwise) -> int:
+def _instructions(window: DepthwiseTile, form: Depthwise) -> int:
     """About how many instructions a thread needs for its depthwise results of a tile of K."""
     outputs, taps, width = window.tile[1], prod(form.kernel), window.width
     loads = form.kernel[0] * positions(outputs, window.columns, window.spacing)
@@ -347,7 +323,7 @@ def instructions(window: DepthwiseTile, form: Depthwise) -> int:
     return loads * (5 + widened[0]) + taps * (1 + widened[1]) + outputs * (taps * width + 3 * width + 10)
 
 
-def storing(writer: Writer, template: SeparableMma | SeparableFfma, node: Node) -> SeparableMma | SeparableFfma:
+def _storing(writer: Writer, template: SeparableMma | SeparableFfma, node: Node) -> SeparableMma | SeparableFfma:
     """The template as the memory of the node's result wants it: where that became a part of another tensor, elements
     may be others, and accesses narrower."""
     output, grain = writer.element(node.outputs[0]), writer.output_grain(node)
@@ -359,43 +335,36 @@ def _writing(pair: Pair, choice: Choice, candidates: Sequence[Choice]) -> Callab
 
 
 def _write(writer: Writer, pair: Pair, choice: Choice) -> None:
-    problem, template = pair.problem, storing(writer, choice.template, pair.nodes[1])
-    phase, tile = problem.phases[0], template.tile
+    problem, (first, second) = pair.problem, pair.nodes
+    template, data = _storing(writer, choice.template, second), first.inputs[0]
+    phase, tile, (height, width) = problem.phases[0], template.tile, pair.output
     sizes = (1, template.channels, tile.columns)
     turns, columns = (size // step for size, step in zip(phase.matrices_shape(*sizes)[1:], sizes[1:], strict=True))
-    own = ContractSizes(1, problem.depth, problem.outputs, writer.pitch(problem.output))
     if isinstance(template, SeparableMma):
         weights = mma.packed_weights(writer, problem, sizes, template.tile, template.operand)
         shared = _with_slots(template.tile, turns * template.tile.row_bytes).shared_bytes
     else:
         weights = ffma.packed_weights(writer, problem, sizes, template.tile)
         shared = template.shared_bytes
-    pointers, sizes_of_window = arguments(writer, pair, pair.nodes[0].inputs[0], weights, tile.columns)
-    tiles = PixelTiles.of(pair.output, tile.rows, choice.shift, pair.apart)
+    taps, bias, _ = depthwise.constants(writer, first)
     writer.launch(
         template,
         (pair.blocks(tile.rows, choice.shift), columns, 1),
-        (*pointers, own, PhaseSizes(turns, turns, 0, 0, problem.source(phase)), tiles, *sizes_of_window),
+        (
+            TensorPointer(problem.output),
+            writer.pointer(data),
+            weights,
+            writer.constant(problem.biases(phase, tile.columns)),
+            taps,
+            bias,
+            writer.epilogue(second)[1],
+            writer.epilogue(first)[1],
+            ContractSizes(1, problem.depth, problem.outputs, writer.pitch(problem.output)),
+            PhaseSizes(turns, turns, 0, 0, problem.source(phase)),
+            PixelTiles.of(pair.output, tile.rows, choice.shift, pair.apart),
+            *(WindowAxis.of(pair.window, axis, pair.image[axis]) for axis in range(2)),
+            DepthwiseSizes(pair.channels, Divisor(*divisor(1)), height, width, writer.pitch(data), pair.channels),
+        ),
         shared,
         cycles=choice.cycles,
     )
-
-
-def arguments(
-    writer: Writer, pair: Pair, data: int, weights: WeightsPointer, columns: int
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The launch arguments of `separable_kernel.parameters` before and after the sizes and tiles.
-
-    Args:
-        data: the tensor that the kernel reads.
-        weights: those of the 1x1 convolution, in tiles of so many columns.
-    """
-    problem, (first, second) = pair.problem, pair.nodes
-    taps, bias, _ = depthwise.constants(writer, first)
-    biases = writer.constant(problem.biases(problem.phases[0], columns))
-    operands = writer.epilogue(second)[1], writer.epilogue(first)[1]
-    axes = (WindowAxis.of(pair.window, axis, pair.image[axis]) for axis in range(2))
-    (rows, columns), channels = pair.output, pair.channels
-    sizes = DepthwiseSizes(channels, Divisor(*divisor(1)), rows, columns, writer.pitch(data), channels)
-    pointers = TensorPointer(problem.output), writer.pointer(data), weights, biases, taps, bias, *operands
-    return pointers, (*axes, sizes)

@@ -5,6 +5,5 @@
 - MatMul: `matmul_product.py` is shared by `matmul_ffma.py` and `matmul_mma.py`.
 - Attention: `attention_template.py` and `attention_kernel.py` are shared by `attention_ffma.py` and
   `attention_mma.py`; `attention_combine.py` adds up parts.
-- Windows over images: `window.py`, `depthwise_kernel.py`; with a 1x1 product behind or around them
-  `separable_kernel.py` and `inverted_kernel.py`.
+- Windows over images: `window.py`, `depthwise_kernel.py`; with a 1x1 product behind them `separable_kernel.py`.
 """

@@ -359,9 +359,7 @@ class MmaKernel(ContractKernel):
         and the blocks of a cluster take turns with the rows."""
         code, tile = self.code, self.tile
         runs = tile.columns // self.run
-        if tile.threads % runs:
-            self._finish_unevenly(runs)
-            return
+        assert tile.threads % runs == 0, tile
         column = self.thread % runs * self.run
         channel = code.special("ctaid.y") * tile.columns + column
         first, pitch = self.thread // runs, tile.threads // runs * self.cluster
@@ -374,19 +372,6 @@ class MmaKernel(ContractKernel):
             inside = exists if tile.rows % pitch == 0 else exists & (row < tile.rows)
             with code.when(inside):
                 self.store(self._sums(row, column, bias), pixel, self.group * self.sizes.outputs + channel)
-
-    def _finish_unevenly(self, runs: int) -> None:
-        """The same for a block without cluster whose threads are no whole number of rows: they take turns with all
-        runs of the tile."""
-        code, tile, outputs = self.code, self.tile, self.sizes.outputs
-        assert self.cluster == 1, tile
-        with code.loop(tile.rows * runs, start=self.thread, step=tile.threads) as place:
-            row, column = place // runs, place % runs * self.run
-            channel = code.special("ctaid.y") * tile.columns + column
-            exists, pixel = self.pixel(row)
-            with code.when(exists & (channel < outputs)):
-                sums = self._sums(row, column, self.bias(column, self.run))
-                self.store(sums, pixel, self.group * outputs + channel)
 
     def _sums(self, row: Value, column: Value, bias: Sequence[Value]) -> list[Value]:
         """The sums of one run of columns, added up over all slices of K."""

@@ -86,34 +86,22 @@ class DepthwiseLoader:
         self.row, self.unit = kernel.thread // self.units * self.window.tile[1], kernel.thread % self.units
 
     def compute(self, tile: Value, slot: Value) -> None:
-        """Stores this thread's part of a tile of K to the shared address `slot`."""
-        self.locate(tile)
-        self.store(slot)
-
-    def locate(self, tile: Value) -> None:
-        """Sets which channels of a tile of K this thread computes: the first ones for channels past the last one."""
-        channel = (tile * self.units + self.unit) * self.window.width
-        self.exists = channel < self.depthwise.channels
-        self.depthwise.locate(self.pixels.image, self.code.select(self.exists, channel, 0))
-
-    def window_place(self) -> tuple[Value, Value]:
-        """(y, x) of this thread's first pixel, as the window counts them."""
-        return self.pixels.place(self.row)
-
-    def store(self, slot: Value) -> None:
-        """Stores the results at the shared address `slot`.
+        """Stores this thread's part of a tile of K to the shared address `slot`.
 
         Pixels past the image are computed as others are, and the kernel does not store what becomes of them. Channels
         past the last one are zeros, since their weights are. No epilogue operand is read for either.
         """
         code, depthwise, window = self.code, self.depthwise, self.window
+        channel = (tile * self.units + self.unit) * window.width
+        exists = channel < depthwise.channels
+        depthwise.locate(self.pixels.image, code.select(exists, channel, 0))
         y, x = self.pixels.place(self.row)
         first = self.unit * (window.width * window.target.nbytes)
-        for at, sums in enumerate(window.results(depthwise, *self.window_place())):
+        for at, sums in enumerate(window.results(depthwise, y, x)):
             real, pixel = self.pixels.pixel(y, x + self.pixels.tiles.apart_x.size * at)
             results = depthwise.output.applied(sums, code.select(real, pixel, 0), depthwise.channel)
             values = pack(code, window.target, results) if window.target.is_narrow_float else results
-            chunk = [code.select(self.exists, value, 0) for value in values]
+            chunk = [code.select(exists, value, 0) for value in values]
             code.store(chunk, slot, self.place(self.row + at, first))
 
 
