@@ -71,8 +71,7 @@ STAGES = {
     "cuda": {
         "targets.cuda.generate": ("plan", "compile_templates", "generated"),
         "targets.cuda.plan.plan": (
-            *("find_chains", "share_grids", "split_epilogues", "merge_products", "fold_selections"),
-            *("narrow_weights", "find_cuda_parts"),
+            *("find_chains", "split_epilogues", "merge_products", "narrow_weights", "find_cuda_parts"),
         ),
     },
 }

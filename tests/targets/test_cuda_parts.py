@@ -13,7 +13,6 @@ from jitdelegate.ir.forms import Contract, Depthwise, Form, IndexMap, MatMul, Po
 from jitdelegate.ir.graph import ABSENT, Graph
 from jitdelegate.passes.nest_concats import nest_concats
 from jitdelegate.targets.cuda.code.gpu import gpu_of
-from jitdelegate.targets.cuda.plan import shared_grid
 from jitdelegate.targets.cuda.plan.plan import plan
 from tests.targets.cuda_graphs import compare
 from tests.targets.part_graphs import Draft
@@ -191,32 +190,13 @@ def test_products_read_and_write_rows_of_parts(adj_y: bool, precision: str) -> N
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_samplings_to_one_size_share_a_launch(precision: str) -> None:
-    """Images of several sizes become channels of one; a map of one of them is read before all are there."""
+def test_samplings_to_one_size_copy_nothing(precision: str) -> None:
+    """Images of several sizes become channels of one."""
     images, size = [(2, 3, 5, 1), (2, 6, 2, 1), (2, 1, 1, 2)], (2, 7, 9)
     draft = Draft(*images)
     sampled = [draft.node(Resize(), [draft.map(RELU, at)], (*size, shape[-1])) for at, shape in enumerate(images)]
     graph = draft.graph(draft.map(DOUBLE, draft.concat(3, *sampled)))
-    check(graph, precision, map=4, resize=1, shared_grid=1)
-
-
-def test_launches_share_no_grid_where_one_is_read_before_the_other_is_there() -> None:
-    draft = Draft((2, 4, 4))
-    first = draft.map(RELU, 0)
-    second = draft.map(RELU, draft.map(DOUBLE, first))
-    third = draft.map(RELU, draft.map(DOUBLE, second))
-    check(draft.graph(draft.map(DOUBLE, draft.concat(2, first, second, third))), "float32", map=6)
-
-
-def test_a_shared_grid_has_no_more_arguments_than_a_program_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    draft = Draft((2, 4, 4))
-    graph = draft.graph(draft.map(DOUBLE, draft.concat(2, *(draft.map(RELU, 0) for _ in range(4)))))
-    (whole, _) = plan(graph, gpu_of("sm_90"), "float32").launches
-    each = (len(whole.arguments) - 1) // 4
-    monkeypatch.setattr(shared_grid, "MOST_ARGUMENTS", 2 * each + 1)
-    assert families(graph) == {"shared_grid": 2, "map": 1}
-    monkeypatch.setattr(shared_grid, "MOST_ARGUMENTS", 2 * each)
-    assert families(graph) == {"map": 5}
+    check(graph, precision, map=4, resize=3)
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])

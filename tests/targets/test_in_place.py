@@ -262,8 +262,8 @@ def test_on_cuda_a_cache_and_its_update_are_one_region_that_one_launch_writes_ro
     assert [launch.form for launch in kept.launches].count("Update") == 2
 
 
-def test_on_cuda_copies_of_caches_do_not_wait_until_one_of_them_is_updated() -> None:
-    """Copies of two caches, to be updated as parts of one tensor, could be one launch otherwise."""
+def test_on_cuda_caches_are_copied_before_their_copies_are_updated() -> None:
+    """The copies are parts of one tensor."""
     draft = Draft()
     row, start = draft.given((1, 4)), draft.given((2,), "int32")
     caches = [draft.given((3, 4)) for _ in range(2)]

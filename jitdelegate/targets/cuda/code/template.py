@@ -31,10 +31,6 @@ class Template(ABC):
     constants: ClassVar[frozenset[int]] = frozenset()
     """Numbers of the parameters that are pointers to constants, which may be read before `Code.await_launches`."""
 
-    shares_grid: ClassVar[bool] = False
-    """Whether several launches may be rows of one grid: blocks only know their number along x, which may be too large,
-    and wait neither for others nor for other launches. They write their first argument only."""
-
     @property
     @abstractmethod
     def threads(self) -> int:

@@ -39,7 +39,6 @@ class MapTemplate(Template):
     """
 
     family: ClassVar[str] = "map"
-    shares_grid: ClassVar[bool] = True
     threads: ClassVar[int] = THREADS
     rank: int
     width: int

@@ -50,7 +50,6 @@ class ResizeTemplate(Template):
 
     family: ClassVar[str] = "resize"
     threads: ClassVar[int] = LEAST_THREADS
-    shares_grid: ClassVar[bool] = True
     kind: str
     weights: str
     width: int

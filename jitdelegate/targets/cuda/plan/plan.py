@@ -42,7 +42,6 @@ from jitdelegate.targets.cuda.forms.map import copy
 from jitdelegate.targets.cuda.plan.branches import Branches, Order, Touch, extended, in_a_row
 from jitdelegate.targets.cuda.plan.narrow_weights import narrow_weights
 from jitdelegate.targets.cuda.plan.part_rules import find_cuda_parts
-from jitdelegate.targets.cuda.plan.shared_grid import share_grids
 from jitdelegate.targets.planning.buffer_plan import Buffers, check_steps, lives_of, place
 from jitdelegate.targets.planning.chains import find_chains
 from jitdelegate.targets.planning.epilogue import reach
@@ -135,9 +134,8 @@ def plan(graph: Graph, gpu: Gpu, precision: str, choices: Choices | None = None)
             precision, or a form's writer fails; has the reasons of all operators, as far as it is theirs.
     """
     writer, buffers = written(graph, gpu, precision, Choices(shipped(gpu)) if choices is None else choices)
-    graph, writer.launches = writer.graph, share_grids(writer, buffers)
     lives = dict(sorted(lives_of(_touched(writer, buffers), lambda index: _bytes(writer, index)).items()))
-    shared = dict.fromkeys(buffers[index] for index in (*graph.given, *graph.returned))
+    shared = dict.fromkeys(buffers[index] for index in (*writer.graph.given, *writer.graph.returned))
     ports = {index: lives.pop(index) for index in shared}
     branches = Branches(writer.launches, _touches(writer, buffers), gpu)
     arena_bytes, offsets = _placed(lives, branches)
