@@ -21,10 +21,10 @@ from jitdelegate.ir.forms import (
     Pool,
     Reduce,
     Resize,
-    View,
 )
 from jitdelegate.ir.graph import Graph, Node, form_of
 from jitdelegate.ir.layout import Layout
+from jitdelegate.targets.planning.buffer_plan import view_roots
 from jitdelegate.targets.planning.parts import Part, Parts, find_parts
 
 ANY_STRIDES: frozenset[type[Form]] = frozenset({Concat, Map, MatMul})
@@ -90,11 +90,7 @@ def _start(whole: Layout, first: int) -> int:
 
 class _Rules:
     def __init__(self, graph: Graph, layouts: Mapping[int, Layout]) -> None:
-        self._graph, self._layouts = graph, layouts
-        self._roots: dict[int, int] = {}
-        for node in graph.nodes:
-            if isinstance(node.form, View):
-                self._roots[node.outputs[0]] = self._roots.get(node.inputs[0], node.inputs[0])
+        self._graph, self._layouts, self._roots = graph, layouts, view_roots(graph)
 
     def may_write(self, node: Node, part: Part) -> bool:
         return self._fits(node, node.outputs[0], part, own=True)
@@ -110,7 +106,7 @@ class _Rules:
             known = form.reads_images(shape, self._graph.tensors[node.outputs[0]].shape)
         else:
             known = type(form) in ANY_STRIDES | PIXELS
-        layouts = [self._layouts[each] for each in (index, self._roots.get(index, index), part.whole)]
+        layouts = [self._layouts[each] for each in (index, self._roots[index], part.whole)]
         if not known or any(layout.dtype != "float32" for layout in layouts):
             return False
         if len(shape) == 4 or (type(form) in ANY_STRIDES and own):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from jitdelegate.errors import TooLongError
+from jitdelegate.ir.forms import View
+from jitdelegate.ir.graph import Graph
 from jitdelegate.targets.planning.plan_memory import Life, plan_memory
 
 MOST_STEPS = 20_000
@@ -30,6 +32,15 @@ class Buffers(dict[int, int]):
     def alias(self, target: int, source: int) -> None:
         """Make `target` an alias of `source`; if `source` is an alias too, that must be entered already."""
         self[target] = self[source]
+
+
+def view_roots(graph: Graph) -> Buffers:
+    """Tensor -> the tensor that a chain of Views shows; itself, if it is no View."""
+    roots = Buffers()
+    for node in graph.nodes:
+        if isinstance(node.form, View):
+            roots.alias(node.outputs[0], node.inputs[0])
+    return roots
 
 
 def lives_of(steps: Iterable[Iterable[int]], size: Callable[[int], int]) -> dict[int, Life]:

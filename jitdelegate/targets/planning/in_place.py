@@ -12,7 +12,7 @@ import numpy as np
 from jitdelegate.ir.forms import Concat, Form, Map, Reduce, View
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.ir.index_forms import IndexForm, Update
-from jitdelegate.targets.planning.buffer_plan import Buffers
+from jitdelegate.targets.planning.buffer_plan import Buffers, view_roots
 
 Aliases = tuple[tuple[int, int], ...]
 MOST_IN_CODE = 64
@@ -36,7 +36,7 @@ def updates_in_place(
         others: forms whose kernels read a row before they write it. Their nodes are found too, except those of outputs,
             which are written straight into the caller's memory.
     """
-    groups, reads = _Groups(graph), dict[int, list[tuple[int, int]]]()
+    groups, reads = view_roots(graph), dict[int, list[tuple[int, int]]]()
     for position, node in enumerate(graph.nodes):
         if not isinstance(node.form, View):
             for operand, index in enumerate(node.inputs):
@@ -61,7 +61,7 @@ def aliases(graph: Graph) -> Aliases:
     in a file that changes meanwhile. For the same reason, the windows' places come from other inputs, and from
     constants that `lies_in_code`.
     """
-    groups, positions = _Groups(graph), {index: position for position, index in enumerate(graph.inputs)}
+    groups, positions = view_roots(graph), {index: position for position, index in enumerate(graph.inputs)}
     readers = _readers(graph, groups)
     found: dict[int, tuple[int, list[int]]] = {}
     for output, index in enumerate(graph.outputs):
@@ -78,29 +78,19 @@ def aliases(graph: Graph) -> Aliases:
     )
 
 
-class _Groups(Buffers):
-    """Tensor -> the tensor of which it is a View, or itself."""
-
-    def __init__(self, graph: Graph) -> None:
-        super().__init__()
-        for node in graph.nodes:
-            if isinstance(node.form, View):
-                self.alias(node.outputs[0], node.inputs[0])
-
-
-def _readers(graph: Graph, groups: _Groups) -> dict[int, list[int]]:
+def _readers(graph: Graph, groups: Buffers) -> dict[int, list[int]]:
     """For each group, the positions of the nodes that read it, once for each operand; -1 for each output."""
     found: dict[int, list[int]] = {groups[index]: [] for index in graph.outputs}
     for position, node in enumerate(graph.nodes):
         if not isinstance(node.form, View):
             for index in node.inputs:
-                found.setdefault(groups[index] if index != ABSENT else ABSENT, []).append(position)
+                found.setdefault(groups[index], []).append(position)
     for index in graph.outputs:
         found[groups[index]].append(-1)
     return found
 
 
-def _origin(graph: Graph, groups: _Groups, readers: Mapping[int, list[int]], output: int) -> tuple[int, list[int]]:
+def _origin(graph: Graph, groups: Buffers, readers: Mapping[int, list[int]], output: int) -> tuple[int, list[int]]:
     """(the tensor that the output is a copy or an update of, the starts of the updated windows); ABSENT if none."""
     index, starts = groups[output], list[int]()
     while (position := graph.writer[index]) is not None:
@@ -123,7 +113,7 @@ def _is_copy(graph: Graph, node: Node) -> bool:
     return source == target and form.operands[0].is_identity()
 
 
-def _is_repeatable(graph: Graph, groups: _Groups, start: int, changed: set[int]) -> bool:
+def _is_repeatable(graph: Graph, groups: Buffers, start: int, changed: set[int]) -> bool:
     """Whether a value depends neither on the inputs `changed` nor on constants among the weights."""
     for index in _needed(graph, start):
         data, position = graph.tensors[index].data, graph.writer[index]

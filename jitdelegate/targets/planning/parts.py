@@ -16,6 +16,7 @@ from typing import Protocol
 from jitdelegate.ir.forms import Concat, IndexMap, Map, Shape, View
 from jitdelegate.ir.graph import Graph, Node, form_of
 from jitdelegate.runtime.element_types import dense_strides
+from jitdelegate.targets.planning.buffer_plan import view_roots
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +112,12 @@ class _Finder:
         self._graph, self._rules = graph, rules
         self._places: dict[int, Part] = {}
         self._copied: dict[int, Sequence[int]] = {}
-        self._roots: dict[int, int] = {}
+        self._roots = view_roots(graph)
         self._views: dict[int, list[int]] = {}
-        for node in graph.nodes:
-            if isinstance(node.form, View):
-                root = self._roots[node.outputs[0]] = self._root(node.inputs[0])
-                self._views.setdefault(root, []).append(node.outputs[0])
-        self._fixed = frozenset(map(self._root, fixed))
-        self._kept = self._fixed | set(map(self._root, (*graph.inputs, *graph.outputs)))
+        for view, root in self._roots.items():
+            self._views.setdefault(root, []).append(view)
+        self._fixed = frozenset(self._roots[index] for index in fixed)
+        self._kept = self._fixed.union(self._roots[index] for index in (*graph.inputs, *graph.outputs))
 
     def parts(self) -> Parts:
         for position in reversed(range(len(self._graph.nodes))):  # a concatenation has its place before its operands
@@ -131,10 +130,6 @@ class _Finder:
                 self._copied[position] = ()
         return Parts(self._places, self._copied)
 
-    def _root(self, index: int) -> int:
-        """The tensor that a chain of Views shows."""
-        return self._roots.get(index, index)
-
     def _same(self, index: int) -> tuple[int, ...]:
         """A tensor that is no View, and its Views."""
         return index, *self._views.get(index, ())
@@ -144,7 +139,7 @@ class _Finder:
     def _join(self, position: int) -> None:
         """Gives the operands of a Concat their places in its result."""
         node = self._graph.nodes[position]
-        if self._root(node.outputs[0]) in self._fixed:
+        if self._roots[node.outputs[0]] in self._fixed:
             return
         copied = [number for number, part in enumerate(self._operands(node)) if not self._put(position, number, part)]
         if len(copied) < len(node.inputs):
@@ -163,7 +158,7 @@ class _Finder:
 
     def _put(self, position: int, number: int, part: Part | None) -> bool:
         """Lets the writer of a Concat's operand write it as this part, if it can."""
-        root = self._root(self._graph.nodes[position].inputs[number])
+        root = self._roots[self._graph.nodes[position].inputs[number]]
         writer = self._graph.writer[root]
         if part is None or writer is None or root in self._places:
             return False
@@ -203,8 +198,8 @@ class _Finder:
         if not isinstance(form, Map) or not form.moves_only or len(node.inputs) != 1:
             return None
         source, output = node.inputs[0], node.outputs[0]
-        root = self._root(source)
-        if self._graph.tensors[root].is_constant or root in self._fixed or self._root(output) in self._kept:
+        root = self._roots[source]
+        if self._graph.tensors[root].is_constant or root in self._fixed or self._roots[output] in self._kept:
             return None
         size = prod(self._shape(output))
         inner = _rows(form.operands[0], self._shape(source), self._shape(output), root)

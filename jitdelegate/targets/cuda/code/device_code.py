@@ -541,10 +541,6 @@ class Code:
 
     # clusters: blocks that run together and read each other's shared memory
 
-    def cluster_rank(self) -> Value:
-        """The number of this block in its cluster."""
-        return self.ptx("mov.u32 $0, %cluster_ctarank;", "r", [])[0]
-
     def cluster_barrier(self) -> None:
         """Waits here for all threads of the cluster. No block may end while another one uses its shared memory."""
         text = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"

@@ -30,6 +30,7 @@ from jitdelegate.targets.cuda.code.template import (
     TensorPointer,
     WeightsPointer,
 )
+from jitdelegate.targets.planning.buffer_plan import Buffers, view_roots
 from jitdelegate.targets.planning.constants import Constants
 from jitdelegate.targets.planning.epilogue import Reach, reach, without_constants
 from jitdelegate.targets.planning.parts import Part
@@ -123,24 +124,16 @@ class Writer:
             return self.element(self.parts[index].whole)
         if self.graph.tensors[index].dtype != "float32":
             return OWN[self.graph.tensors[index].dtype]
-        is_exact = self._root(index) in self._ports or self.graph.tensors[index].is_constant or index in self._wide
+        is_exact = self._roots[index] in self._ports or self.graph.tensors[index].is_constant or index in self._wide
         return Element.FLOAT32 if is_exact else STORED[self.precision]
 
     @cached_property
-    def _roots(self) -> dict[int, int]:
-        """View -> the tensor that it shows, which is no View."""
-        found: dict[int, int] = {}
-        for node in self.graph.nodes:
-            if isinstance(node.form, View):
-                found[node.outputs[0]] = found.get(node.inputs[0], node.inputs[0])
-        return found
-
-    def _root(self, index: int) -> int:
-        return self._roots.get(index, index)
+    def _roots(self) -> Buffers:
+        return view_roots(self.graph)
 
     @cached_property
     def _ports(self) -> frozenset[int]:
-        return frozenset(map(self._root, (*self.graph.inputs, *self.graph.outputs)))
+        return frozenset(self._roots[index] for index in (*self.graph.inputs, *self.graph.outputs))
 
     @cached_property
     def _wide(self) -> set[int]:

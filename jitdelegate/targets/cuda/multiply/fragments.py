@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jitdelegate.targets.cuda.code.device_code import Code, Value
-from jitdelegate.targets.cuda.multiply.tensor_core import CHUNK, Operand, load_matrices, multiply
+from jitdelegate.targets.cuda.multiply.tensor_core import CHUNK, Operand, load_matrices, multiply, rounded
 
 FRAGMENT = 8
 """Columns of a fragment of sums."""
@@ -82,12 +82,8 @@ class Fragments:
         return self.rounded([self.code.load(start, at)[0] for at in places for start in starts])
 
     def rounded(self, registers: list[Value]) -> list[Value]:
-        """Float32 numbers rounded to nearest tf32; tensor cores would truncate them."""
-        if self.operand is not Operand.TF32:
-            return registers
-        code = self.code
-        floats = [one if one.is_float else code.from_bits(one) for one in registers]
-        return [code.ptx("cvt.rna.tf32.f32 $0, $1;", "r", [one])[0] for one in floats]
+        """The numbers as tensor cores take them."""
+        return rounded(self.code, self.operand, registers)
 
     def multiply(self, sums: list[Value], first: int, left: Sequence[Value], right: Sequence[Value]) -> None:
         """Adds the products with 16 columns to two fragments of four sums each, from fragment number `first` on."""

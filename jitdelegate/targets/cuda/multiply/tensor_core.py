@@ -135,6 +135,15 @@ def load_matrices(code: Code, address: Value, *, transposed: bool = False) -> li
     return code.ptx(text, "rrrr", [address], effects=True, convergent=True)
 
 
+def rounded(code: Code, operand: Operand, registers: list[Value]) -> list[Value]:
+    """Float32 numbers, or their bits, rounded to nearest tf32, which tensor cores would truncate; those of other
+    operands as they are."""
+    if operand is not Operand.TF32:
+        return registers
+    floats = [one if one.is_float else code.from_bits(one) for one in registers]
+    return [code.ptx("cvt.rna.tf32.f32 $0, $1;", "r", [one])[0] for one in floats]
+
+
 def _instruction(
     code: Code, name: str, left: Sequence[Value], right: Sequence[Value], sums: Sequence[Value]
 ) -> list[Value]:
@@ -238,17 +247,11 @@ class WarpTile:
             columns = self._fragments(code, right, starts[1] ^ (step * STEP), self.columns)
             if step == 0:
                 meanwhile()
-            self._products(code, found, [self._rounded(code, row) for row in rows], columns)
+            self._products(code, found, [rounded(code, self.operand, row) for row in rows], columns)
         return found
 
     def _fragments(self, code: Code, tile: Value, start: Value, count: int) -> list[list[Value]]:
         return [load_matrices(code, tile + start + at * self.row_bytes) for at in range(0, count, 16)]
-
-    def _rounded(self, code: Code, registers: list[Value]) -> list[Value]:
-        """Float32 activations rounded to nearest tf32; tensor cores would truncate them."""
-        if self.operand is not Operand.TF32:
-            return registers
-        return [code.ptx("cvt.rna.tf32.f32 $0, $1;", "r", [code.from_bits(one)])[0] for one in registers]
 
     def _products(self, code: Code, sums: list[Value], rows: list[list[Value]], columns: list[list[Value]]) -> None:
         halves = [half for four in columns for half in (four[:2], four[2:])]

@@ -43,10 +43,11 @@ from jitdelegate.targets.cuda.plan.branches import Branches, Order, Touch, exten
 from jitdelegate.targets.cuda.plan.narrow_weights import narrow_weights
 from jitdelegate.targets.cuda.plan.part_rules import find_cuda_parts
 from jitdelegate.targets.planning.buffer_plan import Buffers, check_steps, lives_of, place
-from jitdelegate.targets.planning.chains import find_chains
+from jitdelegate.targets.planning.chains import Chain, find_chains
 from jitdelegate.targets.planning.epilogue import reach
 from jitdelegate.targets.planning.form_writer import Writers, check_sums, form_writer, load
 from jitdelegate.targets.planning.in_place import updates_in_place
+from jitdelegate.targets.planning.parts import Parts
 from jitdelegate.targets.planning.plan_memory import Life
 
 T = TypeVar("T")
@@ -206,14 +207,10 @@ def _check_size(graph: Graph) -> None:
 
 def _write(writer: Writer) -> Buffers:
     """Writes every node's launches; returns which tensors are other names for the same memory."""
-    chains = find_chains(writer, [load(PACKAGE, name) for name in FINDERS])
-    runs_at = {position: last for last, chain in chains.items() for position in chain.positions[:-1]}
-    buffers, in_place = Buffers(), updates_in_place(writer.graph, runs_at)
-    parts = find_cuda_parts(writer, in_place, chains.values())
+    chains, runs_at, in_place, parts = _fused(writer)
     writer.parts = parts.places
     writer.copied = {writer.graph.nodes[at].outputs[0]: numbers for at, numbers in parts.copied.items()}
-    buffers.update({index: part.whole for index, part in parts.places.items()})
-    faults = Faults()
+    buffers, faults = Buffers({index: part.whole for index, part in parts.places.items()}), Faults()
     for position, node in enumerate(writer.graph.nodes):
         check_steps("launches", len(writer.launches))
         chain = [writer.graph.nodes[each] for each in chains[position].positions] if position in chains else [node]
@@ -237,12 +234,18 @@ def _write(writer: Writer) -> Buffers:
 
 def _read_in_place(graph: Graph, gpu: Gpu, precision: str) -> set[int]:
     """The results of slices that kernels read where the whole lies, and of the nodes within chains."""
-    writer = Writer(graph, gpu, precision, choices=Choices(shipped(gpu)))
-    chains = find_chains(writer, [load(PACKAGE, name) for name in FINDERS])
-    runs_at = {position: last for last, chain in chains.items() for position in chain.positions[:-1]}
-    parts = find_cuda_parts(writer, updates_in_place(graph, runs_at), chains.values())
+    _, runs_at, _, parts = _fused(Writer(graph, gpu, precision, choices=Choices(shipped(gpu))))
     found = (*runs_at, *(at for at, numbers in parts.copied.items() if not numbers))
     return {graph.nodes[at].outputs[0] for at in found}
+
+
+def _fused(writer: Writer) -> tuple[dict[int, Chain[Writer]], dict[int, int], frozenset[int], Parts]:
+    """What a graph's kernels do beyond one node each: the chains by their last position, the last position by those
+    before it, the positions of Updates that change their data, and the parts."""
+    chains = find_chains(writer, [load(PACKAGE, name) for name in FINDERS])
+    runs_at = {position: last for last, chain in chains.items() for position in chain.positions[:-1]}
+    in_place = updates_in_place(writer.graph, runs_at)
+    return chains, runs_at, in_place, find_cuda_parts(writer, in_place, chains.values())
 
 
 def _is_part(writer: Writer, node: Node) -> bool:
