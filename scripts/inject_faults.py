@@ -71,7 +71,7 @@ STAGES = {
     "cuda": {
         "targets.cuda.generate": ("plan", "compile_templates", "generated"),
         "targets.cuda.plan": (
-            *("find_chains", "share_grids", "split_epilogues", "merge_products", "fold_selections"),
+            *("find_chains", "share_grids", "split_epilogues", "merge_products"),
             *("narrow_weights", "find_cuda_parts"),
         ),
     },
