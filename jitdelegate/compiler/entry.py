@@ -54,8 +54,6 @@ def fit(content: ReadableBuffer, key: Key) -> None:
         ModelError: the bytes are not a model.
         ShapesError: it cannot, on LiteRT neither; says which input and operator.
     """
-    if not key.shapes:
-        return
     try:
         from jitdelegate.compiler.misfit import misfit
 

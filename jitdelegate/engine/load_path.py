@@ -177,7 +177,8 @@ def fetch(executable: Executable, store: Store) -> None:
         from jitdelegate.compiler.entry import compiled, fit, remembered  # a warm cache needs none
 
         key = executable.key
-        source.make(lambda content: fit(content, key))
+        if key.shapes:
+            source.make(lambda content: fit(content, key))
         if executable.device.precisions(key):
             from jitdelegate.engine.choose_precision import decided  # few models leave it to a measurement
 

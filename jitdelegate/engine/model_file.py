@@ -142,23 +142,21 @@ class ModelFile:
             return None
         try:
             descriptor = os.open(self._source, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return None  # whoever reads it finds out
-        try:
-            nbytes = os.fstat(descriptor).st_size
-            if nbytes < LEAST_MAPPED:
-                return None
-            from jitdelegate.runtime.shared_file import share  # not before: most models are smaller
+            try:
+                nbytes = os.fstat(descriptor).st_size
+                if nbytes < LEAST_MAPPED:
+                    return None
+                from jitdelegate.runtime.shared_file import share  # not before: most models are smaller
 
-            mapped = share([(descriptor, 0, nbytes)])
+                mapped = share([(descriptor, 0, nbytes)])
+            finally:
+                os.close(descriptor)
             if mapped is None or fingerprint(mapped) != self.fingerprint():
                 return None
             mapped.look()
             return None if mapped.changes else mapped
         except (ImportError, OSError, ValueError, MemoryError):
-            return None
-        finally:
-            os.close(descriptor)
+            return None  # whoever reads the file finds out
 
     def _stored(self) -> bytes:
         """The bytes as they are stored."""

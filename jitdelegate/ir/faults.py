@@ -19,6 +19,9 @@ FAILED = "the compiler failed with"
 """How the reasons of such failures begin."""
 LONGEST = 300
 """Most characters of an error's text in a sentence."""
+PASSING = (MemoryError, OSError, SyntaxError, SystemError)
+"""Errors of a machine that lacks memory or files for now. Python that lacks memory raises a SyntaxError for a good
+module as well, or a SystemError."""
 NO_THREAD = "can't start new thread"
 """The RuntimeError of a process that may not have more threads."""
 
@@ -85,9 +88,9 @@ def _line(error: BaseException) -> str:
 
 
 def may_pass(error: BaseException | None) -> bool:
-    """Whether the machine is to blame, or was while the error arose: it lacks memory, files or threads for now."""
+    """Whether the process or the machine is to blame, or was while the error arose: another start may succeed."""
     while error is not None:
-        if isinstance(error, MemoryError | OSError) or str(error) == NO_THREAD:
+        if isinstance(error, PASSING) or str(error) == NO_THREAD:
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -168,7 +168,7 @@ def test_full_delegation_is_an_error_that_names_the_cause() -> None:
         jitdelegate.load(chain("ABS", "SIN"), target="cpu", serialization_dir=False, options=options)
 
 
-@pytest.mark.parametrize("make", [MemoryError, lambda: OSError(24, "Too many open files")], ids=["memory", "files"])
+@pytest.mark.parametrize("make", [MemoryError, lambda: OSError(24, "Too many open files"), SystemError])
 def test_a_machine_without_memory_or_files_is_no_fault_and_not_remembered(
     tmp_path: Path, make: Callable[[], Exception]
 ) -> None:

@@ -157,7 +157,7 @@ def test_memory_that_does_not_fit_is_refused() -> None:
 def test_float16_caches_work_on_litert() -> None:
     model, state, wanted = load(decoder("float16")), zeros("float16"), zeros("float16")
     session = model.session("cache_*")
-    for step, place in enumerate(PLACES):
+    for step, place in enumerate((3, 0, ROWS - 1, 3)):
         given = {"rows": rows_of("float16", step), "place": place_of(place)}
         seen = stepped(wanted, given["rows"], place)
         for found in (model.run({**given, **state}, "decode", out=state), session.run("decode", given)):

@@ -149,7 +149,7 @@ def test_a_placeholder_of_a_shape_is_no_reason_to_warn(width: int) -> None:
     models = []
     assert not warnings_of(lambda: models.append(jitdelegate.load(content, options=options)))
     assert not warnings_of(lambda: models[0](value))
-    assert models[0].report().notes[-1].endswith("cpu, cache off.")
+    assert ": cpu, cache off. It took " in models[0].report().notes[-1]
 
 
 @pytest.mark.parametrize("loader", partial.LOADERS)
@@ -318,8 +318,8 @@ def test_a_failed_resize_tells_of_its_own_shapes(way: str) -> None:
             warnings.simplefilter("ignore")
             with pytest.raises(RuntimeError) as error:
                 ways[way](np.zeros((1, size), np.float32))
-        assert str(error.value).count("[1,") == 1
-        assert f"[1,{size}]" in str(error.value)
+        assert str(error.value).startswith(f"'x' of [1, {size}] does not fit, the model has [1, 6]: operator 1, ADD:")
+        assert str(error.value).count("[1, ") == str(error.value).count(f"[1, {size}]") + 1
     ways[way](np.zeros((2, 6), np.float32))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -39,8 +39,8 @@ def test_a_kernel_that_reads_another_element_is_reported(
     """The sample would notice: every tensor of a launch one element further on in the arena."""
     value = cuda_execute._value
 
-    def shifted(argument: Argument, addresses: Mapping[int, int], weights: int) -> int | float:
-        return value(argument, addresses, weights) + 4 * isinstance(argument, TensorPointer)
+    def shifted(argument: Argument, *places: Any) -> int | float:
+        return value(argument, *places) + 4 * isinstance(argument, TensorPointer)
 
     monkeypatch.setattr(cuda_execute, "_value", shifted)
     assert script("fuzz_cuda").main(["--rounds", "3", "--seed", "7"]) == 1
