@@ -20,8 +20,8 @@ FAILED = "the compiler failed with"
 LONGEST = 300
 """Most characters of an error's text in a sentence."""
 PASSING = (MemoryError, OSError, SyntaxError, SystemError)
-"""Errors of a machine that lacks memory or files for now. Python that lacks memory raises a SyntaxError for a good module
-as well, or a SystemError."""
+"""Errors of a machine that lacks memory or files for now. Python that lacks memory raises a SyntaxError for a good
+module as well, or a SystemError."""
 NO_THREAD = "can't start new thread"
 """The RuntimeError of a process that may not have more threads."""
 
