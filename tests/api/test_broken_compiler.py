@@ -17,6 +17,7 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
 from cache_tools.commands import run as cache_tools
+from jitdelegate.api import delegate_warning
 from jitdelegate.commands import warm
 from jitdelegate.compiler import compile as compiler
 from jitdelegate.errors import CompilerFailedError, DelegateWarning, DelegationError, DeviceError, ModelError
@@ -76,6 +77,12 @@ except jitdelegate.JitDelegateError as error:
 def litert(content: bytes, image: np.ndarray) -> np.ndarray:
     model = jitdelegate.load(content, target="litert", serialization_dir=False)
     return np.asarray(model(image))
+
+
+@pytest.fixture(autouse=True)
+def nothing_was_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warnings come once per model; other tests of the process may have opened it."""
+    monkeypatch.setattr(delegate_warning, "_announced", set())
 
 
 @pytest.fixture
