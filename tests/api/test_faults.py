@@ -21,7 +21,8 @@ from jitdelegate.errors import CompilerFailedError, DelegateWarning, DelegationE
 from jitdelegate.ir import faults
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ops import OPS
-from jitdelegate.targets.cpu import generate, map
+from jitdelegate.targets.cpu import generate
+from jitdelegate.targets.cpu.forms import map
 from jitdelegate.tflite.write import ModelBuilder
 from scripts import inject_faults
 from scripts.inject_faults import CAUSE, WAYS, Place, broken_part, many_ops, trouble
