@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import pytest
 
-from jitdelegate.ir.graph import Graph
+from jitdelegate.ir.graph import Graph, Quant
 from jitdelegate.ir.print import node_text
 from jitdelegate.passes import fuse_activation, fuse_elementwise, fuse_pad, fuse_scale, lower, remove_identity, run
 from tests.passes.graphs import Builder, assert_same, ops
@@ -69,6 +70,15 @@ def test_a_padding_with_another_reader_stays_for_that_reader() -> None:
     assert ops(fused) == ["PADV2", "CONV_2D"]
     assert fused.nodes[1].inputs[0] == graph.inputs[0]
     assert_same(graph, fused)
+
+
+@pytest.mark.parametrize("axis, left", [(0, ["CONV_2D"]), (1, ["PADV2", "CONV_2D"])])
+def test_a_padding_that_changes_the_quantized_dimension_stays(axis: int, left: list[str]) -> None:
+    graph = padded()
+    tensors, pad = list(graph.tensors), graph.nodes[0]
+    for index, of in ((pad.inputs[0], 0), (pad.outputs[0], axis)):
+        tensors[index] = replace(tensors[index], quant=Quant((0.5,), (0,), axis=of))
+    assert ops(fuse_pad(replace(graph, tensors=tuple(tensors)))) == left
 
 
 def test_same_padding_counts_from_the_padded_image() -> None:
