@@ -13,7 +13,14 @@ from jitdelegate.ops.call import WORDS, Call, given
 from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.fourier import part, rank_problems
 from jitdelegate.ops.pointwise import Pointwise, X, Y, pointwise
-from jitdelegate.ops.quantization import centred, factor_problems, multiple, per_tensor_problems, tabulated
+from jitdelegate.ops.quantization import (
+    LEAST_FACTOR,
+    centred,
+    factor_problems,
+    multiple,
+    per_tensor_problems,
+    tabulated,
+)
 from jitdelegate.ops.quantized_elementwise import (
     elu,
     gelu,
@@ -189,7 +196,8 @@ class Rsqrt(Curve):
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
         yield from super().quantized_problems(call)
-        yield from factor_problems(call, 2.0**-20 / (np.sqrt(scale(call.tensor(0))) * scale(call.output)))
+        factor = 2.0**-20 / (np.sqrt(scale(call.tensor(0))) * scale(call.output))
+        yield from factor_problems(call, factor, least=LEAST_FACTOR if call.tensor(0).dtype == "int8" else 0.0)
 
     def quantized_lowering(self, call: Call) -> Lowering:
         data, output = call.tensor(0), call.output

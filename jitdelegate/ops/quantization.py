@@ -33,6 +33,11 @@ HIGHEST_RATIO = 2.0**24
 HIGHEST_FACTOR = 2.0**12
 """The largest factor of a product. Far larger ones have no fixed-point multiplier, and all their results are limits."""
 
+LEAST_FACTOR = 2.0**-32
+"""The least factor for which LiteRT's kernels shift an int32 by no more than its bits. They do without a check."""
+HIGHEST_RESULT = 2.0**30
+"""Of sums in steps of the output: the first that LiteRT's kernels, not XNNPACK's, may let overflow."""
+
 
 def centred(value: Expr, tensor: Tensor) -> Expr:
     """The stored number minus the zero point, an int32."""
@@ -70,11 +75,25 @@ def per_tensor_problems(call: Call, *tensors: Tensor) -> Iterator[str]:
                 yield f"{name}: an operand's scale is {ratio:.3g} times the output's, expected up to {most:.3g}."
 
 
-def factor_problems(call: Call, *factors: float | np.floating) -> Iterator[str]:
+def factor_problems(call: Call, *factors: float | np.floating, least: float = 0.0) -> Iterator[str]:
     """Reasons to refuse a node whose products are multiplied by one of these factors."""
     for factor in factors:
-        if not 0 <= factor <= HIGHEST_FACTOR:
-            yield f"{call.node.op}: its scales give the factor {factor:.3g}, expected 0 to {HIGHEST_FACTOR:.3g}."
+        if not least <= factor <= HIGHEST_FACTOR:
+            found = f"its scales give the factor {factor:.3g}"
+            yield f"{call.node.op}: {found}, expected {least:.3g} to {HIGHEST_FACTOR:.3g}."
+
+
+def result_problems(call: Call, reach: float) -> Iterator[str]:
+    """A reason to refuse a node whose results reach so many steps of the output before they are limited."""
+    if reach >= HIGHEST_RESULT:
+        found = f"its results reach {reach:.3g} steps of the output"
+        yield f"{call.node.op}: {found}, expected below {HIGHEST_RESULT:.3g}."
+
+
+def reach(tensor: Tensor) -> int:
+    """How far the stored numbers of a type lie from the zero point."""
+    element, middle = ELEMENT_TYPES[tensor.dtype], zero(tensor)
+    return int(max(element.maximum - middle, middle - element.minimum))
 
 
 def same_scale_problems(call: Call, *tensors: Tensor) -> Iterator[str]:

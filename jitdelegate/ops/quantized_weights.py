@@ -16,7 +16,15 @@ from jitdelegate.ir.graph import ABSENT, Tensor
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, constant_problems
-from jitdelegate.ops.quantization import factor_problems, group_problems, multiple, per_tensor_problems
+from jitdelegate.ops.quantization import (
+    HIGHEST_RESULT,
+    factor_problems,
+    group_problems,
+    multiple,
+    per_tensor_problems,
+    reach,
+    result_problems,
+)
 from jitdelegate.ops.registry import Lowering
 from jitdelegate.ops.rounding import AWAY, DOUBLE, EIGHTS, EVEN, UP, WIDE, rounding
 from jitdelegate.ops.scales import scale, zero
@@ -25,8 +33,6 @@ MIDDLE = 128
 """Subtracted from weights of type uint8, which then are an int8."""
 WEIGHTS = {"int8": ("int8",), "uint8": ("uint8",), "int16": ("int8",)}
 """Type of the data -> types of the weights."""
-HIGHEST_RESULT = 2.0**30
-"""Of sums in steps of the output: the first that LiteRT's kernels, not XNNPACK's, may let overflow."""
 BIASES = {"int8": ("int32",), "uint8": ("int32",), "int16": ("int64", "int32")}
 """Type of the data -> types of the bias."""
 
@@ -70,18 +76,15 @@ def _overflow_problems(call: Call, operands: Operands) -> Iterator[str]:
     """A reason to refuse sums times factors that LiteRT's whole numbers of 32 bits do not hold."""
     data, weights = call.tensor(operands.data), call.tensor(operands.filter)
     factors = _factors(data, weights, call.output, EVEN)
-    element, channels = ELEMENT_TYPES[data.dtype], weights.shape[operands.channel_axis]
+    channels = weights.shape[operands.channel_axis]
     most = weights.size // channels << 8
-    reach = max(element.maximum - zero(data), zero(data) - element.minimum)
-    if _rule(call, operands) == EVEN or most * reach * float(factors.max()) < HIGHEST_RESULT:
+    if _rule(call, operands) == EVEN or most * reach(data) * float(factors.max()) < HIGHEST_RESULT:
         return
     numbers = np.abs(call.array(operands.filter).astype(np.int64) - zero(weights))
-    sums = np.moveaxis(numbers, operands.channel_axis, 0).reshape(channels, -1).sum(1) * reach
+    sums = np.moveaxis(numbers, operands.channel_axis, 0).reshape(channels, -1).sum(1) * reach(data)
     if call.given(operands.bias):
         sums = sums + np.abs(call.array(operands.bias).reshape(-1).astype(np.int64))
-    found = float((sums * factors).max())
-    if found >= HIGHEST_RESULT:
-        yield f"{call.node.op}: its results reach {found:.3g} steps of the output, expected below {HIGHEST_RESULT:.3g}."
+    yield from result_problems(call, float((sums * factors).max()))
 
 
 def _is_misread(call: Call, bias: Tensor) -> bool:

@@ -16,7 +16,16 @@ from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.pointwise import X, mapped
-from jitdelegate.ops.quantization import FIXED, SIXTEEN, limits, multiplier, per_tensor_problems, same_scale_problems
+from jitdelegate.ops.quantization import (
+    FIXED,
+    SIXTEEN,
+    limits,
+    multiplier,
+    per_tensor_problems,
+    reach,
+    result_problems,
+    same_scale_problems,
+)
 from jitdelegate.ops.registry import BOOLEANS, BYTES, NUMBERS, Lowering, Op, cast, op
 from jitdelegate.ops.rounding import AWAY, EVEN, SIXTEENS, UP, rounding
 from jitdelegate.ops.scales import scale, zero
@@ -167,6 +176,9 @@ class Sum(Reduction):
         yield from per_tensor_problems(call, call.tensor(0), call.output)
         if call.graph.quantized.rounding == "reference":
             yield "SUM of quantized values is not supported in the rounding of LiteRT's reference kernels."
+        elif rounding(call, call.tensor(0).dtype) != EVEN:
+            factor = float(scale(call.tensor(0)) / scale(call.output))
+            yield from result_problems(call, self.count(call) * reach(call.tensor(0)) * factor)
 
     def quantized_lowering(self, call: Call) -> Lowering:
         data, output, count = call.tensor(0), call.output, self.count(call)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
+from jitdelegate.ir.graph import Quant
 from jitdelegate.ops import find
 from jitdelegate.tflite.read import read
+from jitdelegate.tflite.write import ModelBuilder
 from tests.ops.quantized_models import Value, one_op
 
 SHAPE = (1, 2, 3, 4)
@@ -60,6 +63,7 @@ LARGE: list[tuple[str, list[Value], Value, dict[str, Any], str]] = [
     ("LEAKY_RELU", [stored()], stored(), {"alpha": -5000.0}, FACTOR),
     ("LEAKY_RELU", [stored()], stored(), {"alpha": math.nan}, FACTOR),
     ("RSQRT", [stored(2.0**-60)], stored(2.0**-60), {}, FACTOR),
+    ("RSQRT", [stored(512.0)], stored(256.0), {}, FACTOR),
     ("SOFTMAX", [stored(dtype="int16")], stored(2.0**-15, dtype="int16"), {"beta": 1e9}, FACTOR),
 ]
 
@@ -94,3 +98,28 @@ def test_parameters_for_which_litert_s_kernels_overflow_are_refused(
     op: str, data: list[Value], output: Value, options: dict[str, Any], words: str
 ) -> None:
     assert words in str(reason(op, data, output, **options))
+
+
+@pytest.mark.parametrize(
+    "dtype, scale, ratio, count, is_compiled",
+    [
+        ("int16", 0.5, 2.0**14, 1, True),
+        ("int16", 0.5, 2.0**14, 2, False),
+        ("int16", 0.5, 1.0, 99, True),
+        ("int8", 1e-3, 2.0**22, 1, True),
+        ("int8", 1e-3, 2.0**22, 2, True),
+        ("int8", 1e-3, 2.0**6, 99, True),
+    ],
+)
+def test_sums_that_litert_s_own_kernel_lets_overflow_are_refused(
+    dtype: str, scale: float, ratio: float, count: int, is_compiled: bool
+) -> None:
+    model = ModelBuilder()
+    data = model.input((1, count, 3), dtype, quant=Quant((scale,), (0,)))
+    quant, axes = Quant((scale / ratio,), (0,)), model.constant(np.array([1], np.int32))
+    model.output(model.op("SUM", [data, axes], (1, 3), options={"keep_dims": False}, dtype=dtype, quant=quant))
+    graph = read(model.finish()).graphs[0]
+    found = find(graph.nodes[0])
+    assert found is not None
+    told = found.check(graph, graph.nodes[0])
+    assert told is None if is_compiled else "steps of the output, expected below" in str(told)
