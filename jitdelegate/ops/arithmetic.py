@@ -85,7 +85,7 @@ def _is_power(number: float) -> bool:
 
 
 HIGHEST_REACH = 127
-"""Sums of uint8 with such scales, in units of the output's, have 16 bits."""
+"""Sums of bytes with such scales, in units of the output's, have 16 bits in LiteRT's kernel."""
 
 
 class QuantizedArithmetic(Arithmetic):
@@ -153,8 +153,8 @@ class Add(QuantizedArithmetic):
         yield from super().quantized_problems(call)
         is_optimized = call.graph.quantized.rounding == "litert" and rounding(call, call.output.dtype) == AWAY
         reach = sum(float(scale(tensor) / scale(call.output)) for tensor in call.operands)
-        if is_optimized and call.output.dtype == "uint8" and reach >= HIGHEST_REACH:
-            yield f"ADD: scales that are {reach:.3g} times the output's, for which LiteRT's sums of uint8 overflow."
+        if is_optimized and call.output.dtype in ("int8", "uint8") and reach >= HIGHEST_REACH:
+            yield f"ADD: scales that are {reach:.3g} times the output's, for which LiteRT's sums of bytes overflow."
 
     def rounded(self, rule: str, a: Tensor, b: Tensor, call: Call) -> Expr:
         return quantized_sum(rule, a, b, call, 1)

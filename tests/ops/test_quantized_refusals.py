@@ -84,7 +84,8 @@ def test_the_same_operators_with_usual_scales_are_compiled() -> None:
 
 BYTE = stored(1.0, 0, "uint8")
 UNLIKE_LITERT: list[tuple[str, list[Value], Value, dict[str, Any], str]] = [
-    ("ADD", [stored(512.0, 0, "uint8"), BYTE], BYTE, {}, "sums of uint8 overflow"),
+    ("ADD", [stored(512.0, 0, "uint8"), BYTE], BYTE, {}, "sums of bytes overflow"),
+    ("ADD", [stored(512.0), stored()], stored(), {}, "sums of bytes overflow"),
     ("EQUAL", [stored(), stored(1.0)], (SHAPE, "bool", 0.0, 0), {}, "with the scale 1.0"),
     ("HARD_SWISH", [stored(2.0**-10)], stored(1.0), {}, "beyond LiteRT's 16 bits"),
     ("HARD_SWISH", [stored(128.0)], stored(1.0), {}, "beyond LiteRT's 16 bits"),
