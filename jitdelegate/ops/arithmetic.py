@@ -24,6 +24,7 @@ from jitdelegate.ops.quantization import (
     fixed,
     multiple,
     per_tensor_problems,
+    reach,
     same_scale_problems,
     shifted,
 )
@@ -84,6 +85,8 @@ def _is_power(number: float) -> bool:
     return frexp(number)[0] == 0.5
 
 
+HIGHEST_SHORT = 2.0**15
+"""Products of uint8 by one number have 16 bits in LiteRT's kernel, in steps of the output."""
 HIGHEST_REACH = 127
 """Sums of bytes with such scales, in units of the output's, have 16 bits in LiteRT's kernel."""
 
@@ -180,7 +183,13 @@ class Mul(QuantizedArithmetic):
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
         yield from super().quantized_problems(call)
-        yield from factor_problems(call, scale(call.tensor(0)) * scale(call.tensor(1)) / scale(call.output))
+        a, b = call.operands
+        factor = scale(a) * scale(b) / scale(call.output)
+        yield from factor_problems(call, factor)
+        is_optimized = call.graph.quantized.rounding == "litert" and rounding(call, call.output.dtype) == AWAY
+        most = reach(a) * reach(b) * float(factor)
+        if is_optimized and call.output.dtype == "uint8" and 1 in (a.size, b.size) and most >= HIGHEST_SHORT:
+            yield f"MUL: results that reach {most:.3g} steps of the output, for which LiteRT's products overflow."
 
     def rounded(self, rule: str, a: Tensor, b: Tensor, call: Call) -> Expr:
         product = centred(X, a) * centred(Y, b)
