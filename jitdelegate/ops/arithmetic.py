@@ -25,6 +25,7 @@ from jitdelegate.ops.quantization import (
     multiple,
     per_tensor_problems,
     reach,
+    result_problems,
     same_scale_problems,
     shifted,
 )
@@ -186,8 +187,10 @@ class Mul(QuantizedArithmetic):
         a, b = call.operands
         factor = scale(a) * scale(b) / scale(call.output)
         yield from factor_problems(call, factor)
-        is_optimized = call.graph.quantized.rounding == "litert" and rounding(call, call.output.dtype) == AWAY
+        is_own = rounding(call, call.output.dtype) == AWAY
+        is_optimized = is_own and call.graph.quantized.rounding == "litert"
         most = reach(a) * reach(b) * float(factor)
+        yield from result_problems(call, most if is_own else 0.0)
         if is_optimized and call.output.dtype == "uint8" and 1 in (a.size, b.size) and most >= HIGHEST_SHORT:
             yield f"MUL: results that reach {most:.3g} steps of the output, for which LiteRT's products overflow."
 
