@@ -22,7 +22,8 @@ START = """
 import os, sys
 import jitdelegate.api.interpreter, jitdelegate.compiler.compile, jitdelegate.base.user_warning
 import jitdelegate.runtime.cache.trouble, logging
-import jitdelegate.targets.cpu.generate, numpy, platformdirs, platformdirs.unix, tempfile, jitdelegate.runtime.cache.lock
+import jitdelegate.runtime.cache.lock, jitdelegate.targets.cpu.generate
+import numpy, platformdirs, platformdirs.unix, tempfile
 with open(sys.argv[1], "rb") as file:
     content = file.read()
 os.chdir(sys.argv[2])

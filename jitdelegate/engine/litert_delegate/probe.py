@@ -1,4 +1,4 @@
-"""Tries the delegate on a tiny model, in a process that may crash: `python -m jitdelegate.engine.litert_delegate.probe`.
+"""Tries the delegate on a tiny model in a process that may crash, `python -m jitdelegate.engine.litert_delegate.probe`.
 
 The layout to try comes on standard input; the last line of standard output is the verdict. The comparisons here cover
 every field that the delegate reads or writes.

@@ -1,4 +1,6 @@
-"""Judges the changed layouts, one per child: `python -m tests.engine.litert_delegate.judge_layouts FIRST STEP`; one JSON line.
+"""Judges the changed layouts, one per child, in one line of JSON.
+
+    python -m tests.engine.litert_delegate.judge_layouts FIRST STEP
 
 The children are forks of a process that has loaded everything, since a fresh one takes longer to start than to judge.
 """

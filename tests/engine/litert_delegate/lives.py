@@ -1,4 +1,7 @@
-"""Lives of interpreters that may end a process: `python -m tests.engine.litert_delegate.lives NAME` prints "survived"."""
+"""Lives of interpreters that may end a process; prints "survived".
+
+python -m tests.engine.litert_delegate.lives NAME
+"""
 
 from __future__ import annotations
 
