@@ -177,13 +177,33 @@ def arithmetic(op: str) -> Callable[[Draw], None]:
     return make
 
 
-def same_quant(op: str) -> Callable[[Draw], None]:
-    """MAXIMUM, MINIMUM: both operands and the result have the same parameters."""
+def division(op: str) -> Callable[[Draw], None]:
+    """DIV, FLOOR_DIV, FLOOR_MOD; most divisors are constants that are not 0, at which LiteRT stops."""
+
+    def make(draw: Draw) -> None:
+        a, b, shape = broadcast_pair(draw)
+        left, right = draw.quant(), draw.quant()
+        ratio = math.log2(left.scales[0] / right.scales[0])
+        out = draw.quant(ratio + draw.pick("step", [-5, -2, 0, 3, -12, 16]))
+        if draw.chance(5):
+            divisor = draw.data(b, right)
+        else:
+            codes, zero = draw.codes(b), right.zero_points[0] if op == "DIV" else 0
+            divisor = draw.constant(np.where(codes == zero, zero ^ 1, codes).astype(draw.dtype), quant=right)
+        options = {OPTION: draw.activation()} if op == "DIV" else {}
+        draw.result(op, [draw.data(a, left), divisor], shape, out, **options)
+
+    return make
+
+
+def selection(op: str) -> Callable[[Draw], None]:
+    """MAXIMUM, MINIMUM: both operands and the result have the same parameters, or all have their own."""
 
     def make(draw: Draw) -> None:
         a, b, shape = broadcast_pair(draw)
         quant = draw.quant()
-        draw.result(op, [draw.data(a, quant), draw.operand(b, quant)], shape, quant)
+        right, out = (quant, quant) if draw.pick("same", [True, True, False]) else (draw.quant(), draw.quant())
+        draw.result(op, [draw.data(a, quant), draw.operand(b, right)], shape, out)
 
     return make
 
@@ -338,9 +358,12 @@ MAKERS: Mapping[str, tuple[Sequence[str], Callable[[Draw], None]]] = {
     "CONV_2D": (ALL, conv_2d),
     "DEPTHWISE_CONV_2D": (ALL, depthwise),
     "DEQUANTIZE": (ALL, dequantize),
+    "DIV": (ALL, division("DIV")),
     "ELU": (("int8",), unary("ELU")),
     "EQUAL": (BYTES, comparison("EQUAL")),
     "EXP": (("int8", "int16"), unary("EXP", -4)),
+    "FLOOR_DIV": (("int8", "int16"), division("FLOOR_DIV")),
+    "FLOOR_MOD": (("int8", "int16"), division("FLOOR_MOD")),
     "FULLY_CONNECTED": (ALL, fully_connected),
     "GELU": (ALL, unary("GELU")),
     "GREATER": (BYTES, comparison("GREATER")),
@@ -353,12 +376,12 @@ MAKERS: Mapping[str, tuple[Sequence[str], Callable[[Draw], None]]] = {
     "LOG": (("int8", "int16"), unary("LOG")),
     "LOGISTIC": (ALL, unary("LOGISTIC", **LOGISTIC)),
     "LOG_SOFTMAX": (BYTES, unary("LOG_SOFTMAX", **LOG_SOFTMAX)),
-    "MAXIMUM": (ALL, same_quant("MAXIMUM")),
+    "MAXIMUM": (ALL, selection("MAXIMUM")),
     "MAX_POOL_2D": (ALL, pool("MAX_POOL_2D")),
     "MEAN": (ALL, reduction("MEAN")),
-    "MINIMUM": (ALL, same_quant("MINIMUM")),
+    "MINIMUM": (ALL, selection("MINIMUM")),
     "MUL": (ALL, arithmetic("MUL")),
-    "NEG": (("int8",), unary("NEG")),
+    "NEG": (("int8", "int16"), unary("NEG")),
     "NOT_EQUAL": (BYTES, comparison("NOT_EQUAL")),
     "PRELU": (BYTES, prelu),
     "QUANTIZE": (ALL, quantize),

@@ -10,28 +10,31 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import Const, Expr, binary, maximum, minimum
+from jitdelegate.ir.expr import Cast, Const, Expr, binary, clamp, maximum, minimum, substitute
 from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.graph import Tensor
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import WORDS, Call, given
 from jitdelegate.ops.case import Case, Fed, Weights
-from jitdelegate.ops.pointwise import Pointwise, X, Y, mapped, pointwise
+from jitdelegate.ops.pointwise import Pointwise, X, Y, Z, mapped, pointwise
 from jitdelegate.ops.quantization import (
+    EIGHT,
     SIXTEEN,
     centred,
     factor_problems,
     fixed,
+    limits,
     multiple,
     per_tensor_problems,
     reach,
     result_problems,
-    same_scale_problems,
     shifted,
 )
+from jitdelegate.ops.quantized_elementwise import quotient
+from jitdelegate.ops.refusal import checked, refused_where
 from jitdelegate.ops.registry import FLOATS, MAX_PARTS, NUMBERS, QUANTIZED, Lowering, Op, op
 from jitdelegate.ops.rounding import AWAY, INTEGER, rounding
-from jitdelegate.ops.scales import scale
+from jitdelegate.ops.scales import scale, zero
 
 BROADCASTS = (
     Case(((1, 4, 5, 6), (1, 4, 5, 6))),
@@ -60,17 +63,8 @@ def by_constants(dtype: str, *constants: np.ndarray) -> tuple[Case, ...]:
 
 DIVISORS = (np.array([3]), np.array([-7]), np.where(np.arange(17) % 2, -4, 5))
 FUSED = tuple(Case(((1, 4, 5, 6), (1, 1, 1, 6)), {OPTION: name}) for name in ("RELU", "RELU6", "RELU_N1_TO_1"))
+RUNTIME = tuple(Case(case.inputs, low=1, high=50) for case in typed("int32"))
 POSITIVE = tuple(Case(case.inputs, case.attrs, low=0.5) for case in BROADCASTS)
-
-
-class Division(Op):
-    """Integers are divided only by constants without 0: LiteRT stops with an error at a 0, which a kernel cannot do."""
-
-    def problems(self, call: Call) -> Iterator[str]:
-        yield from super().problems(call)
-        divisors = call.constant(1)
-        if call.tensor(1).dtype != "float32" and (divisors is None or not divisors.all()):
-            yield f"{self.name}: input 1 may be zero; integers are divided by constants other than 0 only."
 
 
 class Arithmetic(Pointwise):
@@ -79,6 +73,45 @@ class Arithmetic(Pointwise):
     least = most = 2
     types: ClassVar[tuple[str, ...]] = NUMBERS
     cases: ClassVar[tuple[Case, ...]] = (*BROADCASTS, *typed("int32", "int64"))
+
+
+class Division(Arithmetic):
+    """At a 0 among the divisors that LiteRT's kernel refuses, the run ends in its error; constants are checked while
+    compiling."""
+
+    words: ClassVar[str] = "Division by 0"
+    """What LiteRT says of a 0."""
+    refuses: ClassVar[tuple[str, ...]] = ("float32", "int32", "int8", "int16")
+    """The types of divisors in which LiteRT refuses a 0."""
+
+    def problems(self, call: Call) -> Iterator[str]:
+        yield from super().problems(call)
+        divisors = call.constant(1)
+        if divisors is not None and (divisors == self._nothing(call)).any() and self._is_checked(call):
+            yield f"{self.name}: input 1 has a 0, at which LiteRT stops with an error."
+
+    def lowering(self, call: Call) -> Lowering:
+        return self._refusing(super().lowering(call), call)
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        """FLOOR_DIV and FLOOR_MOD divide stored numbers, whatever they stand for."""
+        return self._refusing(pointwise(Cast(self._of_stored(), call.output.dtype), call), call)
+
+    def _of_stored(self) -> Expr:
+        return substitute(self.formula, (Cast(X, "int32"), Cast(Y, "int32")))
+
+    def _refusing(self, found: Lowering, call: Call) -> Lowering:
+        if call.constant(1) is not None or not self._is_checked(call):
+            return found
+        words = f"{self.words}: found a 0 in input 1, expected other divisors"
+        return checked(found, refused_where(binary("eq", X, self._nothing(call)), call, 1, words))
+
+    def _is_checked(self, call: Call) -> bool:
+        return call.tensor(1).dtype in self.refuses
+
+    def _nothing(self, call: Call) -> int:
+        """The stored number that is a 0."""
+        return 0
 
 
 def _is_power(number: float) -> bool:
@@ -202,45 +235,76 @@ class Mul(QuantizedArithmetic):
 
 
 @op("DIV")
-class Div(Division, Arithmetic):
-    """y = a / b; quotients of integers are rounded towards zero"""
+class Div(Division):
+    """y = a / b; quotients of integers are rounded towards zero, those of quantized values as LiteRT's kernel does"""
 
     types = WORDS
+    quantized = ("int8", "uint8", "int16")
+    words = "data[i] != zero_point was not true"
+    refuses = ("int32", *quantized)
     activates = True
-    cases = (*POSITIVE, *(Case(case.inputs, case.attrs, low=0.5) for case in FUSED), *by_constants("int32", *DIVISORS))
+    cases = (
+        *POSITIVE,
+        *(Case(case.inputs, case.attrs, low=0.5) for case in FUSED),
+        *by_constants("int32", *DIVISORS),
+        *RUNTIME,
+    )
     formula = X / Y
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from per_tensor_problems(call, *call.operands, call.output)
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        data, divisor, output = *call.operands, call.output
+        factor = float(scale(data) / (scale(divisor) * scale(output)))
+        whole = quotient(centred(X, data), centred(Y, divisor), factor) + Const(zero(output))
+        limited = Cast(clamp(whole, *limits(output, call.option(OPTION, "NONE"))), output.dtype)
+        return self._refusing(pointwise(limited, call), call)
+
+    def _nothing(self, call: Call) -> int:
+        return zero(call.tensor(1))
 
 
 @op("FLOOR_DIV")
-class FloorDiv(Division, Arithmetic):
-    """y = a / b, rounded down; at a 0 among runtime floats in b, LiteRT stops with an error"""
+class FloorDiv(Division):
+    """y = a / b, rounded down; of stored numbers where the values are quantized"""
 
     types = WORDS
-    cases = (*POSITIVE, *by_constants("int32", *DIVISORS))
+    quantized = ("int8", "int16")
+    cases = (*POSITIVE, *by_constants("int32", *DIVISORS), *RUNTIME)
     formula = binary("floor_div", X, Y)
 
-    def problems(self, call: Call) -> Iterator[str]:
-        yield from super().problems(call)
-        divisors = call.constant(1)
-        if divisors is not None and not divisors.all():
-            yield "FLOOR_DIV: input 1 has a 0, at which LiteRT stops with an error."
+    def quantized_lowering(self, call: Call) -> Lowering:
+        """The lowest number by -1 is the highest one in LiteRT's groups of eight elements, itself elsewhere."""
+        shape, size = call.output.shape, call.output.size
+        whole = size - size % EIGHT if call.shape(0) == call.shape(1) else 0
+        if not whole:
+            return super().quantized_lowering(call)
+        quotient, limit = self._of_stored(), limits(call.output)[1]
+        if whole == size:
+            return self._refusing(pointwise(Cast(minimum(quotient, limit), call.output.dtype), call), call)
+        highest = np.where(np.arange(size) < whole, limit, limit + 1).astype(np.int32).reshape(shape)
+        first, second = ((call.index(operand), shape) for operand in (0, 1))
+        limited = Cast(minimum(quotient, Z), call.output.dtype)
+        found = mapped(limited, first, second, (highest, shape), shape=shape, dtype=call.output.dtype)
+        return self._refusing(found, call)
 
 
 @op("FLOOR_MOD")
-class FloorMod(Division, Arithmetic):
-    """y = a - b * floor(a / b)"""
+class FloorMod(Division):
+    """y = a - b * floor(a / b); of stored numbers where the values are quantized"""
 
-    cases = (*POSITIVE, *by_constants("int32", *DIVISORS), *by_constants("int64", *DIVISORS))
+    quantized = ("int8", "int16")
+    refuses = ("int32", "int64", *quantized)
+
+    cases = (*POSITIVE, *by_constants("int32", *DIVISORS), *by_constants("int64", *DIVISORS), *RUNTIME)
     formula = binary("floor_mod", X, Y)
 
 
 class Selection(Arithmetic):
-    """One of two operands that broadcast; quantized ones have the parameters of the output."""
+    """One of two operands that broadcast. Of quantized ones LiteRT compares stored numbers, whatever they stand for."""
 
     quantized = QUANTIZED
-
-    def quantized_problems(self, call: Call) -> Iterator[str]:
-        yield from same_scale_problems(call, *call.operands, call.output)
 
 
 @op("MAXIMUM")

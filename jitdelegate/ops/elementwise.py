@@ -83,12 +83,12 @@ class Neg(Elementwise):
     """y = -x; of quantized values LiteRT negates the stored numbers, whatever their zero point"""
 
     types = NUMBERS
-    quantized = ("int8",)
+    quantized = ("int8", "int16")
     cases = (*SHAPES, *WHOLE)
     formula = -X
 
     def quantized_lowering(self, call: Call) -> Lowering:
-        negated = Converted(-Converted(X, "int32"), "int8")
+        negated = Converted(-Converted(X, "int32"), call.output.dtype)
         return pointwise(looked_up(negated, call.tensor(0), call.output), call)
 
 

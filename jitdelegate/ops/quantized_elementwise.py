@@ -11,8 +11,8 @@ from math import erfc
 
 import numpy as np
 
-from jitdelegate.ir.expr import Const, Expr, binary, evaluate, maximum, select
-from jitdelegate.ir.fixed_point import Arrays, halved, product, root_factor, root_shift
+from jitdelegate.ir.expr import Cast, Const, Expr, binary, clamp, evaluate, maximum, select
+from jitdelegate.ir.fixed_point import Arrays, FixedPoint, halved, product, root_factor, root_shift
 from jitdelegate.ir.graph import Tensor
 from jitdelegate.ir.quantized import Table, half_away, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
@@ -108,6 +108,31 @@ def inverse_root(data: Tensor, output: Tensor) -> Expr:
     fine = evaluate(rescale(X, Y, Z, "int32"), places)
     found = evaluate(rescale(X, m, shift + 20, "int32"), [fine])
     return table(np.where(value > 0, found + zero(output), limits(output)[1]), output)
+
+
+def quotient(a: Expr, b: Expr, factor: float) -> Expr:
+    """DIV: a / b * factor, int32s, as LiteRT's kernel rounds it: three products of 32 bits with the reciprocal of b.
+
+    The last step divides by 2**right, halves away from zero. LiteRT does not limit `right` to 0 ... 31: beyond, it
+    shifts by its last five bits, and adds 1 unless the number is negative.
+    """
+    is_negative = binary("lt", b, 0)
+    a, b = select(is_negative, -a, a), select(is_negative, -b, b)
+    size = maximum(a, -a)
+    normal = FixedPoint("normalized", maximum(size, 1), 0)
+    below = select(binary("eq", normal, 1 << 30), Const(-(1 << 31)), -normal)
+    left = select(binary("lt", a, 0), below, select(binary("gt", a, 0), normal, Const(0)))
+    moved = FixedPoint("leading_zeros", size + Cast(binary("lt", a, 0), "int32") * Const(-1), 0) - Const(1)
+    reciprocal = FixedPoint("normal_reciprocal", FixedPoint("normalized", b, 0), 0)
+    m, shift = multiplier(factor)
+    found: Expr = rescale(left, reciprocal, 31, "int32", rounding="single")
+    found = rescale(found, m, 31, "int32", rounding="single")
+    right = moved + Const(shift) - FixedPoint("leading_zeros", b, 0)
+    is_below = binary("lt", found, 0)
+    near = rescale(maximum(found, -found), 4, clamp(right, 0, 31) + Const(2), "int32", rounding="single")
+    far = binary("shift_right", found, binary("and", right, Const(31))) + Cast(binary("ge", found, 0), "int32")
+    is_near = binary("eq", clamp(right, 0, 31), right)
+    return select(is_near, select(is_below, -near, near), far)
 
 
 def hard_swish(data: Tensor, output: Tensor) -> Expr:

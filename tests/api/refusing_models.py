@@ -167,6 +167,20 @@ def _slice(dtype: str, size: tuple[int, ...]) -> Refusing:
     return Refusing(built(build), (floats(*shape), good), tuple(bad), "Invalid begin")
 
 
+def _division(op: str, dtype: str, *, zero: int = 0) -> Refusing:
+    quant = Quant((0.5,), (zero,)) if dtype in ("int8", "int16") else None
+
+    def build(model: ModelBuilder) -> int:
+        given = [model.input((2, 19), dtype, quant=quant) for _ in range(2)]
+        return model.op(op, given, (2, 19), dtype=dtype, quant=quant, version=2)
+
+    good = np.resize(np.array([-3, 7, 11]), (2, 19)).astype(dtype)
+    bad = good.copy()
+    bad[1, 17] = zero
+    words = "data[i] != zero_point was not true" if op == "DIV" else "Division by 0"
+    return Refusing(built(build), (floats(2, 19).astype(dtype), good), (bad, np.full_like(good, zero)), words)
+
+
 REFUSING: dict[str, Refusing] = {
     "GATHER": _gather("int32", 0),
     "GATHER int64": _gather("int64", 1),
@@ -187,6 +201,11 @@ REFUSING: dict[str, Refusing] = {
     "SLICE": _slice("int32", (2, 3, 4)),
     "SLICE of rows": _slice("int64", (2, 6, 7)),
     "SLICE of all": _slice("int32", (5, 6, 7)),
+    "DIV int32": _division("DIV", "int32"),
+    "DIV int8": _division("DIV", "int8", zero=5),
+    "FLOOR_DIV": _division("FLOOR_DIV", "float32"),
+    "FLOOR_DIV int16": _division("FLOOR_DIV", "int16"),
+    "FLOOR_MOD int64": _division("FLOOR_MOD", "int64"),
 }
 """By name: the operator, and what is special about its operands."""
 GATHER = REFUSING["GATHER"]
