@@ -38,6 +38,7 @@ from jitdelegate.passes.push_scales import push_scales
 from jitdelegate.passes.push_transposes import push_transposes
 from jitdelegate.passes.remove_dead import remove_dead
 from jitdelegate.passes.remove_identity import remove_identity
+from jitdelegate.passes.sign_weights import sign_weights
 from jitdelegate.passes.turn_products import turn_products
 from jitdelegate.passes.widen_weights import widen_weights
 
@@ -52,6 +53,7 @@ INFER: tuple[Pass, ...] = (
 
 FOLD: tuple[Pass, ...] = (
     *INFER,
+    sign_weights,  # before any question about weights
     remove_dead,  # nodes that only SHAPE read, and nodes that nothing reads
 )
 """Passes before `support.unsupported`. After them, shapes are true; fp16 weights and shape arithmetic are folded."""
