@@ -64,15 +64,19 @@ class Scatter(IndexedForm):
 
 @dataclass(frozen=True, slots=True)
 class Update(IndexForm):
-    """The data with a window replaced; inputs (data of any type, update of the same type, start int32 or int64[rank]).
+    """The data with windows replaced; inputs (data of any type, update of the same type, start int32 or int64).
 
-    out[i] = update[i - s] where i - s lies within the update, else data[i]; s[a] = max(0, min(start[a], size of axis a
-    of the data - that of the update)), so the window lies within the data. Targets write the window alone where the
-    result may have the memory of the data (`targets.in_place`).
+    One window, with start[rank]: out[i] = update[i - s] where i - s lies within the update, else data[i]. Several, one
+    after another, with start[T, rank] and update[T, ...]; each has one element along every axis on which starts differ.
+    Targets write the windows alone where the result may have the memory of the data (`targets.planning.in_place`).
+
+    clamps: whether s[a] = max(0, min(start[a], size of axis a of the data - that of a window)), so that the window lies
+        within the data. Otherwise s is start, and a window of which any part lies outside is left out.
     """
 
     core: ClassVar[int] = 3
     visits_once: ClassVar[bool] = True
+    clamps: bool = True
 
 
 @dataclass(frozen=True, slots=True)

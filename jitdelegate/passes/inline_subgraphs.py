@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from jitdelegate.ir.faults import reason_of
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ops import find
+from jitdelegate.ops.stablehlo import COMPUTATION, REPLACE
 from jitdelegate.passes.graph_builder import GraphBuilder
 from jitdelegate.passes.infer_shapes import Inference, Room
 from jitdelegate.passes.resize_inputs import reshaped
 from jitdelegate.passes.support import node_reason
 
-COMPOSITE = "STABLEHLO_COMPOSITE"
+COMPOSITE, SCATTER = "STABLEHLO_COMPOSITE", "STABLEHLO_SCATTER"
 OPERATORS: Mapping[str, str] = {
     "WHILE": "body_subgraph_index",
     "IF": "then_subgraph_index",
@@ -43,7 +44,7 @@ def inline_subgraphs(graph: Graph, graphs: Sequence[Graph], *, hosted: bool = Fa
         hosted: whether LiteRT's own interpreter runs the graph. Loops, branches and variables then stay with LiteRT,
             and only composites are inlined.
     """
-    if not any(_is_followed(node, hosted=hosted) for node in graph.nodes):
+    if not any(_is_followed(node, hosted=hosted) or node.op == SCATTER for node in graph.nodes):
         return graph
     try:
         return _Inlining(graph, graphs, hosted=hosted).inlined()
@@ -99,7 +100,7 @@ class _Inlining:
 
     def _enter(self, node: Node) -> None:
         """Appends one node, or the nodes of its subgraphs in its place."""
-        node = self._declared(node) or node
+        node = self._with_computation(self._declared(node) or node)
         if _is_followed(node, hosted=self._hosted):
             start = self._mark()
             outputs = self._outputs(node)
@@ -137,6 +138,15 @@ class _Inlining:
         except Exception as error:  # noqa: BLE001 - a fault of ours
             reason_of(error)  # nothing to tell: its decomposition is compiled
             return None
+
+    def _with_computation(self, node: Node) -> Node:
+        """A STABLEHLO_SCATTER with the option that says what its region computes; other nodes as they are."""
+        number = node.attrs.get("update_computation_subgraph_index", ABSENT)
+        if node.op != SCATTER or node.custom or not 0 <= number < len(self._graphs):
+            return node
+        inside = self._graphs[number].nodes
+        computation = (inside[0].op if len(inside) == 1 else "") if inside else REPLACE
+        return replace(node, attrs={**node.attrs, COMPUTATION: computation})
 
     def _mark(self) -> tuple[int, int]:
         return len(self._draft.tensors), len(self._nodes)

@@ -64,10 +64,15 @@ def scatter(form: forms.Scatter, operands: Sequence[Any], shape: Shape) -> Array
 
 
 def update(form: forms.Update, operands: Sequence[Any], shape: Shape) -> Array:
-    data, window, start = operands
+    data, update, start = operands
     out = np.array(data)
-    begin = np.clip(start, 0, np.subtract(shape, window.shape))
-    out[tuple(slice(first, first + size) for first, size in zip(begin, window.shape, strict=True))] = window
+    starts, parts = np.reshape(start, (-1, len(shape))), np.reshape(update, (-1, *update.shape[np.ndim(start) - 1 :]))
+    rooms = np.subtract(shape, parts.shape[1:])
+    for begin, window in zip(starts, parts, strict=True):
+        if form.clamps:
+            begin = np.clip(begin, 0, rooms)
+        if (begin >= 0).all() and (begin <= rooms).all():
+            out[tuple(slice(first, first + size) for first, size in zip(begin, window.shape, strict=True))] = window
     return out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 from jitdelegate.ir.forms import Map
@@ -11,7 +12,7 @@ from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.axes import Axis, offset_of
 from jitdelegate.targets.cpu.code.element import load
 from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel, Memory
-from jitdelegate.targets.cpu.code.rows import Placed, is_dense, placed, size_of
+from jitdelegate.targets.cpu.code.rows import Placed, is_dense, look_up, placed, size_of
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value, vector
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.maths.cast import cast
@@ -24,7 +25,7 @@ UNROLLED = 4
 
 def write_update(writer: Writer, node: Node, form: Update) -> list[Job]:
     """The jobs of an Update node."""
-    return UpdateWriter(writer.generator).jobs(*placed(writer, node))
+    return UpdateWriter(writer.generator).jobs(form, *placed(writer, node))
 
 
 def is_port_copy(writer: Writer, node: Node, form: Map) -> bool:
@@ -38,6 +39,19 @@ def is_port_copy(writer: Writer, node: Node, form: Map) -> bool:
 def write_port_copy(writer: Writer, node: Node) -> list[Job]:
     """The jobs of a copy between the caller's tensors, which may be the same memory."""
     return UpdateWriter(writer.generator).whole(*writer.ends(node))
+
+
+@dataclass(frozen=True)
+class Box:
+    """Elements of a row-major tensor along some of its axes: their sizes, and the bytes of one element."""
+
+    axes: list[Axis]
+    nbytes: int
+
+    @staticmethod
+    def of(tensor: Placed, first: int = 0) -> Box:
+        """The box along the tensor's axes from `first` on."""
+        return Box(tensor.axes[first:], tensor.nbytes)
 
 
 class UpdateWriter(JobWriter):
@@ -60,22 +74,43 @@ class UpdateWriter(JobWriter):
                 jobs.append(self.generator.job("copy", chunks, body, worth=chunks * size / CHUNK_BYTES))
         return jobs
 
-    def jobs(self, data: Placed, update: Placed, start: Placed, out: Placed) -> list[Job]:
-        """One chunk, because the window is written after the rest. The rest is not copied where it lies already; the
+    def jobs(self, form: Update, data: Placed, update: Placed, start: Placed, out: Placed) -> list[Job]:
+        """One chunk, because the windows are written after the rest. The rest is not copied where it lies already; the
         caller's memory may be the same for an input and an output."""
+        several = len(start.shape) == 2
+        window = Box.of(update, several)
+        nbytes = start.shape[-1] * start.nbytes
 
         def body(kernel: Kernel) -> None:
             f, source, target = kernel.f, kernel.pointer(data.memory), kernel.pointer(out.memory)
             if data.memory != out.memory:
-                f.when(f.compare("ne", source, target), lambda: self._copy(f, data, out, source, target))
-            window = kernel.pointer(update.memory)
-            self._copy(f, update, out, window, target + _distance(kernel, update, start, out))
+                f.when(f.compare("ne", source, target), lambda: self._copy(f, Box.of(data), out, source, target))
+            first, at = kernel.pointer(update.memory), kernel.pointer(start.memory)
+            if not several:
+                self._place(kernel, form, window, (first, at), start.dtype, out)
+                return
+            step = update.axes[0].distance
+            f.loop(
+                start.shape[0],
+                lambda i: self._place(kernel, form, window, (first + i * step, at + i * nbytes), start.dtype, out),
+            )
 
         return [self.generator.job("update", 1, body, worth=0)]
 
-    def _copy(self, f: Function, source: Placed, target: Placed, start: Value, end: Value) -> None:
+    def _place(
+        self, kernel: Kernel, form: Update, window: Box, ends: tuple[Value, Value], dtype: str, out: Placed
+    ) -> None:
+        """Copies a window, which lies at the first of `ends`, to where the indices at the second say."""
+        f, target, (first, at) = kernel.f, kernel.pointer(out.memory), ends
+        if form.clamps:
+            self._copy(f, window, out, first, target + _distance(f, window, at, dtype, out))
+            return
+        distance, is_inside = _offset(f, window, at, dtype, out)
+        f.when(is_inside, lambda: self._copy(f, window, out, first, target + distance))
+
+    def _copy(self, f: Function, source: Box, target: Placed, start: Value, end: Value) -> None:
         """Copies all of `source`, which lies at `start`, to a box of `target` that begins at `end`."""
-        box = [Axis(size, axis.distance) for size, axis in zip(source.shape, target.axes, strict=True)]
+        box = [Axis(own.size, axis.distance) for own, axis in zip(source.axes, target.axes, strict=True)]
         outer = next(
             count
             for count in range(len(box))
@@ -113,12 +148,17 @@ class UpdateWriter(JobWriter):
         f.loop(turns, turn)
 
 
-def _distance(kernel: Kernel, update: Placed, start: Placed, out: Placed) -> Value:
+def _distance(f: Function, window: Box, at: Value, dtype: str, out: Placed) -> Value:
     """Bytes from the first element of the output to that of the window, which is moved to lie within the output."""
-    f, at = kernel.f, kernel.pointer(start.memory)
-    distance, nbytes = f.index(0), ELEMENT_TYPES[start.dtype].nbytes
-    for number, (axis, size) in enumerate(zip(out.axes, update.shape, strict=True)):
-        if room := axis.size - size:
-            place = cast(f, load(f, start.dtype, at + number * nbytes, 1, 0), start.dtype, "int64")
-            distance = f.minimum(f.maximum(place, 0), room) * axis.distance + distance
+    distance, nbytes = f.index(0), ELEMENT_TYPES[dtype].nbytes
+    for number, (axis, own) in enumerate(zip(out.axes, window.axes, strict=True)):
+        if room := axis.size - own.size:
+            first = cast(f, load(f, dtype, at + number * nbytes, 1, 0), dtype, "int64")
+            distance = f.minimum(f.maximum(first, 0), room) * axis.distance + distance
     return distance
+
+
+def _offset(f: Function, window: Box, at: Value, dtype: str, out: Placed) -> tuple[Value, Value]:
+    """(bytes from the first element of the output to that of the window, whether the window lies within the output)."""
+    rooms = [Axis(axis.size - own.size + 1, axis.distance) for axis, own in zip(out.axes, window.axes, strict=True)]
+    return look_up(f, dtype, at, rooms)

@@ -8,6 +8,7 @@ from math import prod
 from typing import ClassVar
 
 from jitdelegate.ir.graph import Node
+from jitdelegate.ir.index_forms import Update
 from jitdelegate.targets.cuda.code.cost import moving_cycles
 from jitdelegate.targets.cuda.code.device_code import I32, Code, Value
 from jitdelegate.targets.cuda.code.division import coordinates, divisor_kinds, divisors
@@ -68,18 +69,67 @@ class UpdateTemplate(Template):
             store(code, self.target, load(code, self.source, update, thread * self.width, self.width), out, index)
 
 
+@dataclass(frozen=True, eq=False)
+class WindowsTemplate(UpdateTemplate):
+    """Window w of `count`, for all w in order: out[s[w] + i] = update[w, i] for every i in it, where it lies in `out`.
+
+    A thread writes the same elements of all windows: of windows in one position, the last one stays.
+
+    Attributes:
+        rank: indices per start.
+    """
+
+    family: ClassVar[str] = "windows"
+    rank: int
+
+    @property
+    def parameters(self) -> tuple[Kind, ...]:
+        return *super().parameters, "int32"
+
+    def write(
+        self,
+        code: Code,
+        out: Value,
+        update: Value,
+        start: Value,
+        vectors: Value,
+        sizes: Sequence[Value],
+        rooms: Sequence[Value],
+        pitches: Sequence[Value],
+        *count: Value,
+    ) -> None:
+        """As in an UpdateTemplate, then the number of windows."""
+        thread = self.thread(code)
+        with code.when(thread < vectors):
+            *place, inner = coordinates(code, thread, sizes)
+            with code.loop(count[0]) as number:
+                index, is_inside = inner * self.width, code.boolean(True)
+                for axis, (own, room, pitch) in enumerate(zip(place, rooms, pitches, strict=True)):
+                    first = load(code, self.start, start, number * self.rank + axis)[0]
+                    is_inside = is_inside & code.within(first, resized(code, room + 1, first.value.type))
+                    index = index + (own + resized(code, first, I32)) * pitch
+                with code.when(is_inside):
+                    own_part = (number * vectors + thread) * self.width
+                    store(code, self.target, load(code, self.source, update, own_part, self.width), out, index)
+
+
 def write_update(writer: Writer, node: Node) -> None:
     """Writes the launch of an Update node; the output holds the data already."""
-    (data, update, start), target = node.inputs, node.outputs[0]
-    whole, window = writer.shape(data), writer.shape(update)
-    depth = max((axis + 1 for axis, size in enumerate(whole) if size != window[axis]), default=1)
+    form, (data, update, start), target = node.form, node.inputs, node.outputs[0]
+    assert isinstance(form, Update)
+    several = writer.shape(start)[:-1]
+    whole, window = writer.shape(data), writer.shape(update)[len(several) :]
+    has_place = [size != part or (size == 1 and not form.clamps) for size, part in zip(whole, window, strict=True)]
+    depth = max((axis + 1 for axis, has in enumerate(has_place) if has), default=1)
     inner = prod(whole[depth:])
     elements = writer.element(update), writer.element(target)
     width = common_width([inner], min(element.widest for element in elements))
     sizes = *window[:depth], inner // width
-    template = UpdateTemplate(depth, width, elements[0], writer.element(start), elements[1])
+    fields = depth, width, elements[0], writer.element(start), elements[1]
+    template = UpdateTemplate(*fields) if form.clamps else WindowsTemplate(*fields, len(whole))
     grid = template.grid(prod(sizes))
-    moved = prod(window) * sum(element.nbytes for element in elements)
+    count = prod(several)
+    moved = count * prod(window) * sum(element.nbytes for element in elements)
     writer.launch(
         template,
         grid,
@@ -89,6 +139,7 @@ def write_update(writer: Writer, node: Node) -> None:
             divisors(sizes),
             [size - part for size, part in zip(whole[:depth], window, strict=False)],
             [prod(whole[axis + 1 :]) for axis in range(depth)],
+            *([] if form.clamps else [count]),
         ],
         cycles=moving_cycles(writer.gpu, prod(grid), moved),
     )

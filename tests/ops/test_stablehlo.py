@@ -1,0 +1,135 @@
+"""STABLEHLO_SCATTER against LiteRT's kernel: on every target, in place, and at indices outside the data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jitdelegate.ir.graph import Graph
+from jitdelegate.ops import OPS
+from jitdelegate.ops.stablehlo import COMPUTATION, REPLACE
+from jitdelegate.passes import FOLD, REWRITE, run
+from jitdelegate.passes.inline_subgraphs import inline_subgraphs
+from jitdelegate.passes.support import node_reason
+from jitdelegate.runtime.cpu.features import level
+from jitdelegate.targets.planning.in_place import aliases
+from jitdelegate.targets.reference.evaluate import run_graph
+from jitdelegate.tflite.read import read
+from jitdelegate.tflite.write import ModelBuilder
+from tests.ops.litert import run_litert
+from tests.targets import cuda_execute
+from tests.targets.execute import execute
+
+Shape = tuple[int, ...]
+CACHE = (2, 3, 7, 4)
+"""Batch, heads, positions, depth."""
+FORMS: dict[str, tuple[Shape, Shape, Shape, dict[str, Any]]] = {}
+"""What is written -> shapes of data, indices and updates, and the options."""
+
+
+def form(name: str, data: Shape, indices: Shape, updates: Shape, window: Shape, indexed: Shape, vector: int) -> None:
+    options = {
+        "update_window_dims": list(window),
+        "inserted_window_dims": sorted(indexed),
+        "scatter_dims_to_operand_dims": list(indexed),
+        "index_vector_dim": vector,
+    }
+    FORMS[name] = data, indices, updates, options
+
+
+form("rows", (5, 4), (3, 1), (3, 4), (1,), (0,), 1)
+form("rows, no axis of index vectors", (5, 4), (3,), (3, 4), (1,), (0,), 1)
+CRASHES = "rows, no axis of index vectors"
+"""LiteRT reads beyond the indices there."""
+form("a position of a cache", CACHE, (1, 1), (1, 2, 3, 4), (1, 2, 3), (2,), 1)
+form("positions of a cache", CACHE, (5, 1), (5, 2, 3, 4), (1, 2, 3), (2,), 1)
+form("positions of a cache, updates in its order", CACHE, (5, 1), (2, 3, 5, 4), (0, 1, 3), (2,), 1)
+form("pairs", CACHE, (5, 2), (5, 2, 4), (1, 2), (1, 2), 1)
+form("elements, index vectors along columns", (6, 5), (2, 4), (4,), (), (0, 1), 0)
+form("elements, axes in another order", (6, 5), (4, 2), (4,), (), (1, 0), 1)
+form("rows by two axes", (6, 5), (2, 3, 1), (2, 3, 5), (2,), (0,), 2)
+COMPUTATIONS = (None, "STABLEHLO_ADD", "STABLEHLO_MULTIPLY", "STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM")
+
+
+def model_of(name: str, computation: str | None = None, dtype: str = "float32", indices: Any = "int32") -> bytes:
+    """A model of one node; `indices` is the type of an input, or a constant."""
+    data, places, updates, options = FORMS[name]
+    model = ModelBuilder()
+    is_given = isinstance(indices, str)
+    operands = [
+        model.input(data, dtype),
+        model.input(places, indices) if is_given else model.constant(indices),
+        model.input(updates, dtype),
+    ]
+    region = model.subgraph("region")
+    old, new = region.input((), dtype), region.input((), dtype)
+    region.output(region.op(computation, [old, new], (), dtype=dtype) if computation else new)
+    options = {**options, "update_computation_subgraph_index": 1}
+    model.output(model.op("STABLEHLO_SCATTER", operands, data, dtype=dtype, options=options))
+    return model.finish()
+
+
+def folded(content: bytes) -> Graph:
+    graphs = read(content).graphs
+    return run(inline_subgraphs(graphs[0], graphs), passes=FOLD)
+
+
+def feeds_of(name: str, dtype: str, places: str, seed: int = 0) -> list[np.ndarray]:
+    """Indices are up to one beyond the data: LiteRT writes before it at negative ones."""
+    data, indices, updates, options = FORMS[name]
+    dice = np.random.default_rng(seed)
+    most = min(data[axis] for axis in options["scatter_dims_to_operand_dims"])
+    values = [(10 * dice.normal(size=shape)).astype(dtype) for shape in (data, updates)]
+    return [values[0], dice.integers(0, most + 1, indices).astype(places), values[1]]
+
+
+@pytest.mark.parametrize("computation", COMPUTATIONS)
+@pytest.mark.parametrize("name", FORMS)
+def test_results_are_those_of_litert(name: str, computation: str | None) -> None:
+    for dtype, places in (("float32", "int32"), ("int32", "int64"), *([] if computation else [("int8", "int64")])):
+        content = model_of(name, computation, dtype, places)
+        graph = run(folded(content), passes=REWRITE)
+        feeds = feeds_of(name, dtype, places)
+        attrs = {**FORMS[name][3], COMPUTATION: computation or REPLACE}
+        (own,) = OPS["STABLEHLO_SCATTER"].reference(feeds, attrs)
+        expected = own if name == CRASHES else run_litert(content, feeds)
+        for found in (own, run_graph(graph, feeds)[0], execute(graph, feeds, level())[0]):
+            np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_gpu_gives_the_same(name: str) -> None:
+    graph = run(folded(model_of(name)), passes=REWRITE)
+    feeds = feeds_of(name, "float32", "int32")
+    np.testing.assert_array_equal(cuda_execute.run(graph, feeds)[0], run_graph(graph, feeds)[0])
+
+
+@pytest.mark.parametrize("name", ["a position of a cache", "positions of a cache, updates in its order"])
+def test_a_cache_is_updated_in_place(name: str) -> None:
+    assert aliases(run(folded(model_of(name)), passes=REWRITE)) == ((0, 0),)
+
+
+def test_negative_indices_touch_nothing() -> None:
+    name = "positions of a cache"
+    graph, (data, _, updates) = run(folded(model_of(name)), passes=REWRITE), feeds_of(name, "float32", "int32")
+    feeds = [data, np.array([[-1], [-7], [7], [1 << 30], [-(1 << 31)]], np.int32), updates]
+    for found in (run_graph(graph, feeds), execute(graph, feeds, level()), cuda_execute.run(graph, feeds)):
+        np.testing.assert_array_equal(found[0], data)
+
+
+def test_constant_indices_are_known() -> None:
+    name, indices = "rows", np.array([[4], [0], [9]], np.int32)
+    content, (data, _, updates) = model_of(name, indices=indices), feeds_of(name, "float32", "int32")
+    graph = run(folded(content), passes=REWRITE)
+    expected = run_litert(content, [data, updates])
+    for found in (run_graph(graph, [data, updates]), execute(graph, [data, updates], level())):
+        np.testing.assert_array_equal(found[0], expected)
+
+
+@pytest.mark.parametrize("computation", ["ADD", "STABLEHLO_DIVIDE"])
+def test_other_regions_are_refused(computation: str) -> None:
+    graph = folded(model_of("rows", computation))
+    reason = node_reason(graph, graph.nodes[0])
+    assert reason == "STABLEHLO_SCATTER with another region than one sum, product, maximum or minimum."
