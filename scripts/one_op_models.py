@@ -117,7 +117,7 @@ def fully_connected(draw: Draw) -> None:
 
 
 def batch_matmul(draw: Draw) -> None:
-    rows, depth, columns = draw.size(), draw.choice([1, 7, 32]), draw.size()
+    rows, depth, columns = draw.size(), draw.choice([1, 7, 32, 300]), draw.size()
     lead = draw.choice([(1,), (3,), (2, 2)])
     adj_x, adj_y = draw.pick("adj_x", [False, True]), draw.pick("adj_y", [False, True])
     left, right = draw.quant(), draw.quant()

@@ -100,7 +100,6 @@ class Form:
         is_row_major: whether the form's own operands and its results are row-major only, never in blocks of channels.
         blocks_extra: whether extra operands may lie in blocks even then.
         types_epilogue: whether the epilogue may have operands and results of other types than float32.
-        stays_float32: whether results may be too large for the narrower floats that a target stores instead.
     """
 
     core: ClassVar[int] = 1
@@ -111,13 +110,17 @@ class Form:
     is_row_major: ClassVar[bool] = False
     blocks_extra: ClassVar[bool] = False
     types_epilogue: ClassVar[bool] = False
-    stays_float32: ClassVar[bool] = False
     epilogue: Expr = RESULT
     operands: tuple[IndexMap, ...] = ()
 
     @property
     def moves_only(self) -> bool:
         """Whether its results are unchanged elements of its operands."""
+        return False
+
+    @property
+    def stays_float32(self) -> bool:
+        """Whether results may be too large for the narrower floats that a target stores instead."""
         return False
 
     @property
@@ -271,6 +274,8 @@ class MatMul(Form):
         a_order, b_order: for each axis of an operand as above, the axis of the tensor that it is; () if they are the
             same. The last axes are. So [rows, heads, k] may be read as [heads, rows, k].
         order: the same for out. There are no extra operands then.
+        whole: whether the operands are whole numbers of at most eight bits, whose sums a float32 holds: every target
+            then gives the exact sums, also from narrower floats.
     """
 
     core: ClassVar[int] = 2
@@ -282,6 +287,11 @@ class MatMul(Form):
     a_order: tuple[int, ...] = ()
     b_order: tuple[int, ...] = ()
     order: tuple[int, ...] = ()
+    whole: bool = False
+
+    @property
+    def stays_float32(self) -> bool:
+        return self.whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,8 +420,11 @@ class Fourier(Form):
     takes_epilogue: ClassVar[bool] = False
     exact_loads: ClassVar[bool] = True
     is_row_major: ClassVar[bool] = True
-    stays_float32: ClassVar[bool] = True
     length: int = 8
+
+    @property
+    def stays_float32(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, slots=True)

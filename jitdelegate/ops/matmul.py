@@ -4,18 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.forms import Contract, MatMul
+from jitdelegate.ir.expr import Cast, Const, Expr, binary, evaluate
+from jitdelegate.ir.forms import Contract, IndexMap, Map, MatMul
 from jitdelegate.ir.graph import ABSENT
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Weights
+from jitdelegate.ops.pointwise import X, Y, mapped
+from jitdelegate.ops.quantization import (
+    centred,
+    factor_problems,
+    multiple,
+    per_tensor_problems,
+    reach,
+    result_problems,
+)
 from jitdelegate.ops.registry import HYBRID, Lowering, Op, op, view
+from jitdelegate.ops.rounding import AWAY, EVEN, rounding
+from jitdelegate.ops.scales import scale, zero
 
 ADJOINT = ("adj_x", "adj_y")
+DEPTH = 256
+"""Products of numbers below 256 whose sum is below 2**24."""
 MAX_MATRIX_RANK = 5
 """The highest rank of an operand; LiteRT refuses more."""
 
@@ -54,6 +69,7 @@ class BatchMatMul(Op):
     least = most = 2
     weights: ClassVar[tuple[int, ...]] = (1,)
     hybrid: ClassVar[tuple[str, ...]] = HYBRID
+    quantized = ("int8", "int16")
     cases = (
         Case(((3, 4), (4, 5))),
         Case(((2, 7, 9), (2, 9, 17))),
@@ -106,6 +122,23 @@ class BatchMatMul(Op):
         joined = replace(sides, a=(prod(sides.a[:-1]), sides.a[-1]), b=sides.b[-2:])
         return _product(_viewed(a, sides.a, joined.a), _viewed(b, sides.b, joined.b), joined)
 
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        a, b = call.operands
+        yield from per_tensor_problems(call, a, b, call.output)
+        if a.dtype == "int16" and (zero(a) or zero(b) or zero(call.output)):
+            yield "BATCH_MATMUL of int16 has zero points, expected 0."
+        factor = _factor(call)
+        yield from factor_problems(call, factor)
+        if rounding(call, a.dtype) == AWAY:
+            yield from result_problems(call, _sides(call).left[1] * reach(a) * reach(b) * factor)
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        """Exact sums of stored numbers without their zero points, rounded once."""
+        sides, rule = _sides(call), rounding(call, call.tensor(0).dtype)
+        total = _sums(call, sides)
+        found, _ = multiple(X, np.asarray(_factor(call)), rule, call.output, "NONE", 1)
+        return mapped(found, (total, sides.output), shape=sides.output, dtype=call.output.dtype)
+
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         flags = (attrs.get(name, False) for name in ADJOINT)
         a, b = (
@@ -119,7 +152,7 @@ def _sides(call: Call) -> Sides:
     return Sides(call.shape(0), call.shape(1), *(bool(call.option(name, False)) for name in ADJOINT))
 
 
-def _product(a: int | Lowering, b: int | Lowering, sides: Sides) -> Lowering:
+def _product(a: int | Lowering | np.ndarray, b: int | Lowering | np.ndarray, sides: Sides) -> Lowering:
     """The product as its form writes it: a single column becomes the single row of the transposed product, where
     elements lie side by side."""
     *leading, rows, columns = sides.output
@@ -130,3 +163,63 @@ def _product(a: int | Lowering, b: int | Lowering, sides: Sides) -> Lowering:
 
 def _viewed(index: int, shape: Shape, wanted: Shape) -> int | Lowering:
     return index if shape == wanted else view(index, wanted)
+
+
+def _factor(call: Call) -> float:
+    a, b = call.operands
+    if rounding(call, a.dtype) == EVEN:
+        return float(scale(a) * scale(b) / scale(call.output))
+    return float(scale(a)) * float(scale(b)) / float(scale(call.output))
+
+
+def _sums(call: Call, sides: Sides) -> Lowering:
+    """The products of two integer matrices: int32, of int16 matrices int64.
+
+    They are computed as products of floats. A float32 holds the sums of some DEPTH products of bytes; deeper products
+    are cut along their depth. The upper and the lower bytes of int16 are matrices of their own.
+    """
+    a, b = call.operands
+    wide = a.dtype == "int16"
+    parts = [[(8, _upper(X)), (0, _lower(X))] if wide else [(0, centred(X, side))] for side in (a, b)]
+    depth, dtype = sides.left[1], "int64" if wide else "int32"
+    total: Lowering | None = None
+    for (left, first), (right, second) in product(*parts):
+        for start in range(0, depth, DEPTH):
+            stop = min(start + DEPTH, depth)
+            sums = _exact(call, sides, (first, second), (start, stop))
+            here = Cast(X, dtype) * Const(1 << left + right) if left + right else Cast(X, dtype)
+            added = [(sums, sides.output)] if total is None else [(sums, sides.output), (total, sides.output)]
+            total = mapped(here if total is None else here + Y, *added, shape=sides.output, dtype=dtype)
+    assert total is not None
+    return total
+
+
+def _exact(call: Call, sides: Sides, formulas: tuple[Expr, Expr], part: tuple[int, int]) -> Lowering:
+    """The product of a part of both matrices' depth, with an integer formula for each element of either."""
+    axes = -2 if sides.adj_x else -1, -1 if sides.adj_y else -2
+    a, b = (_as_floats(call, operand, formulas[operand], axes[operand], part) for operand in (0, 1))
+    assert a.shape and b.shape
+    found = _product(a, b, replace(sides, a=a.shape, b=b.shape))
+    assert isinstance(found.form, MatMul)
+    whole = replace(found, form=replace(found.form, whole=True), dtype="float32")
+    return whole if whole.shape == sides.output else view(whole, sides.output)
+
+
+def _as_floats(call: Call, operand: int, formula: Expr, axis: int, part: tuple[int, int]) -> Lowering | np.ndarray:
+    """A part of an operand along an axis, as float32."""
+    own, known, (start, stop) = call.shape(operand), call.constant(operand), part
+    if known is not None:
+        return evaluate(Cast(formula, "float32"), [known.take(range(start, stop), axis)])
+    shape, starts = list(own), [0] * len(own)
+    shape[axis], starts[axis] = stop - start, start
+    access = IndexMap.along(*range(len(own)), starts=tuple(starts))
+    return Lowering(Map(Cast(formula, "float32"), (access,)), (call.index(operand),), tuple(shape), "float32")
+
+
+def _upper(value: Expr) -> Expr:
+    """An int16 divided by 256, rounded down."""
+    return binary("shift_right", Cast(value, "int32"), Const(8))
+
+
+def _lower(value: Expr) -> Expr:
+    return binary("and", Cast(value, "int32"), Const(255))

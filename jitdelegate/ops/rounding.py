@@ -58,6 +58,8 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("FULLY_CONNECTED", "int8"): Rule(EVEN, UP, DOUBLE),
     ("FULLY_CONNECTED", "uint8"): Rule(EVEN, UP, DOUBLE),
     ("FULLY_CONNECTED", "int16"): Rule("", DOUBLE, DOUBLE),
+    ("BATCH_MATMUL", "int8"): Rule(EVEN, AWAY, AWAY),
+    ("BATCH_MATMUL", "int16"): Rule("", WIDE, WIDE),
     ("ADD", "int8"): Rule(INTEGER, AWAY, AWAY),
     ("ADD", "uint8"): Rule(INTEGER, AWAY, AWAY),
     ("ADD", "int16"): Rule("", AWAY, AWAY),
