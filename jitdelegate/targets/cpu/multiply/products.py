@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from sys import maxsize
 from typing import ClassVar
 
 import numpy as np
@@ -66,6 +67,11 @@ class Products:
         return 0
 
     @property
+    def offset(self) -> int:
+        """What `data` adds to every element."""
+        return 0
+
+    @property
     def unpacked(self) -> Products:
         """Those of panels after `unpack_function`, which is faster for many pixels; itself where there is none."""
         return self
@@ -114,6 +120,11 @@ class Products:
         """Operations of floats that take as long as the products of pixels and weights; few pixels wait for memory."""
         return 2 * pixels * weights // min(self.speed, 2 * pixels)
 
+    @property
+    def segment_steps(self) -> int:
+        """Most steps of a sum that is not cut into segments, where these may differ by a step."""
+        return SEGMENT * QUAD
+
     def segments(self, quads: int) -> tuple[int, int]:
         """(number, quads of each) of the equal segments into which a sum is cut; they may have more quads together."""
         count = segments_of(quads)
@@ -139,6 +150,10 @@ class Products:
         """Weights [steps, outputs, channels] of a panel in the order in which vectors read them; the steps of `quads`
         quads come first."""
         return panel
+
+    def as_stored(self, f: Function, step: Value) -> Value:
+        """One step of a vector of columns, all channels of a column together, as `arranged` has it."""
+        return step
 
     def lines(self, f: Function, at: Value, vectors: int, steps: int) -> Iterator[list[Sequence[Value]]]:
         """The weights of the vectors of a panel at each of `steps` steps, a quad or one."""
@@ -191,9 +206,8 @@ class IntegerProducts(Products):
         return self.sum_type == self.result_type
 
     @property
-    def offset(self) -> int:
-        """What `data` adds to every element."""
-        return 0
+    def segment_steps(self) -> int:
+        return maxsize
 
     def segments(self, quads: int) -> tuple[int, int]:
         return 1, quads
@@ -259,6 +273,9 @@ class PairProducts(IntegerProducts):
         steps, vectors = len(panel), prod(panel.shape[1:]) // (4 * self.lanes)
         return panel.reshape(steps, vectors, self.lanes, 2, 2).transpose(0, 1, 4, 2, 3)
 
+    def as_stored(self, f: Function, step: Value) -> Value:
+        return f.shuffle(step, step, [2 * pair + odd for odd in (0, 1) for pair in range(2 * self.lanes)])
+
     def weights(self, f: Function, at: Value) -> list[Value]:
         half = self.weight_bytes // 2
         return [words(f, at + place, half) for place in (0, half)]
@@ -291,6 +308,10 @@ class WordProducts(IntegerProducts):
     @property
     def rows(self) -> tuple[int, ...]:
         return tuple(rows - 1 for rows in self.machine.tiles)
+
+    @property
+    def segment_steps(self) -> int:
+        return WORDS_SEGMENT * QUAD
 
     def segments(self, quads: int) -> tuple[int, int]:
         count = max(1, -(-quads // WORDS_SEGMENT))
