@@ -15,7 +15,7 @@ from jitdelegate.targets.cpu.code.epilogue import Epilogue
 from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.narrow import Narrowing
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Value
-from jitdelegate.targets.cpu.multiply.products import QUAD, STEP_BYTES, Products
+from jitdelegate.targets.cpu.multiply.products import QUAD, Products
 
 GEOMETRY = (
     *("width", "a_pixel", "a_row", "c_pixel", "c_row", "c_block", "lanes_left"),
@@ -218,7 +218,7 @@ class Tile:
         for k, line in enumerate(products.lines(f, w, vectors, steps)):
             first = k * size % len(sums)
             for row, address in enumerate(addresses):
-                data = products.data(f, address + k * STEP_BYTES)
+                data = products.data(f, address + k * products.step_bytes)
                 for place, weights in enumerate(line, first + row * vectors):
                     sums[place] = products.add(f, data, weights, sums[place])
         return sums
