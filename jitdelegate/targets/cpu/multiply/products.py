@@ -6,7 +6,7 @@ points are folded into the bias exactly.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -149,6 +149,10 @@ class Products:
     def weights(self, f: Function, at: Value) -> list[Value]:
         """The weights of one step and one vector, in parts."""
         return [f.load(self.sum_type, at, 64)]
+
+    def reader(self, f: Function, at: Value, apart: int) -> Callable[[int], list[Value]]:
+        """Step of a turn -> its data in all lanes; neighbouring steps are `apart` bytes apart."""
+        return lambda step: self.data(f, at + step * apart)
 
     def data(self, f: Function, at: Value) -> list[Value]:
         """The data of one step in all lanes, in as many parts."""

@@ -20,8 +20,9 @@ from jitdelegate.targets.cpu.code.narrow import without_cast
 from jitdelegate.targets.cpu.code.vector_ir import POINTER, Value
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products
+from jitdelegate.targets.cpu.sources.filters import ContractFilters, contract_filters
 from jitdelegate.targets.cpu.sources.indirect_gemm import Sweep, sweeps
-from jitdelegate.targets.cpu.sources.panels import ContractFilters, contract_filters, pack, panel_widths
+from jitdelegate.targets.cpu.sources.panels import pack, panel_widths
 from jitdelegate.targets.cpu.walks.tile import TileShape, tile_function
 
 CHUNK_WORK = 4_000_000
@@ -170,7 +171,10 @@ class ContractWriter(JobWriter):
             quads = np.concatenate([quads, np.arange(added) + len(offsets)])
             offsets, steps = np.pad(offsets, (0, added)), np.pad(steps, ((0, 0), (0, added), (0, 0)))
         order, count = np.concatenate([quads, singles]), len(quads) // QUAD
-        weights, widths = pack(generator, packed, steps, order, count, filters), panel_widths(packed, outputs)
+        weights, widths = (
+            pack(generator, packed, steps, order, count, filters.bias, filters.scales),
+            panel_widths(packed, outputs),
+        )
         if products is not packed:
             generator.reserve_scratch(scratch + products.panel_bytes(widths[0][0], count, len(singles)))
         streams = tuple(

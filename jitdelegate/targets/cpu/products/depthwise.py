@@ -16,8 +16,8 @@ from jitdelegate.targets.cpu.code.kernel import ALIGN, Job, JobWriter, Kernel, M
 from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.products.contract import ContractWriter
+from jitdelegate.targets.cpu.sources.filters import ContractFilters, contract_filters
 from jitdelegate.targets.cpu.sources.indirect_gemm import sweeps
-from jitdelegate.targets.cpu.sources.panels import ContractFilters, contract_filters
 from jitdelegate.targets.cpu.walks.depthwise_bytes import byte_filters
 from jitdelegate.targets.cpu.walks.depthwise_row import Filters, RowShape, narrow_taps, row_function
 

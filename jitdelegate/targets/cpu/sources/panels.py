@@ -1,108 +1,81 @@
-"""Panels: weights and bias of a Contract as its tiles read them, as narrow as their values allow.
+"""Panels: the matrix that data are multiplied by, as register tiles read it.
 
 A panel is up to four vectors of output channels: [bias][scales][steps of K][vectors * lanes][channels of a step]. There
-is a line of scales for each part of K that has its own.
+is a line of scales for each part of K that has its own. Panels of constants are packed when the model is compiled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from jitdelegate.errors import CompileError
-from jitdelegate.ir.dequantize import LEAST_NARROW, is_half, requantized
-from jitdelegate.ir.forms import Contract
-from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant
 from jitdelegate.targets.cpu.code.kernel import Generator, split
-from jitdelegate.targets.cpu.code.machine import Machine
-from jitdelegate.targets.cpu.multiply.narrow_products import NARROW, BlockBytes, NibbleBytes
-from jitdelegate.targets.cpu.multiply.products import QUAD, Products, products_of
-from jitdelegate.targets.planning.implicit_gemm import filters_of
-
-MOST_NIBBLES = 1 << 16
-"""Weights of an output channel whose products with bytes, 16 times as large, might overflow an int32."""
+from jitdelegate.targets.cpu.code.vector_ir import Value
+from jitdelegate.targets.cpu.multiply.products import QUAD, Products
 
 
-@dataclass(frozen=True, eq=False)
-class ContractFilters:
-    """Weights and bias of a Contract.
+class PanelLines(Protocol):
+    """A panel that a register tile reads line by line."""
 
-    Attributes:
-        stored: [O, kh, kw, I], float32, float16 or an integer; the weights are its products with `scales`.
-        narrow: the type in panels, where that is narrower than a form needs: of floats "float16", "int8" or "int4", of
-            int8 "int4"; else "".
-        scales: f32[O, blocks] of integers that stand for floats, each for an equal part of a filter; else None.
-        bias: [O] or None.
-    """
+    def lines(self, at: Value, steps: int) -> Iterator[list[Sequence[Value]]]:
+        """The weights of all vectors at each of the next steps."""
+        ...
 
-    stored: np.ndarray
-    narrow: str = ""
-    scales: np.ndarray | None = None
-    bias: np.ndarray | None = None
-
-    def part(self, rows: slice) -> ContractFilters:
-        """The filters of some output channels."""
-        scales, bias = (None if each is None else each[rows] for each in (self.scales, self.bias))
-        return replace(self, stored=self.stored[rows], scales=scales, bias=bias)
-
-    def products(self, machine: Machine, form: Contract, dtype: str) -> Products:
-        """How panels of them are multiplied by data of type `dtype`."""
-        if not self.narrow:
-            return products_of(machine, form, dtype)
-        if form.accumulator != "float32":
-            return NibbleBytes(machine, is_signed=dtype == "int8")
-        if dtype != "float32":
-            assert self.scales is not None
-            return BlockBytes(machine, is_signed=dtype == "int8", blocks=self.scales.shape[1])
-        return NARROW[self.narrow](machine, blocks=0 if self.scales is None else self.scales.shape[1])
+    def nbytes(self, steps: int) -> int:
+        """Bytes of so many steps, a quad or one."""
+        ...
 
 
-def contract_filters(machine: Machine, graph: Graph, node: Node) -> ContractFilters:
-    """The filters of a Contract node; floats in the narrowest type that holds the very same numbers."""
-    source = graph.tensors[node.inputs[1]]
-    bias = None if node.inputs[2] == ABSENT else graph.tensors[node.inputs[2]].data
-    assert source.data is not None
-    weights = filters_of(source.data)
-    if graph.tensors[node.inputs[0]].dtype != "float32" and weights.dtype == np.float32:
-        return _block_filters(weights, source.grid, bias)
-    if weights.size < LEAST_NARROW:
-        return ContractFilters(weights, bias=bias)
-    if weights.dtype != np.float32:
-        multiplies_bytes = machine.has_vnni and isinstance(node.form, Contract) and node.form.accumulator == "int32"
-        is_narrow = multiplies_bytes and weights.size < MOST_NIBBLES * len(weights) and _are_small(weights)
-        return ContractFilters(weights, "int4" if is_narrow else "", bias=bias)
-    found = requantized(weights, source.grid) if source.grid else None
-    if found is not None and (found[1].shape[1] == 1 or _is_blockable(weights, found[1])):
-        numbers, scales = found
-        return ContractFilters(numbers, "int4" if _are_small(numbers) else "int8", scales, bias)
-    if machine.has_half and is_half(weights):
-        return ContractFilters(weights.astype(np.float16), "float16", bias=bias)
-    return ContractFilters(weights, bias=bias)
+@dataclass(frozen=True)
+class PackedLines:
+    """The lines of a packed panel, which begins at `at`."""
+
+    products: Products
+    vectors: int
+    at: Value
+
+    def head(self, number: Value | int) -> list[Value]:
+        """A number of each channel, from a line at the panel's beginning."""
+        products, vectors = self.products, self.vectors
+        at = self.at + number * (vectors * products.bias_bytes)
+        return [at.function.load(products.result_type, at + v * products.bias_bytes, 64) for v in range(vectors)]
+
+    def start(self, heads: Value | int) -> Value:
+        """The first weights, after so many lines at the beginning."""
+        return self.at + heads * (self.vectors * self.products.bias_bytes)
+
+    def lines(self, at: Value, steps: int) -> Iterator[list[Sequence[Value]]]:
+        return self.products.lines(at.function, at, self.vectors, steps)
+
+    def nbytes(self, steps: int) -> int:
+        return self.vectors * self.products.line_bytes(steps)
 
 
-def _block_filters(weights: np.ndarray, grid: Quant | None, bias: np.ndarray | None) -> ContractFilters:
-    """The filters of bytes whose sums get the scale of their block.
+@dataclass(frozen=True)
+class MatrixLines:
+    """Columns of a matrix of floats that lies in memory by rows, `row` bytes apart; the last vector is read with
+    `mask`."""
 
-    Raises:
-        CompileError: the weights are no int4 in blocks that a tile can walk along.
-    """
-    found, block = requantized(weights, grid) if grid else None, QUAD * BlockBytes.channels
-    if found is None or not _are_small(found[0]) or weights.shape[-1] % (found[1].shape[1] * block):
-        raise CompileError("The weights of bytes are floats, expected int4 in blocks of a multiple of 16.")
-    return ContractFilters(found[0], "int4", found[1], bias)
+    type_: str
+    vectors: int
+    row: int
+    vector_bytes: int
+    mask: Value | None
 
+    def lines(self, at: Value, steps: int) -> Iterator[list[Sequence[Value]]]:
+        f, last = at.function, self.vectors - 1
+        for k in range(steps):
+            line = at + k * self.row
+            yield [
+                [f.load_masked(self.type_, line + v * self.vector_bytes, self.mask if v == last else None)]
+                for v in range(self.vectors)
+            ]
 
-def _are_small(numbers: np.ndarray) -> bool:
-    """Whether all numbers fit in an int4."""
-    return bool(numbers.dtype == np.int8 and numbers.min() >= -8 and numbers.max() <= 7)
-
-
-def _is_blockable(weights: np.ndarray, scales: np.ndarray) -> bool:
-    """Whether the tile can walk along blocks: rows of a matrix, cut into whole quads."""
-    outputs, height, width, depth = weights.shape
-    return bool(height == width == 1 and depth % (scales.size // outputs * QUAD) == 0)
+    def nbytes(self, steps: int) -> int:
+        return steps * self.row
 
 
 def panel_widths(products: Products, outputs: int) -> list[tuple[int, int]]:
@@ -116,14 +89,14 @@ def pack(
     steps: np.ndarray,
     order: np.ndarray,
     quads: int,
-    filters: ContractFilters,
+    bias: np.ndarray | None = None,
+    scales: np.ndarray | None = None,
 ) -> int:
-    """Panels of weights [O, steps, channels of a step] and of the scales and the bias of `filters`; their offset.
+    """Panels of weights [O, steps, channels of a step], scales [O, blocks] and bias [O]; their offset.
 
     Args:
         order: of the steps; those of `quads` quads come first.
     """
-    bias, scales = filters.bias, filters.scales
     in_order = np.array_equal(order, np.arange(len(order)))
     widths = panel_widths(products, len(steps))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from jitdelegate.targets.cpu.code.epilogue import Epilogue
 from jitdelegate.targets.cpu.code.kernel import Generator, split
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Value
-from jitdelegate.targets.cpu.walks.tile import STACK_ALIGN
+from jitdelegate.targets.cpu.walks.register_tile import STACK_ALIGN
 
 UNROLLED = 4
 """Steps of the sums in one round of the loop."""

@@ -16,6 +16,9 @@ from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.narrow import Narrowing
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Value
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products
+from jitdelegate.targets.cpu.sources.data_rows import Pixels
+from jitdelegate.targets.cpu.sources.panels import PackedLines
+from jitdelegate.targets.cpu.walks.register_tile import RegisterTile, stack_of_totals
 
 GEOMETRY = (
     *("width", "a_pixel", "a_row", "c_pixel", "c_row", "c_block", "lanes_left"),
@@ -24,9 +27,8 @@ GEOMETRY = (
 """The geometry of a layer that a tile function reads: distances in bytes, and counts (quads per segment). Each stream
 adds pixel, row and block; the offsets of all quads and singles follow."""
 UNDER_WAY = 10
-"""Products that a core computes at the same time, each of which takes several cycles."""
-STACK_ALIGN = 16
-"""Stack alignment in bytes that the calling convention guarantees; more would cost a register for the frame."""
+"""Products that a core computes at the same time, each of which takes several cycles. Sums of floats are not split for
+it, since this would round them otherwise."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,7 @@ class Tile:
         a, self.w, c, _, first, tiles, *streams = f.parameters
         self.numbers = streams.pop() if self.shape.epilogue.numbers else None
         if self.shape.has_segments:
-            size = self.shape.rows * self.shape.vectors * self.products.bias_bytes
-            self.totals = f.emit(POINTER, f"alloca [{size} x i8], align {STACK_ALIGN}")
+            self.totals = stack_of_totals(f, self.products, self.shape.rows * self.shape.vectors)
         self.epilogue = self.shape.epilogue
         if self.shape.packed:
             self.narrowing = Narrowing.of(f, self.shape.epilogue, self.numbers, self.products.lanes)
@@ -136,92 +137,34 @@ class Tile:
         """bias + sum over K for each row and vector, row by row."""
         f, g, shape, products = self.f, self.g, self.shape, self.products
         zero, count = f.literal(products.sum_type, 0), shape.rows * shape.vectors
-        sums = self._line(0) * shape.rows if products.starts_at_bias else [zero] * count
-        heads = g["segments"] + 1 if products.scales > 1 else self.f.index(1 + products.scales)
-        w, table = self.w + heads * (shape.vectors * products.bias_bytes), self.offsets
+        panel = PackedLines(products, shape.vectors, self.w)
+        sums = panel.head(0) * shape.rows if products.starts_at_bias else [zero] * count
+        heads = g["segments"] + 1 if products.scales > 1 else f.index(1 + products.scales)
+        tile = RegisterTile(
+            products,
+            Pixels(rows, self.offsets, products.step_bytes),
+            panel,
+            shape.vectors,
+            sets=max(1, min(QUAD, UNDER_WAY // count)) if products.accumulator == "int32" else 1,
+            scales=panel.head if products.scales > 1 else None,
+        )
+        state = [panel.start(heads), self.offsets, *sums]
         if shape.has_segments:
-            w, table, *sums = self._walk_segments(rows, w, table, sums)
+            state = tile.walk_in_segments(state, self.totals, [(g["segments"], [(g["quads"], QUAD)])])
         elif shape.has_quads:
-            sums += [zero] * (count * (self._sets - 1))
-            w, table, *sums = self._walk(rows, w, table, sums, g["quads"], QUAD)
-            sums = [self._total(sums[position::count]) for position in range(count)]
+            state = tile.walk_in_sets(state, [(g["quads"], QUAD)])
         if shape.has_singles:
-            w, table, *sums = self._walk(rows, w, table, sums, g["singles"], 1)
+            state = tile.walk(state, [(g["singles"], 1)])
+        sums = state[2:]
         if products.starts_at_bias:
             return sums
-        type_ = products.result_type
-        results = sums if sums[0].type == type_ else [products.widened(f, total) for total in sums]
-        bias = self._line(0)
-        scales: Sequence[Value | None] = self._line(1) if products.scales == 1 else [None] * shape.vectors
+        results = sums if sums[0].type == products.result_type else [products.widened(f, total) for total in sums]
+        bias = panel.head(0)
+        scales: Sequence[Value | None] = panel.head(1) if products.scales == 1 else [None] * shape.vectors
         return [
-            products.result(f, result, bias[position % shape.vectors], scales[position % shape.vectors])
-            for position, result in enumerate(results)
+            products.result(f, result, bias[number % shape.vectors], scales[number % shape.vectors])
+            for number, result in enumerate(results)
         ]
-
-    @property
-    def _sets(self) -> int:
-        """Sets of sums, to which the steps of a quad add in turn: few sums would wait for each other's products. Sums
-        of floats are not split, since this would round them otherwise."""
-        size = self.shape.rows * self.shape.vectors
-        return max(1, min(QUAD, UNDER_WAY // size)) if self.products.accumulator == "int32" else 1
-
-    @staticmethod
-    def _total(parts: Sequence[Value]) -> Value:
-        total = parts[0]
-        for part in parts[1:]:
-            total = total + part
-        return total
-
-    def _line(self, number: Value | int) -> list[Value]:
-        """A number of each channel, from a line at the panel's beginning."""
-        products, vectors = self.products, self.shape.vectors
-        at = self.w + number * (vectors * products.bias_bytes)
-        return [self.f.load(products.result_type, at + v * products.bias_bytes, 64) for v in range(vectors)]
-
-    def _walk_segments(self, rows: list[Value], w: Value, table: Value, zeros: list[Value]) -> list[Value]:
-        """Sums all quads, segment by segment; the totals are kept in memory, since the registers are full."""
-        f, g, products, type_ = self.f, self.g, self.products, self.products.result_type
-        places = [self.totals + i * products.bias_bytes for i in range(len(zeros))]
-        for place in places:
-            f.store(f.literal(type_, 0), place, STACK_ALIGN)
-
-        def segment(i: Value, w: Value, table: Value) -> list[Value]:
-            w, table, *sums = self._walk(rows, w, table, zeros, g["quads"], QUAD)
-            scales = self._line(i + 1) if products.scales > 1 else []
-            for number, (place, part) in enumerate(zip(places, sums, strict=True)):
-                total = f.load(type_, place, STACK_ALIGN)
-                part = products.widened(f, part)
-                total = f.fma(part, scales[number % len(scales)], total) if scales else total + part
-                f.store(total, place, STACK_ALIGN)
-            return [w, table]
-
-        w, table = f.loop(g["segments"], segment, w, table)
-        return [w, table, *(f.load(type_, place, STACK_ALIGN) for place in places)]
-
-    def _walk(
-        self, rows: list[Value], w: Value, table: Value, sums: list[Value], count: Value, steps: int
-    ) -> list[Value]:
-        """Adds the products of `count` table entries of `steps` steps of K each."""
-        f = self.f
-
-        def entry(_: Value, w: Value, table: Value, *sums: Value) -> list[Value]:
-            after = self._multiply(rows, f.load(INDEX, table, 8), w, list(sums), steps)
-            return [w + self.shape.vectors * self.products.line_bytes(steps), table + 8, *after]
-
-        return f.loop(count, entry, w, table, *sums)
-
-    def _multiply(self, rows: list[Value], at: Value, w: Value, sums: list[Value], steps: int) -> list[Value]:
-        f, vectors, products = self.f, self.shape.vectors, self.products
-        size = len(rows) * vectors
-        # One shared offset and a fixed displacement: a row costs one general register.
-        addresses = [row + at for row in rows]
-        for k, line in enumerate(products.lines(f, w, vectors, steps)):
-            first = k * size % len(sums)
-            for row, address in enumerate(addresses):
-                data = products.data(f, address + k * products.step_bytes)
-                for place, weights in enumerate(line, first + row * vectors):
-                    sums[place] = products.add(f, data, weights, sums[place])
-        return sums
 
     def _at_next_vector(self, number: int, pointer: Value) -> Value:
         """The pointer to stream `number` at the next vector. One element for all of them is read once, as far as no
