@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, Value
-from jitdelegate.targets.cpu.multiply.products import STEP_BYTES
 
 
 class DataRows(Protocol):
@@ -36,7 +35,7 @@ class Pixels:
     register."""
 
     rows: Sequence[Value]
-    apart: ClassVar[int] = STEP_BYTES
+    apart: int
 
     def addresses(self, position: Value) -> list[Value]:
         offset = position.function.load(INDEX, position, 8)
@@ -51,8 +50,8 @@ class Lines:
     """`count` rows of a matrix, `pitch` bytes apart. The position is that in the first one."""
 
     count: int
-    pitch: int = 0
-    apart: int = STEP_BYTES
+    pitch: int
+    apart: int
 
     def addresses(self, position: Value) -> list[Value]:
         return [position + row * self.pitch for row in range(self.count)]

@@ -12,7 +12,7 @@ from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant
 from jitdelegate.targets.cpu.code.machine import Machine
 from jitdelegate.targets.cpu.multiply.narrow_products import NARROW, BlockBytes, NibbleBytes
-from jitdelegate.targets.cpu.multiply.products import QUAD, STEP_BYTES, Products, products_of
+from jitdelegate.targets.cpu.multiply.products import QUAD, Products, products_of
 from jitdelegate.targets.planning.implicit_gemm import filters_of
 
 MOST_NIBBLES = 1 << 16
@@ -82,8 +82,8 @@ def _block_filters(weights: np.ndarray, grid: Quant | None, bias: np.ndarray | N
     Raises:
         CompileError: the weights are no int4 in blocks that a tile can walk along.
     """
-    found = requantized(weights, grid) if grid else None
-    if found is None or not _are_small(found[0]) or weights.shape[-1] % (found[1].shape[1] * QUAD * STEP_BYTES):
+    found, block = requantized(weights, grid) if grid else None, QUAD * BlockBytes.channels
+    if found is None or not _are_small(found[0]) or weights.shape[-1] % (found[1].shape[1] * block):
         raise CompileError("The weights of bytes are floats, expected int4 in blocks of a multiple of 16.")
     return ContractFilters(found[0], "int4", found[1], bias)
 

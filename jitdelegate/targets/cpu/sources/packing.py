@@ -9,7 +9,7 @@ from jitdelegate.targets.cpu.code.element import stored
 from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.shuffles import interleaved, joined, transposed
 from jitdelegate.targets.cpu.code.vector_ir import POINTER, Value, vector
-from jitdelegate.targets.cpu.multiply.products import QUAD, STEP_BYTES, Products
+from jitdelegate.targets.cpu.multiply.products import QUAD, Products
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class _PackFunction:
     def _write_bias(self, panel: Value, weights: Value) -> None:
         """Minus the products of the weights and a row of zero points."""
         f, packing, products = self.f, self.packing, self.products
-        bits, lines = 8 * STEP_BYTES // self.channels, packing.vectors
+        bits, lines = 8 * products.step_bytes // self.channels, packing.vectors
         word = sum((packing.zero & ((1 << bits) - 1)) << (bits * channel) for channel in range(self.channels))
         row = Value(f, POINTER, f.module.table([word]))
 

@@ -220,7 +220,7 @@ class PixelTile(Tile):
         sums = panel.head(0) * shape.rows if products.starts_at_bias else [zero] * self.count
         heads = g["segments"] + 1 if products.scales > 1 else f.index(1 + products.scales)
         scales = panel.head if products.scales > 1 else None
-        tile = RegisterTile(products, Pixels(rows), panel, self.vectors, shape.sets, scales)
+        tile = RegisterTile(products, Pixels(rows, products.step_bytes), panel, self.vectors, shape.sets, scales)
         state = [panel.start(heads), self.offsets, *sums]
         if shape.has_segments:
             state = tile.walk_in_segments(state, self.totals, [(g["segments"], [(g["quads"], QUAD)])])
