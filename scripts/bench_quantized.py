@@ -1,13 +1,14 @@
 """Quantized models: speed against LiteRT with XNNPACK, share of the peak for bytes, size and cold start.
 
-    python -m scripts.bench_quantized MODEL_OR_FOLDER ... [--threads 1 2] [--rounds 20] [--twin INTEGER FLOAT] [--json]
+    python -m scripts.bench_quantized MODEL_OR_FOLDER ... [--threads 1 2] [--rounds 20] [--json]
+    python -m scripts.bench_quantized --twin INTEGER FLOAT [--twin ...] [--cpu-features x86-64-v3] [--rounds 20]
 
 Models without quantized values are left out. The speed is LiteRT's time over ours, as in scripts/bench_latency.py, with
 a geometric mean for models with integer activations and one for those with float activations. The peak is the
 multiply-adds per second and thread of a loop of the instruction for products of bytes, measured first as in
 scripts/bench_integer_convolutions.py. The size is the program's over the model file's; the cold start is the time to
 compile and store it, in this warm process. `--twin` compares an integer model with the float model that it was made of:
-the float model's time over the integer model's, both ours.
+the float model's time over the integer model's, both ours, compiled for `--cpu-features`.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--twin", nargs=2, type=Path, action="append", default=[], metavar=("INTEGER", "FLOAT"))
+    parser.add_argument("--cpu-features", default="auto")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)
-    most = peak()
+    most = peak() if arguments.path else 0.0
     rows = []
     for model in [each for path in arguments.path for each in models_in(path)]:
         if kind := kind_of(model):
@@ -52,7 +54,11 @@ def main(argv: list[str] | None = None) -> int:
                 rows.append(row | {"share": rate / (threads * most)})
                 if not arguments.json:
                     print(_line(rows[-1]), flush=True)
-    twins = [twin(*pair, arguments.rounds) for pair in arguments.twin]
+    twins = []
+    for pair in arguments.twin:
+        twins.append(twin(*pair, arguments.rounds, arguments.cpu_features))
+        if not arguments.json:
+            print("{integer}: {factor:.2f} times as fast as {float}".format(**twins[-1]), flush=True)
     if arguments.json:
         print(json.dumps({"models": rows, "twins": twins}, indent=2))
         return 0
@@ -62,8 +68,10 @@ def main(argv: list[str] | None = None) -> int:
         print(
             f"{kind}, {threads} threads: geometric mean {geometric_mean(speeds):.3f} of {len(speeds)} models, {least}"
         )
-    for row in twins:
-        print("{integer}: {factor:.2f} times as fast as {float}".format(**row))
+    if twins:
+        factors = [row["factor"] for row in twins]
+        mean = geometric_mean(factors)
+        print(f"{arguments.cpu_features}: geometric mean {mean:.3f} of {len(twins)} pairs, least {min(factors):.3f}")
     return 0
 
 
@@ -92,9 +100,9 @@ def size_and_start(model: Path) -> dict[str, float]:
     return {"size": size / model.stat().st_size, "cold_seconds": seconds}
 
 
-def twin(integer: Path, floats: Path, rounds: int) -> dict[str, Any]:
-    """How much faster we run an integer model than the float one, on one thread."""
-    delegate = jitdelegate.GpuDelegate(serialization_dir=False)
+def twin(integer: Path, floats: Path, rounds: int, features: str) -> dict[str, Any]:
+    """How much faster we run an integer model than the float one, on one thread, with one instruction set."""
+    delegate = jitdelegate.GpuDelegate(serialization_dir=False, target="cpu", cpu_features=features)
     sides = {
         path.name: ready(jitdelegate.Interpreter(str(path), num_threads=1, experimental_delegates=[delegate])).invoke
         for path in (integer, floats)

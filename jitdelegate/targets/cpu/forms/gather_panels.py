@@ -21,7 +21,8 @@ from jitdelegate.targets.cpu.code.vector_ir import FLOAT, FLOAT_BYTES, Function,
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.multiply.narrow_products import channel_bytes, read_lines
 from jitdelegate.targets.cpu.multiply.products import QUAD
-from jitdelegate.targets.cpu.sources.panels import contract_filters, pack, panel_widths
+from jitdelegate.targets.cpu.sources.filters import contract_filters
+from jitdelegate.targets.cpu.sources.panels import pack, panel_widths
 
 FEWEST_PRODUCTS = 1000
 """Multiplications per element that is gathered, above which slower reads do not count: of the Contract, or of all in
@@ -60,7 +61,8 @@ def gather_from_panels(writer: Writer, node: Node, gather: Gather, reader: Node)
     assert isinstance(form, Contract)
     products = filters.products(generator.machine, form, "float32")
     quads, singles = divmod(depth, QUAD)
-    packed = pack(generator, products, filters.stored.reshape(rows, depth, 1), np.arange(depth), quads, filters)
+    steps, order = filters.stored.reshape(rows, depth, 1), np.arange(depth)
+    packed = pack(generator, products, steps, order, quads, filters.bias, filters.scales)
     places = Placed(writer.memory(node.inputs[1]), writer.shape(node.inputs[1]))
     check = refusal_check(writer, node, gather, places, [Axis(rows, 1)])
     out = writer.memory(node.outputs[0])

@@ -1,14 +1,15 @@
 """Products: how a register tile multiplies one step of K by the weights of a vector of output channels.
 
-A step is four bytes of data, which all lanes share: one float32, two int16, or four int8 or uint8. Sums of integers
-wrap, so zero points are folded into the bias exactly.
+All lanes share the data of a step: one float32, two int16, or four int8 or uint8. Sums of integers wrap, so zero
+points are folded into the bias exactly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from sys import maxsize
 from typing import ClassVar
 
 import numpy as np
@@ -16,11 +17,10 @@ import numpy as np
 from jitdelegate.ir.forms import Window
 from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.machine import Machine
-from jitdelegate.targets.cpu.code.vector_ir import Function, Value, register, vector
+from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Function, Value, register, vector
 
 QUAD = 4
 """Steps of K in one round of the main loop. Remaining steps of a tap are computed one by one."""
-STEP_BYTES = 4
 SEGMENT = 128
 """Approximate quads in one segment of a long sum of floats. Segments are added up separately, so that rounding errors
 grow with the length of a segment. Measured on MobileNet v1: a hundredth of the time for a third of the error."""
@@ -39,6 +39,7 @@ class Products:
         machine: the machine that computes them.
         is_signed: whether elements of the data have a sign.
         channels: channels of one step.
+        step_bytes: bytes of data of one step.
         multiple: a tap's channels are padded with zero weights to a multiple of it.
         stored: type of the packed weights.
         accumulator: type of bias and results.
@@ -49,6 +50,7 @@ class Products:
     machine: Machine
     is_signed: bool = True
     channels: ClassVar[int] = 1
+    step_bytes: ClassVar[int] = 4
     multiple: ClassVar[int] = 1
     stored: ClassVar[str] = "float32"
     accumulator: ClassVar[str] = "float32"
@@ -63,6 +65,11 @@ class Products:
 
     @property
     def scales(self) -> int:
+        return 0
+
+    @property
+    def offset(self) -> int:
+        """What `data` adds to every element."""
         return 0
 
     @property
@@ -114,6 +121,11 @@ class Products:
         """Operations of floats that take as long as the products of pixels and weights; few pixels wait for memory."""
         return 2 * pixels * weights // min(self.speed, 2 * pixels)
 
+    @property
+    def segment_steps(self) -> int:
+        """Most steps of a sum that is not cut into segments, where these may differ by a step."""
+        return SEGMENT * QUAD
+
     def segments(self, quads: int) -> tuple[int, int]:
         """(number, quads of each) of the equal segments into which a sum is cut; they may have more quads together."""
         count = segments_of(quads)
@@ -133,12 +145,16 @@ class Products:
         """Bytes of a panel, whole vectors."""
         weights = quads * self.line_bytes(QUAD) + singles * self.line_bytes(1)
         found = vectors * ((1 + self.scales) * self.bias_bytes + weights)
-        return -(-found // (STEP_BYTES * self.lanes)) * STEP_BYTES * self.lanes
+        return -(-found // (FLOAT_BYTES * self.lanes)) * FLOAT_BYTES * self.lanes
 
     def arranged(self, panel: np.ndarray, quads: int) -> np.ndarray:
         """Weights [steps, outputs, channels] of a panel in the order in which vectors read them; the steps of `quads`
         quads come first."""
         return panel
+
+    def as_stored(self, f: Function, step: Value) -> Value:
+        """One step of a vector of columns, all channels of a column together, as `arranged` has it."""
+        return step
 
     def lines(self, f: Function, at: Value, vectors: int, steps: int) -> Iterator[list[Sequence[Value]]]:
         """The weights of the vectors of a panel at each of `steps` steps, a quad or one."""
@@ -148,6 +164,10 @@ class Products:
     def weights(self, f: Function, at: Value) -> list[Value]:
         """The weights of one step and one vector, in parts."""
         return [f.load(self.sum_type, at, 64)]
+
+    def reader(self, f: Function, at: Value, apart: int) -> Callable[[int], list[Value]]:
+        """Step of a turn -> its data in all lanes; neighbouring steps are `apart` bytes apart."""
+        return lambda step: self.data(f, at + step * apart)
 
     def data(self, f: Function, at: Value) -> list[Value]:
         """The data of one step in all lanes, in as many parts."""
@@ -187,9 +207,8 @@ class IntegerProducts(Products):
         return self.sum_type == self.result_type
 
     @property
-    def offset(self) -> int:
-        """What `data` adds to every element."""
-        return 0
+    def segment_steps(self) -> int:
+        return maxsize
 
     def segments(self, quads: int) -> tuple[int, int]:
         return 1, quads
@@ -255,6 +274,9 @@ class PairProducts(IntegerProducts):
         steps, vectors = len(panel), prod(panel.shape[1:]) // (4 * self.lanes)
         return panel.reshape(steps, vectors, self.lanes, 2, 2).transpose(0, 1, 4, 2, 3)
 
+    def as_stored(self, f: Function, step: Value) -> Value:
+        return f.shuffle(step, step, [2 * pair + odd for odd in (0, 1) for pair in range(2 * self.lanes)])
+
     def weights(self, f: Function, at: Value) -> list[Value]:
         half = self.weight_bytes // 2
         return [words(f, at + place, half) for place in (0, half)]
@@ -287,6 +309,10 @@ class WordProducts(IntegerProducts):
     @property
     def rows(self) -> tuple[int, ...]:
         return tuple(rows - 1 for rows in self.machine.tiles)
+
+    @property
+    def segment_steps(self) -> int:
+        return WORDS_SEGMENT * QUAD
 
     def segments(self, quads: int) -> tuple[int, int]:
         count = max(1, -(-quads // WORDS_SEGMENT))

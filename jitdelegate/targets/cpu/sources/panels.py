@@ -1,108 +1,202 @@
-"""Panels: weights and bias of a Contract as its tiles read them, as narrow as their values allow.
+"""Panels: the matrix that data are multiplied by, as register tiles read it.
 
 A panel is up to four vectors of output channels: [bias][scales][steps of K][vectors * lanes][channels of a step]. There
-is a line of scales for each part of K that has its own.
+is a line of scales for each part of K that has its own. Panels of constants are packed when the model is compiled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
-from jitdelegate.errors import CompileError
-from jitdelegate.ir.dequantize import LEAST_NARROW, is_half, requantized
-from jitdelegate.ir.forms import Contract
-from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant
-from jitdelegate.targets.cpu.code.kernel import Generator, split
-from jitdelegate.targets.cpu.code.machine import Machine
-from jitdelegate.targets.cpu.multiply.narrow_products import NARROW, BlockBytes, NibbleBytes
-from jitdelegate.targets.cpu.multiply.products import QUAD, STEP_BYTES, Products, products_of
-from jitdelegate.targets.planning.implicit_gemm import filters_of
-
-MOST_NIBBLES = 1 << 16
-"""Weights of an output channel whose products with bytes, 16 times as large, might overflow an int32."""
+from jitdelegate.targets.cpu.code.kernel import Generator, Kernel, split
+from jitdelegate.targets.cpu.code.vector_ir import Value
+from jitdelegate.targets.cpu.multiply.products import QUAD, Products
+from jitdelegate.targets.cpu.sources.packing import Packing, pack_function
 
 
-@dataclass(frozen=True, eq=False)
-class ContractFilters:
-    """Weights and bias of a Contract.
+class PanelLines(Protocol):
+    """A panel that a register tile reads line by line."""
+
+    def lines(self, at: Value, steps: int) -> Iterator[list[Sequence[Value]]]:
+        """The weights of all vectors at each of the next steps."""
+        ...
+
+    def nbytes(self, steps: int) -> int:
+        """Bytes of so many steps."""
+        ...
+
+
+@dataclass(frozen=True)
+class PackedLines:
+    """The lines of a packed panel, which begins at `at`."""
+
+    products: Products
+    vectors: int
+    at: Value
+
+    def head(self, number: Value | int) -> list[Value]:
+        """A number of each channel, from a line at the panel's beginning."""
+        f, nbytes, at = self.at.function, self.products.bias_bytes, self.start(number)
+        return [f.load(self.products.result_type, at + v * nbytes, 64) for v in range(self.vectors)]
+
+    def start(self, heads: Value | int) -> Value:
+        """What follows so many lines of numbers."""
+        return self.at + heads * (self.vectors * self.products.bias_bytes)
+
+    def lines(self, at: Value, steps: int) -> Iterator[list[Sequence[Value]]]:
+        return self.products.lines(at.function, at, self.vectors, steps)
+
+    def nbytes(self, steps: int) -> int:
+        return self.vectors * self.products.line_bytes(steps)
+
+
+@dataclass(frozen=True)
+class MatrixLines:
+    """The lines of a panel in place: columns of a matrix of floats, whose rows are `row` bytes apart. The last vector
+    of a row is read with `mask`."""
+
+    products: Products
+    vectors: int
+    row: int
+    mask: Value | None
+
+    def lines(self, at: Value, steps: int) -> Iterator[list[Sequence[Value]]]:
+        f, nbytes = at.function, self.products.weight_bytes
+
+        def load(at: Value, v: int) -> Value:
+            mask = self.mask if v == self.vectors - 1 else None
+            return f.load_masked(self.products.sum_type, at + v * nbytes, mask)
+
+        for k in range(steps):
+            yield [[load(at + k * self.row, v)] for v in range(self.vectors)]
+
+    def nbytes(self, steps: int) -> int:
+        return steps * self.row
+
+
+@dataclass(frozen=True)
+class PanelGroup:
+    """Panels of equal width and code, one after another.
 
     Attributes:
-        stored: [O, kh, kw, I], float32, float16 or an integer; the weights are its products with `scales`.
-        narrow: the type in panels, where that is narrower than a form needs: of floats "float16", "int8" or "int4", of
-            int8 "int4"; else "".
-        scales: f32[O, blocks] of integers that stand for floats, each for an equal part of a filter; else None.
-        bias: [O] or None.
+        start: vectors of columns before the first one.
+        masked: whether the last vector of the only panel is not full.
     """
 
-    stored: np.ndarray
-    narrow: str = ""
-    scales: np.ndarray | None = None
-    bias: np.ndarray | None = None
+    start: int
+    vectors: int
+    count: int
+    masked: bool
 
-    def part(self, rows: slice) -> ContractFilters:
-        """The filters of some output channels."""
-        scales, bias = (None if each is None else each[rows] for each in (self.scales, self.bias))
-        return replace(self, stored=self.stored[rows], scales=scales, bias=bias)
-
-    def products(self, machine: Machine, form: Contract, dtype: str) -> Products:
-        """How panels of them are multiplied by data of type `dtype`."""
-        if not self.narrow:
-            return products_of(machine, form, dtype)
-        if form.accumulator != "float32":
-            return NibbleBytes(machine, is_signed=dtype == "int8")
-        if dtype != "float32":
-            assert self.scales is not None
-            return BlockBytes(machine, is_signed=dtype == "int8", blocks=self.scales.shape[1])
-        return NARROW[self.narrow](machine, blocks=0 if self.scales is None else self.scales.shape[1])
+    def columns(self, all_columns: int, lanes: int) -> int:
+        """Columns of each panel."""
+        return min(self.vectors * lanes, all_columns - self.start * lanes)
 
 
-def contract_filters(machine: Machine, graph: Graph, node: Node) -> ContractFilters:
-    """The filters of a Contract node; floats in the narrowest type that holds the very same numbers."""
-    source = graph.tensors[node.inputs[1]]
-    bias = None if node.inputs[2] == ABSENT else graph.tensors[node.inputs[2]].data
-    assert source.data is not None
-    weights = filters_of(source.data)
-    if graph.tensors[node.inputs[0]].dtype != "float32" and weights.dtype == np.float32:
-        return _block_filters(weights, source.grid, bias)
-    if weights.size < LEAST_NARROW:
-        return ContractFilters(weights, bias=bias)
-    if weights.dtype != np.float32:
-        multiplies_bytes = machine.has_vnni and isinstance(node.form, Contract) and node.form.accumulator == "int32"
-        is_narrow = multiplies_bytes and weights.size < MOST_NIBBLES * len(weights) and _are_small(weights)
-        return ContractFilters(weights, "int4" if is_narrow else "", bias=bias)
-    found = requantized(weights, source.grid) if source.grid else None
-    if found is not None and (found[1].shape[1] == 1 or _is_blockable(weights, found[1])):
-        numbers, scales = found
-        return ContractFilters(numbers, "int4" if _are_small(numbers) else "int8", scales, bias)
-    if machine.has_half and is_half(weights):
-        return ContractFilters(weights.astype(np.float16), "float16", bias=bias)
-    return ContractFilters(weights, bias=bias)
+def panel_groups(vectors: int, widest: int, *, masked: bool) -> tuple[PanelGroup, ...]:
+    """So many vectors of columns as panels of nearly equal widths; `masked` applies to the last one."""
+    start, groups = 0, list[PanelGroup]()
+    for width, count in split(vectors, widest):
+        last = int(masked and start + width * count == vectors)
+        for number, is_masked in ((count - last, False), (last, True)):
+            if number:
+                groups.append(PanelGroup(start, width, number, is_masked))
+                start += number * width
+    return tuple(groups)
 
 
-def _block_filters(weights: np.ndarray, grid: Quant | None, bias: np.ndarray | None) -> ContractFilters:
-    """The filters of bytes whose sums get the scale of their block.
+class Panels(Protocol):
+    """All panels of a matrix."""
 
-    Raises:
-        CompileError: the weights are no int4 in blocks that a tile can walk along.
+    def first(self, kernel: Kernel, group: PanelGroup) -> Value:
+        """The position of the first panel of a group."""
+        ...
+
+    def apart(self, group: PanelGroup) -> int:
+        """Bytes between panels of a group."""
+        ...
+
+    def at(self, kernel: Kernel, group: PanelGroup, position: Value) -> Value:
+        """The address of a panel as tiles read it; it may be packed, or converted, into scratch memory first."""
+        ...
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Packed panels in the weights, from byte `offset` on, with so many quads of steps, and single steps after them."""
+
+    products: Products
+    groups: tuple[PanelGroup, ...]
+    offset: int
+    quads: int
+    singles: int
+
+    def first(self, kernel: Kernel, group: PanelGroup) -> Value:
+        before = sum(self.apart(other) * other.count for other in self.groups if other.start < group.start)
+        return kernel.constants(self.offset + before)
+
+    def apart(self, group: PanelGroup) -> int:
+        return self.products.panel_bytes(group.vectors, self.quads, self.singles)
+
+    def at(self, kernel: Kernel, group: PanelGroup, position: Value) -> Value:
+        return position
+
+
+@dataclass(frozen=True)
+class Unpacked(Constant):
+    """Packed panels in the weights that are converted, at `scratch` bytes into the scratch memory."""
+
+    scratch: int
+
+    def at(self, kernel: Kernel, group: PanelGroup, position: Value) -> Value:
+        f, target, blocks = kernel.f, kernel.scratch + self.scratch, self.products.scales
+        name = self.products.unpack_function(kernel.generator, group.vectors, self.quads, self.singles)
+        f.call(name, position, target, *map(f.index, (blocks, self.quads // max(blocks, 1), self.singles)))
+        return target
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """Panels of a matrix of floats where it lies, at `pointer`, with columns `column` bytes apart."""
+
+    pointer: Value
+    column: int
+
+    def first(self, kernel: Kernel, group: PanelGroup) -> Value:
+        return self.pointer + group.start * kernel.generator.lanes * self.column
+
+    def apart(self, group: PanelGroup) -> int:
+        return group.vectors * self.pointer.function.module.machine.lanes * self.column
+
+    def at(self, kernel: Kernel, group: PanelGroup, position: Value) -> Value:
+        return position
+
+
+@dataclass(frozen=True)
+class Packed(InPlace):
+    """Panels that are packed when they are met, at `scratch` bytes into the scratch memory.
+
+    Attributes:
+        packing: of a panel; its width and columns are those of each group.
+        columns: all columns of the matrix.
     """
-    found = requantized(weights, grid) if grid else None
-    if found is None or not _are_small(found[0]) or weights.shape[-1] % (found[1].shape[1] * QUAD * STEP_BYTES):
-        raise CompileError("The weights of bytes are floats, expected int4 in blocks of a multiple of 16.")
-    return ContractFilters(found[0], "int4", found[1], bias)
 
+    packing: Packing
+    columns: int
+    scratch: int
 
-def _are_small(numbers: np.ndarray) -> bool:
-    """Whether all numbers fit in an int4."""
-    return bool(numbers.dtype == np.int8 and numbers.min() >= -8 and numbers.max() <= 7)
-
-
-def _is_blockable(weights: np.ndarray, scales: np.ndarray) -> bool:
-    """Whether the tile can walk along blocks: rows of a matrix, cut into whole quads."""
-    outputs, height, width, depth = weights.shape
-    return bool(height == width == 1 and depth % (scales.size // outputs * QUAD) == 0)
+    def at(self, kernel: Kernel, group: PanelGroup, position: Value) -> Value:
+        generator = kernel.generator
+        columns = group.columns(self.columns, generator.lanes)
+        packing = replace(self.packing, vectors=group.vectors, columns=columns)
+        generator.reserve_scratch(self.scratch + packing.nbytes)
+        target = kernel.scratch + self.scratch
+        kernel.f.call(pack_function(generator, packing), position, target)
+        return target
 
 
 def panel_widths(products: Products, outputs: int) -> list[tuple[int, int]]:
@@ -116,14 +210,14 @@ def pack(
     steps: np.ndarray,
     order: np.ndarray,
     quads: int,
-    filters: ContractFilters,
+    bias: np.ndarray | None = None,
+    scales: np.ndarray | None = None,
 ) -> int:
-    """Panels of weights [O, steps, channels of a step] and of the scales and the bias of `filters`; their offset.
+    """Panels of weights [O, steps, channels of a step], scales [O, blocks] and bias [O]; their offset.
 
     Args:
         order: of the steps; those of `quads` quads come first.
     """
-    bias, scales = filters.bias, filters.scales
     in_order = np.array_equal(order, np.arange(len(order)))
     widths = panel_widths(products, len(steps))
 

@@ -18,7 +18,7 @@ from jitdelegate.targets.cpu.code.kernel import Generator, split
 from jitdelegate.targets.cpu.code.machine import Machine
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Function, Value, register, vector
 from jitdelegate.targets.cpu.multiply.narrow_products import read_lines
-from jitdelegate.targets.cpu.walks.tile import STACK_ALIGN
+from jitdelegate.targets.cpu.walks.register_tile import STACK_ALIGN
 from jitdelegate.targets.maths.cast import cast
 
 UNROLLED_TAPS = 9

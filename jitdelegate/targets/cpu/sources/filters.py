@@ -1,0 +1,99 @@
+"""Weights and bias of a Contract, as narrow as their values allow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from jitdelegate.errors import CompileError
+from jitdelegate.ir.dequantize import LEAST_NARROW, is_half, requantized
+from jitdelegate.ir.forms import Contract
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant
+from jitdelegate.targets.cpu.code.machine import Machine
+from jitdelegate.targets.cpu.multiply.narrow_products import NARROW, BlockBytes, NibbleBytes
+from jitdelegate.targets.cpu.multiply.products import QUAD, Products, products_of
+from jitdelegate.targets.planning.implicit_gemm import filters_of
+
+MOST_NIBBLES = 1 << 16
+"""Weights of an output channel whose products with bytes, 16 times as large, might overflow an int32."""
+
+
+@dataclass(frozen=True, eq=False)
+class ContractFilters:
+    """Weights and bias of a Contract.
+
+    Attributes:
+        stored: [O, kh, kw, I], float32, float16 or an integer; the weights are its products with `scales`.
+        narrow: the type in panels, where that is narrower than a form needs: of floats "float16", "int8" or "int4", of
+            int8 "int4"; else "".
+        scales: f32[O, blocks] of integers that stand for floats, each for an equal part of a filter; else None.
+        bias: [O] or None.
+    """
+
+    stored: np.ndarray
+    narrow: str = ""
+    scales: np.ndarray | None = None
+    bias: np.ndarray | None = None
+
+    def part(self, rows: slice) -> ContractFilters:
+        """The filters of some output channels."""
+        scales, bias = (None if each is None else each[rows] for each in (self.scales, self.bias))
+        return replace(self, stored=self.stored[rows], scales=scales, bias=bias)
+
+    def products(self, machine: Machine, form: Contract, dtype: str) -> Products:
+        """How panels of them are multiplied by data of type `dtype`."""
+        if not self.narrow:
+            return products_of(machine, form, dtype)
+        if form.accumulator != "float32":
+            return NibbleBytes(machine, is_signed=dtype == "int8")
+        if dtype != "float32":
+            assert self.scales is not None
+            return BlockBytes(machine, is_signed=dtype == "int8", blocks=self.scales.shape[1])
+        return NARROW[self.narrow](machine, blocks=0 if self.scales is None else self.scales.shape[1])
+
+
+def contract_filters(machine: Machine, graph: Graph, node: Node) -> ContractFilters:
+    """The filters of a Contract node; floats in the narrowest type that holds the very same numbers."""
+    source = graph.tensors[node.inputs[1]]
+    bias = None if node.inputs[2] == ABSENT else graph.tensors[node.inputs[2]].data
+    assert source.data is not None
+    weights = filters_of(source.data)
+    if graph.tensors[node.inputs[0]].dtype != "float32" and weights.dtype == np.float32:
+        return _block_filters(weights, source.grid, bias)
+    if weights.size < LEAST_NARROW:
+        return ContractFilters(weights, bias=bias)
+    if weights.dtype != np.float32:
+        multiplies_bytes = machine.has_vnni and isinstance(node.form, Contract) and node.form.accumulator == "int32"
+        is_narrow = multiplies_bytes and weights.size < MOST_NIBBLES * len(weights) and _are_small(weights)
+        return ContractFilters(weights, "int4" if is_narrow else "", bias=bias)
+    found = requantized(weights, source.grid) if source.grid else None
+    if found is not None and (found[1].shape[1] == 1 or _is_blockable(weights, found[1])):
+        numbers, scales = found
+        return ContractFilters(numbers, "int4" if _are_small(numbers) else "int8", scales, bias)
+    if machine.has_half and is_half(weights):
+        return ContractFilters(weights.astype(np.float16), "float16", bias=bias)
+    return ContractFilters(weights, bias=bias)
+
+
+def _block_filters(weights: np.ndarray, grid: Quant | None, bias: np.ndarray | None) -> ContractFilters:
+    """The filters of bytes whose sums get the scale of their block.
+
+    Raises:
+        CompileError: the weights are no int4 in blocks that a tile can walk along.
+    """
+    found, block = requantized(weights, grid) if grid else None, QUAD * BlockBytes.channels
+    if found is None or not _are_small(found[0]) or weights.shape[-1] % (found[1].shape[1] * block):
+        raise CompileError("The weights of bytes are floats, expected int4 in blocks of a multiple of 16.")
+    return ContractFilters(found[0], "int4", found[1], bias)
+
+
+def _are_small(numbers: np.ndarray) -> bool:
+    """Whether all numbers fit in an int4."""
+    return bool(numbers.dtype == np.int8 and numbers.min() >= -8 and numbers.max() <= 7)
+
+
+def _is_blockable(weights: np.ndarray, scales: np.ndarray) -> bool:
+    """Whether the tile can walk along blocks: rows of a matrix, cut into whole quads."""
+    outputs, height, width, depth = weights.shape
+    return bool(height == width == 1 and depth % (scales.size // outputs * QUAD) == 0)

@@ -1,0 +1,102 @@
+"""The register tile: sums of the products of some rows of data and the vectors of a panel. They stay in registers
+during the loop over K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from jitdelegate.targets.cpu.code.vector_ir import POINTER, Function, Value
+from jitdelegate.targets.cpu.multiply.products import Products
+from jitdelegate.targets.cpu.sources.data_rows import DataRows
+from jitdelegate.targets.cpu.sources.panels import PanelLines
+
+STACK_ALIGN = 16
+"""Stack alignment in bytes that the calling convention guarantees; more would cost a register for the frame."""
+
+Loops = Sequence[tuple[Value | int, int]]
+"""Loops over K, one after another: (turns, steps of a turn)."""
+
+
+def stack_of_totals(f: Function, products: Products, count: int) -> Value:
+    """The address of memory for `count` vectors of results."""
+    return f.emit(POINTER, f"alloca [{count * products.bias_bytes} x i8], align {STACK_ALIGN}")
+
+
+@dataclass(frozen=True)
+class RegisterTile:
+    """A register tile. Its state is the position in the panel, the position in the data, and a sum for each row and
+    vector, row by row.
+
+    Attributes:
+        sets: sets of sums, to which the steps of a turn add one after another: few sums would wait for each other's
+            products.
+        scales: reads the panel's line with this number, of the factors of a segment's sums; None where sums have none.
+    """
+
+    products: Products
+    data: DataRows
+    panel: PanelLines
+    vectors: int
+    sets: int = 1
+    scales: Callable[[Value], list[Value]] | None = None
+
+    def walk(self, state: Sequence[Value], loops: Loops) -> list[Value]:
+        """The state after some steps of K."""
+        for turns, steps in loops:
+            f = state[0].function
+            state = f.loop(turns, lambda _, *state, steps=steps: self._multiply(state, steps), *state)
+        return list(state)
+
+    def _multiply(self, state: Sequence[Value], steps: int) -> list[Value]:
+        products, size = self.products, len(state) - 2
+        weights, position, *sums = state
+        f = weights.function
+        readers = [products.reader(f, address, self.data.apart) for address in self.data.addresses(position)]
+        for k, line in enumerate(self.panel.lines(weights, steps)):
+            first = k * len(readers) * self.vectors % size
+            for row, read in enumerate(readers):
+                data = read(k)
+                for number, factors in enumerate(line, first + row * self.vectors):
+                    sums[number] = products.add(f, data, factors, sums[number])
+        return [weights + self.panel.nbytes(steps), self.data.after(position, steps), *sums]
+
+    def walk_in_sets(self, state: Sequence[Value], loops: Loops) -> list[Value]:
+        """As `walk`, with several sets of sums on the way."""
+        weights, position, *sums = state
+        zero, count = weights.function.literal(self.products.sum_type, 0), len(sums)
+        weights, position, *sums = self.walk([*state, *[zero] * (count * (self.sets - 1))], loops)
+        return [weights, position, *(_total(sums[number::count]) for number in range(count))]
+
+    def walk_in_segments(
+        self, state: Sequence[Value], stack: Value, segments: Sequence[tuple[Value | int, Loops]]
+    ) -> list[Value]:
+        """As `walk`, for segments of K, each of which is summed on its own: their number and the loops of one. The
+        totals are results. They are kept on the `stack`, since the registers are full."""
+        products, type_ = self.products, self.products.result_type
+        f, positions, zeros = stack.function, list(state[:2]), state[2:]
+        totals = [stack + number * products.bias_bytes for number in range(len(zeros))]
+        for total in totals:
+            f.store(f.literal(type_, 0), total, STACK_ALIGN)
+
+        def segment(i: Value, *positions: Value, loops: Loops) -> list[Value]:
+            weights, position, *sums = self.walk([*positions, *zeros], loops)
+            scales = self.scales(i + 1) if self.scales else []
+            for number, (total, part) in enumerate(zip(totals, sums, strict=True)):
+                so_far, part = f.load(type_, total, STACK_ALIGN), products.widened(f, part)
+                so_far = f.fma(part, scales[number % len(scales)], so_far) if scales else so_far + part
+                f.store(so_far, total, STACK_ALIGN)
+            return [weights, position]
+
+        for count, loops in segments:
+            positions = f.loop(count, partial(segment, loops=loops), *positions)
+        return [*positions, *(f.load(type_, total, STACK_ALIGN) for total in totals)]
+
+
+def _total(parts: Sequence[Value]) -> Value:
+    first, *others = parts
+    for other in others:
+        first = first + other
+    return first
