@@ -99,7 +99,6 @@ class Form:
         exact_loads: whether kernels load nothing beyond the last element of an operand.
         is_row_major: whether the form's own operands and its results are row-major only, never in blocks of channels.
         blocks_extra: whether extra operands may lie in blocks even then.
-        types_epilogue: whether the epilogue may have operands and results of other types than float32.
     """
 
     core: ClassVar[int] = 1
@@ -109,13 +108,17 @@ class Form:
     exact_loads: ClassVar[bool] = False
     is_row_major: ClassVar[bool] = False
     blocks_extra: ClassVar[bool] = False
-    types_epilogue: ClassVar[bool] = False
     epilogue: Expr = RESULT
     operands: tuple[IndexMap, ...] = ()
 
     @property
     def moves_only(self) -> bool:
         """Whether its results are unchanged elements of its operands."""
+        return False
+
+    @property
+    def types_epilogue(self) -> bool:
+        """Whether the epilogue may have operands and results of other types than float32."""
         return False
 
     @property
@@ -189,7 +192,6 @@ class Window(Form):
             where data and weights are integers the accumulator of the data's `ElementType`, "int32" for int8.
     """
 
-    types_epilogue: ClassVar[bool] = True
     kernel: tuple[int, int] = (1, 1)
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
@@ -197,6 +199,10 @@ class Window(Form):
     halo_value: float | None = 0.0
     input_zero: int = 0
     accumulator: str = "float32"
+
+    @property
+    def types_epilogue(self) -> bool:
+        return True
 
     def own_type(self, source: str) -> str:
         return self.accumulator
@@ -276,6 +282,8 @@ class MatMul(Form):
         order: the same for out. There are no extra operands then.
         whole: whether the operands are whole numbers of at most eight bits, whose sums a float32 holds: every target
             then gives the exact sums, also from narrower floats.
+        accumulator: "float32", or "int32" where a and b are int8 or uint8: the type of the sums.
+        input_zero: the zero point of an integer a, subtracted from every element that is read.
     """
 
     core: ClassVar[int] = 2
@@ -288,10 +296,24 @@ class MatMul(Form):
     b_order: tuple[int, ...] = ()
     order: tuple[int, ...] = ()
     whole: bool = False
+    accumulator: str = "float32"
+    input_zero: int = 0
+
+    @property
+    def types_epilogue(self) -> bool:
+        return self.accumulator != "float32"
+
+    @property
+    def turns_left(self) -> bool:
+        """Whether a may be stored transposed: kernels of integers read several elements of a row at once."""
+        return self.accumulator == "float32"
 
     @property
     def stays_float32(self) -> bool:
         return self.whole
+
+    def own_type(self, source: str) -> str:
+        return self.accumulator
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import Cast, Const, Expr, binary, evaluate
-from jitdelegate.ir.forms import Contract, IndexMap, Map, MatMul
+from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr, binary, evaluate
+from jitdelegate.ir.forms import Contract, IndexMap, Map, MatMul, Reduce
 from jitdelegate.ir.graph import ABSENT
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Weights
@@ -24,7 +24,7 @@ from jitdelegate.ops.quantization import (
     reach,
     result_problems,
 )
-from jitdelegate.ops.registry import HYBRID, Lowering, Op, op, view
+from jitdelegate.ops.registry import HYBRID, Lowering, Op, moved, op, view
 from jitdelegate.ops.rounding import AWAY, EVEN, rounding
 from jitdelegate.ops.scales import scale, zero
 
@@ -135,6 +135,8 @@ class BatchMatMul(Op):
     def quantized_lowering(self, call: Call) -> Lowering:
         """Exact sums of stored numbers without their zero points, rounded once."""
         sides, rule = _sides(call), rounding(call, call.tensor(0).dtype)
+        if call.graph.quantized.multiplies_bytes and call.tensor(0).dtype == "int8":
+            return _of_bytes(call, sides, rule)
         total = _sums(call, sides)
         found, _ = multiple(X, np.asarray(_factor(call)), rule, call.output, "NONE", 1)
         return mapped(found, (total, sides.output), shape=sides.output, dtype=call.output.dtype)
@@ -170,6 +172,30 @@ def _factor(call: Call) -> float:
     if rounding(call, a.dtype) == EVEN:
         return float(scale(a) * scale(b) / scale(call.output))
     return float(scale(a)) * float(scale(b)) / float(scale(call.output))
+
+
+def _of_bytes(call: Call, sides: Sides, rule: str) -> Lowering:
+    """Sums of products of bytes. The form takes the zero point of a from them, the epilogue that of b:
+    (a - zero) * b summed up, minus the zero point of b times a - zero summed up."""
+    (left, right), depth = call.operands, sides.left[1]
+    a: int | Lowering = call.index(0)
+    if sides.adj_x:
+        last = len(sides.a) - 1
+        shape = (*sides.a[:-2], sides.a[-1], sides.a[-2])
+        a = moved(a, IndexMap.along(*range(last - 1), last, last - 1), shape, left.dtype)
+        sides = replace(sides, a=shape, adj_x=False)
+    total: Expr = RESULT
+    extra, maps = list[Lowering](), list[IndexMap]()
+    if zero(right):
+        rows = (*sides.a[:-1], 1)
+        sums = Lowering(Reduce(kind="sum", axes=(len(rows) - 1,), accumulator="int32"), (a,), rows, "int32")
+        kept = (*sides.output[:-1], 1)
+        extra.append(moved(sums, IndexMap.broadcast(rows, kept), kept, "int32"))
+        maps.append(IndexMap.broadcast(kept, sides.output))
+        total = total - (Arg(1) - Const(depth * zero(left))) * Const(zero(right))
+    found, _ = multiple(total, np.asarray(_factor(call)), rule, call.output, "NONE", 1 + len(extra))
+    form = MatMul(found, tuple(maps), adj_y=sides.adj_y, accumulator="int32", input_zero=zero(left))
+    return Lowering(form, (a, call.index(1), *extra))
 
 
 def _sums(call: Call, sides: Sides) -> Lowering:

@@ -62,7 +62,7 @@ class _Folding:
         for each in self._reads:
             self._wanted.setdefault(each.root, []).append(each)
         products = [node for node in roots if isinstance(node.form, MatMul)]
-        sides = ((index, self._side(index)) for node in products for index in node.inputs[:2])
+        sides = ((node.inputs[operand], self._side(node, operand)) for node in products for operand in (0, 1))
         folded = Counter(self._found[index] for index, side in sides if side is not None)
         self._folded = {each for each, count in folded.items() if count == self._reads[each]}
         self._stored: dict[Arranged, int] = {}
@@ -83,7 +83,7 @@ class _Folding:
         return self._draft.graph(self._nodes)
 
     def _product(self, node: Node, form: MatMul) -> None:
-        a, b = (self._operand(node, index) for index in node.inputs[:2])
+        a, b = (self._operand(node, operand) for operand in (0, 1))
         form = replace(
             form,
             adj_x=form.adj_x != a[2],
@@ -96,9 +96,10 @@ class _Folding:
 
     # operands
 
-    def _operand(self, node: Node, index: int) -> tuple[int, Order, bool]:
+    def _operand(self, node: Node, operand: int) -> tuple[int, Order, bool]:
         """The tensor to read instead of an operand, its order of axes, and whether its last two are exchanged."""
-        whole, side = self._found[index], self._side(index)
+        index = node.inputs[operand]
+        whole, side = self._found[index], self._side(node, operand)
         if side is None or whole not in self._folded:
             return index, (), False
         if self._graph.tensors[whole.root].shape == side.shape:
@@ -107,9 +108,13 @@ class _Folding:
         self._nodes.append(reshape(node, whole.root, seen))
         return seen, side.order, side.is_turned
 
-    def _side(self, index: int) -> Side | None:
+    def _side(self, node: Node, operand: int) -> Side | None:
         """How a product could read the source of a transposed operand; None if it cannot."""
-        return product_side(self._found[index].arrangement, self._graph.tensors[index].shape)
+        index, form = node.inputs[operand], node.form
+        side = product_side(self._found[index].arrangement, self._graph.tensors[index].shape)
+        assert isinstance(form, MatMul)
+        is_left_turned = side is not None and side.is_turned and operand == 0
+        return None if is_left_turned and not form.turns_left else side
 
     # results
 

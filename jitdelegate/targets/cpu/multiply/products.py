@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.forms import Window
+from jitdelegate.ir.forms import MatMul, Window
 from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.machine import Machine
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Function, Value, register, vector
@@ -348,7 +348,7 @@ def sum_of_pairs(f: Function, machine: Machine, a: Value, b: Value) -> Value:
     return f.ashr(a << 16, 16) * f.ashr(b << 16, 16) + f.ashr(a, 16) * f.ashr(b, 16)
 
 
-def products_of(machine: Machine, form: Window, dtype: str) -> Products:
+def products_of(machine: Machine, form: Window | MatMul, dtype: str) -> Products:
     """How `machine` computes the form on data of type `dtype`."""
     if form.accumulator == "float32":
         return Products(machine)

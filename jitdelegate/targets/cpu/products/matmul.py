@@ -30,7 +30,7 @@ from jitdelegate.targets.cpu.code.kernel import (
 )
 from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.code.writer import Writer
-from jitdelegate.targets.cpu.multiply.products import Products
+from jitdelegate.targets.cpu.multiply.products import Products, products_of
 from jitdelegate.targets.cpu.products.chunks import Chunks, chunks_wanted
 from jitdelegate.targets.cpu.products.panel_walk import PanelProduct, PanelWalk
 from jitdelegate.targets.cpu.sources.packing import Packing
@@ -146,7 +146,8 @@ class Product(PanelProduct):
     @property
     def packing(self) -> Packing:
         """How a panel of one column is packed."""
-        return Packing(self.products, self.b.memory.layout.dtype, 1, self.depth, 1, self.b.row, self.form.adj_y)
+        zero = self.form.input_zero
+        return Packing(self.products, self.b.memory.layout.dtype, 1, self.depth, 1, self.b.row, self.form.adj_y, zero)
 
     @property
     def groups(self) -> tuple[PanelGroup, ...]:
@@ -240,7 +241,7 @@ def write_matmul(writer: Writer, node: Node, form: MatMul) -> list[Job]:
     leading = permuted(writer.shape(node.outputs[0]), form.order)[:-2]
     sides = zip((*node.inputs[:2], *node.outputs), (form.a_order, form.b_order, form.order), strict=True)
     a, b, c = (matrix(writer.memory(index), writer.shape(index), order, leading) for index, order in sides)
-    products = Products(writer.generator.machine)
+    products = products_of(writer.generator.machine, form, a.memory.layout.dtype)
     return MatMulWriter(writer.generator).jobs(Product.of(form, products, a, b, c, writer.epilogue(node)))
 
 
