@@ -7,8 +7,6 @@ Source: experiments with LiteRT 2.3, and the kernels of its sources (tflite/kern
 
 from __future__ import annotations
 
-from math import erfc
-
 import numpy as np
 
 from jitdelegate.ir.expr import Cast, Const, Expr, binary, clamp, evaluate, maximum, select
@@ -29,7 +27,7 @@ from jitdelegate.ops.quantization import (
     table,
     wide_multiplier,
 )
-from jitdelegate.ops.quantized_words import approximate_gelu
+from jitdelegate.ops.quantized_words import approximate_gelu, of_floats
 from jitdelegate.ops.rounding import AWAY, EVEN, INTEGER, rounding
 from jitdelegate.ops.scales import scale, zero
 
@@ -94,8 +92,7 @@ def gelu(data: Tensor, output: Tensor, approximate: bool) -> Expr:
     if approximate:
         curve = approximate_gelu(real)
     else:
-        tails = [erfc(value) for value in (real * np.float32(-(0.5**0.5))).tolist()]
-        curve = np.float32(0.5) * real * np.array(tails, np.float32)
+        curve = np.float32(0.5) * real * of_floats("erfc", real * np.float32(-(0.5**0.5)))
     return table(half_away(curve * (np.float32(1) / scale(output))) + zero(output), output)
 
 

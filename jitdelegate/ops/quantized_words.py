@@ -6,9 +6,11 @@ reference/integer_ops/logistic.h and tanh.h).
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
+from ctypes.util import find_library
 from functools import cache
-from math import e, erf, frexp, log2, tanh
+from math import e, erfc, frexp, log2, tanh
 
 import numpy as np
 
@@ -96,7 +98,7 @@ def _curve(call: Call) -> tuple[int, ...]:
         return np.where(x > 0, np.float32(1) / np.sqrt(np.maximum(x, np.float32(1e-38))), above)
 
     def gelu(x: np.ndarray) -> np.ndarray:
-        return np.asarray(np.float32(0.5) * x * (np.float32(1) + _each(erf, x * np.float32(0.5**0.5))))
+        return np.asarray(np.float32(0.5) * x * of_floats("erfc", x * np.float32(-(0.5**0.5))))
 
     functions = {"EXP": exponential_32, "LOG": logarithm, "RSQRT": inverse_root, "GELU": gelu}
     function = approximate_gelu if call.option("approximate", False) else functions[call.node.op]
@@ -106,12 +108,24 @@ def _curve(call: Call) -> tuple[int, ...]:
 def approximate_gelu(x: np.ndarray) -> np.ndarray:
     """x / 2 * (1 + tanh(...)) of float32, in the order of LiteRT's kernel."""
     inner = np.float32((2 / np.pi) ** 0.5) * (x + np.float32(0.044715) * x * x * x)
-    return np.asarray(np.float32(0.5) * x * (np.float32(1) + _each(tanh, inner)))
+    return np.asarray(np.float32(0.5) * x * (np.float32(1) + of_floats("tanh", inner)))
 
 
-def _each(function: Callable[[float], float], x: np.ndarray) -> np.ndarray:
-    """A function of doubles, rounded to float32."""
+def of_floats(name: str, x: np.ndarray) -> np.ndarray:
+    """erfc or tanh of float32s, by the C library of this machine, as in LiteRT: its results may be an ulp beside the
+    nearest ones, which stand for them where no such library is found."""
+    function = _library_function(name)
     return np.array([function(value) for value in x.tolist()], np.float32)
+
+
+@cache
+def _library_function(name: str) -> Callable[[float], float]:
+    try:
+        function = getattr(ctypes.CDLL(find_library("m")), f"{name}f")
+    except (AttributeError, OSError):
+        return {"erfc": erfc, "tanh": tanh}[name]
+    function.restype, function.argtypes = ctypes.c_float, [ctypes.c_float]
+    return function  # type: ignore[no-any-return]
 
 
 def square_root(data: Tensor, output: Tensor) -> Expr:
