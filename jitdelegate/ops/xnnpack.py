@@ -27,6 +27,8 @@ HIGHEST_RANK = 6
 ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
 
 
+UNPACKED = "unpacked_weights"
+"""Our own option, set by `passes.read_weights`: the file has int4 weights beside quantized data."""
 FILTERS = {"CONV_2D": 1, "DEPTHWISE_CONV_2D": 1, "FULLY_CONNECTED": 1, "TRANSPOSE_CONV": 1}
 """Operator -> its operand with weights, whose scale may be along any axis where it is one for all of an int8."""
 LEAST_SCALE = float(np.finfo(np.float32).tiny)
@@ -84,7 +86,8 @@ def _weighted(call: Call, bias: int) -> bool:
 
 
 def _convolution(call: Call) -> bool:
-    return call.given(2) and len(call.shape(2)) == 1 and _weighted(call, 2)
+    is_usual = call.given(2) and len(call.shape(2)) == 1 and not call.option(UNPACKED, False)
+    return is_usual and _weighted(call, 2)
 
 
 def _fully_connected(call: Call) -> bool:

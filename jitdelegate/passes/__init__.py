@@ -36,9 +36,9 @@ from jitdelegate.passes.nest_concats import nest_concats
 from jitdelegate.passes.push_reshapes import push_reshapes
 from jitdelegate.passes.push_scales import push_scales
 from jitdelegate.passes.push_transposes import push_transposes
+from jitdelegate.passes.read_weights import read_weights
 from jitdelegate.passes.remove_dead import remove_dead
 from jitdelegate.passes.remove_identity import remove_identity
-from jitdelegate.passes.sign_weights import sign_weights
 from jitdelegate.passes.turn_products import turn_products
 from jitdelegate.passes.widen_weights import widen_weights
 
@@ -53,7 +53,7 @@ INFER: tuple[Pass, ...] = (
 
 FOLD: tuple[Pass, ...] = (
     *INFER,
-    sign_weights,  # before any question about weights
+    read_weights,  # before any question about weights
     remove_dead,  # nodes that only SHAPE read, and nodes that nothing reads
 )
 """Passes before `support.unsupported`. After them, shapes are true; fp16 weights and shape arithmetic are folded."""
