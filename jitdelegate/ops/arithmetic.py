@@ -25,6 +25,7 @@ from jitdelegate.ops.quantization import (
     fixed,
     limits,
     multiple,
+    parameter_problems,
     per_tensor_problems,
     reach,
     result_problems,
@@ -121,6 +122,8 @@ def _is_power(number: float) -> bool:
 
 HIGHEST_SHORT = 2.0**15
 """Products of uint8 by one number have 16 bits in LiteRT's kernel, in steps of the output."""
+HIGHEST_SCALE = 2.0**64
+"""Of operands of a product."""
 HIGHEST_REACH = 127
 """Sums of bytes with such scales, in units of the output's, have 16 bits in LiteRT's kernel."""
 
@@ -132,10 +135,14 @@ class QuantizedArithmetic(Arithmetic):
     activates = True
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
-        yield from per_tensor_problems(call, call.tensor(0), call.tensor(1), call.output)
+        yield from self.scale_problems(call)
         scales = [float(scale(tensor)) for tensor in (*call.operands, call.output)]
         if call.output.dtype == "int16" and call.option("pot_scale_int16", False) and all(map(_is_power, scales)):
             yield f"{self.name} of int16 with scales that are powers of two is not supported."
+
+    def scale_problems(self, call: Call) -> Iterator[str]:
+        """Reasons to refuse the parameters of operands and output."""
+        yield from per_tensor_problems(call, *call.operands, call.output)
 
     def quantized_lowering(self, call: Call) -> Lowering:
         rule = rounding(call, call.output.dtype)
@@ -214,6 +221,11 @@ class Mul(QuantizedArithmetic):
 
     cases = (*FUSED, *Arithmetic.cases)
     formula = X * Y
+
+    def scale_problems(self, call: Call) -> Iterator[str]:
+        """Only the product of the scales counts: a large one may meet a small one."""
+        for tensor in (*call.operands, call.output):
+            yield from (f"MUL: {problem}" for problem in parameter_problems(tensor, HIGHEST_SCALE))
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
         yield from super().quantized_problems(call)

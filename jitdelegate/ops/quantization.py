@@ -50,13 +50,14 @@ def real_value(value: Expr, tensor: Tensor) -> Expr:
     return Cast(centred(value, tensor), "float32") * Const(float(scale(tensor)))
 
 
-def parameter_problems(tensor: Tensor) -> Iterator[str]:
-    """What is wrong with a tensor that has not one scale for all elements, or a zero point that is none of its type."""
+def parameter_problems(tensor: Tensor, most: float = SCALES[1]) -> Iterator[str]:
+    """What is wrong with a tensor that has not one scale for all elements, at most `most`, or a zero point that is none
+    of its type."""
     scales = tensor.quant.scales if tensor.is_quantized and tensor.quant else ()
     if len(scales) != 1:
         yield f"'{tensor.title}' has {len(scales)} scales, expected one."
-    elif not SCALES[0] <= scales[0] <= SCALES[1]:
-        yield f"the scale of '{tensor.title}' is {scales[0]}, expected {SCALES[0]:.3g} to {SCALES[1]:.3g}."
+    elif not SCALES[0] <= scales[0] <= most:
+        yield f"the scale of '{tensor.title}' is {scales[0]}, expected {SCALES[0]:.3g} to {most:.3g}."
     element, middle = ELEMENT_TYPES[tensor.dtype], zero(tensor)
     if not element.minimum <= middle <= element.maximum:
         yield f"the zero point of '{tensor.title}' is {middle}, which is no {tensor.dtype}."
