@@ -28,6 +28,11 @@ def test_results_equal_litert_s_bit_for_bit(op: str, target: str) -> None:
     assert any(each == "" for each in ran)
 
 
+@pytest.mark.parametrize("op", ["BATCH_MATMUL", "DIV"])
+def test_a_gpu_rounds_as_litert_too(op: str) -> None:
+    assert not any(differing(model, "simulator") for model in one_op_models([op], 3))
+
+
 def differing(model: OneOp, target: str, rounding: str = "litert") -> str | None:
     """Where the model's results differ, "" if nowhere, None where LiteRT refuses it or it is left to LiteRT."""
     inputs = list(hostile(input_tensors(model.content)))
