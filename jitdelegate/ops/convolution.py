@@ -20,9 +20,25 @@ from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
 from jitdelegate.ops.call import Call, Shape, constant_problems, given
 from jitdelegate.ops.case import Case, Weights, ints
 from jitdelegate.ops.dynamic_weights import dynamic_sums, quantizes_data
+from jitdelegate.ops.integer_matmul import IntegerMatMul, Matrix
 from jitdelegate.ops.pointwise import X, Y, mapped
-from jitdelegate.ops.quantized_weights import Operands, integer_sums, weight_problems
+from jitdelegate.ops.quantization import (
+    factor_problems,
+    parameter_problems,
+    per_tensor_problems,
+    reach,
+    result_problems,
+)
+from jitdelegate.ops.quantized_weights import (
+    WEIGHTS,
+    Operands,
+    bias_problems,
+    integer_sums,
+    sum_rule,
+    weight_problems,
+)
 from jitdelegate.ops.registry import BYTES, HYBRID, MAX_PARTS, Kinds, Lowering, Op, moved, op, view
+from jitdelegate.ops.scales import scale, zero
 from jitdelegate.ops.shape import reordered
 from jitdelegate.ops.window import Borders, Pair, Sliding, dilation, patches, slide, slide_back, stride, window_problems
 
@@ -339,6 +355,36 @@ class FullyConnected(QuantizedWeighted):
         flat = view(rows, (count, depth), call.tensor(0).dtype)
         direct = data and data[-1] == depth and (len(data) != 4 or len(call.output.shape) == 4)
         return self.weighted(call, Contract(), (rows if direct else flat, call.index(1)))
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        """A filter that is computed has one scale; XNNPACK does not take it."""
+        if self.is_constant(call):
+            yield from super().quantized_problems(call)
+            return
+        yield from bias_problems(call, self.places)
+        weights, data, output = call.tensor(1), call.tensor(0), call.output
+        yield from per_tensor_problems(call, data, output)
+        yield from (f"{self.name}: {problem}" for problem in parameter_problems(weights))
+        if weights.dtype not in WEIGHTS[data.dtype] or (data.dtype != "uint8" and zero(weights)):
+            found = f"{weights.dtype} with the zero point {zero(weights)}"
+            yield f"{self.name}: the filter of {data.dtype} is computed, {found}, expected {WEIGHTS[data.dtype][0]}."
+        factor = self._factor(call)
+        yield from factor_problems(call, factor)
+        yield from result_problems(call, weights.shape[1] * reach(data) * reach(weights) * factor)
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        if self.is_constant(call):
+            return super().quantized_lowering(call)
+        filters, bias = Matrix.of(call, 1, is_turned=True), self.bias_operand
+        rows = (prod(call.shape(0)) // filters.shape[1], filters.shape[1])
+        data = Matrix(view(call.index(0), rows, call.tensor(0).dtype), rows, call.tensor(0))
+        given = call.index(bias) if call.given(bias) else None
+        rule, output = sum_rule(call, self.places), (rows[0], filters.shape[0])
+        return IntegerMatMul(call, data, filters, output, rule, self._factor(call), given).lowering()
+
+    @staticmethod
+    def _factor(call: Call) -> float:
+        return float(scale(call.tensor(0))) * float(scale(call.tensor(1))) / float(scale(call.output))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, weights, bias = split(arrays)

@@ -4,33 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr, binary, evaluate
-from jitdelegate.ir.forms import Contract, IndexMap, Map, MatMul, Reduce
+from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import ABSENT
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Weights
-from jitdelegate.ops.pointwise import X, Y, mapped
+from jitdelegate.ops.integer_matmul import IntegerMatMul, Matrix, matrix_product
 from jitdelegate.ops.quantization import (
-    centred,
     factor_problems,
-    multiple,
     per_tensor_problems,
     reach,
     result_problems,
 )
-from jitdelegate.ops.registry import HYBRID, Lowering, Op, moved, op, view
+from jitdelegate.ops.registry import HYBRID, Lowering, Op, op, view
 from jitdelegate.ops.rounding import AWAY, EVEN, rounding
 from jitdelegate.ops.scales import scale, zero
 
 ADJOINT = ("adj_x", "adj_y")
-DEPTH = 256
-"""Products of numbers below 256 whose sum is below 2**24."""
 MAX_MATRIX_RANK = 5
 """The highest rank of an operand; LiteRT refuses more."""
 
@@ -113,14 +107,15 @@ class BatchMatMul(Op):
         """A right operand that all products share multiplies all their rows at once; a constant one is a filter."""
         sides, a, b = _sides(call), call.index(0), call.index(1)
         if prod(sides.b[:-2]) > 1 or sides.adj_x:
-            return _product(a, b, sides)
+            return matrix_product(a, b, sides.output, adj_x=sides.adj_x, adj_y=sides.adj_y)
         constant = call.constant(1)
         if constant is not None:
             matrix = constant.reshape(sides.b[-2:])
             weights = matrix if sides.adj_y else np.ascontiguousarray(matrix.T)
             return Lowering(Contract(), (a, weights, ABSENT), (*sides.a[:-1], len(weights)))
         joined = replace(sides, a=(prod(sides.a[:-1]), sides.a[-1]), b=sides.b[-2:])
-        return _product(_viewed(a, sides.a, joined.a), _viewed(b, sides.b, joined.b), joined)
+        left, right = _viewed(a, sides.a, joined.a), _viewed(b, sides.b, joined.b)
+        return matrix_product(left, right, joined.output, adj_x=joined.adj_x, adj_y=joined.adj_y)
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
         a, b = call.operands
@@ -133,13 +128,9 @@ class BatchMatMul(Op):
             yield from result_problems(call, _sides(call).left[1] * reach(a) * reach(b) * factor)
 
     def quantized_lowering(self, call: Call) -> Lowering:
-        """Exact sums of stored numbers without their zero points, rounded once."""
-        sides, rule = _sides(call), rounding(call, call.tensor(0).dtype)
-        if call.graph.quantized.multiplies_bytes and call.tensor(0).dtype == "int8":
-            return _of_bytes(call, sides, rule)
-        total = _sums(call, sides)
-        found, _ = multiple(X, np.asarray(_factor(call)), rule, call.output, "NONE", 1)
-        return mapped(found, (total, sides.output), shape=sides.output, dtype=call.output.dtype)
+        sides = _sides(call)
+        a, b = Matrix.of(call, 0, is_turned=sides.adj_x), Matrix.of(call, 1, is_turned=sides.adj_y)
+        return IntegerMatMul(call, a, b, sides.output, rounding(call, a.tensor.dtype), _factor(call)).lowering()
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         flags = (attrs.get(name, False) for name in ADJOINT)
@@ -154,15 +145,6 @@ def _sides(call: Call) -> Sides:
     return Sides(call.shape(0), call.shape(1), *(bool(call.option(name, False)) for name in ADJOINT))
 
 
-def _product(a: int | Lowering | np.ndarray, b: int | Lowering | np.ndarray, sides: Sides) -> Lowering:
-    """The product as its form writes it: a single column becomes the single row of the transposed product, where
-    elements lie side by side."""
-    *leading, rows, columns = sides.output
-    if columns == 1 and rows > 1:
-        return Lowering(MatMul(adj_x=not sides.adj_y, adj_y=not sides.adj_x), (b, a), (*leading, 1, rows))
-    return Lowering(MatMul(adj_x=sides.adj_x, adj_y=sides.adj_y), (a, b), sides.output)
-
-
 def _viewed(index: int, shape: Shape, wanted: Shape) -> int | Lowering:
     return index if shape == wanted else view(index, wanted)
 
@@ -172,80 +154,3 @@ def _factor(call: Call) -> float:
     if rounding(call, a.dtype) == EVEN:
         return float(scale(a) * scale(b) / scale(call.output))
     return float(scale(a)) * float(scale(b)) / float(scale(call.output))
-
-
-def _of_bytes(call: Call, sides: Sides, rule: str) -> Lowering:
-    """Sums of products of bytes. The form takes the zero point of a from them, the epilogue that of b:
-    (a - zero) * b summed up, minus the zero point of b times a - zero summed up."""
-    (left, right), depth = call.operands, sides.left[1]
-    a: int | Lowering = call.index(0)
-    if sides.adj_x:
-        last = len(sides.a) - 1
-        shape = (*sides.a[:-2], sides.a[-1], sides.a[-2])
-        a = moved(a, IndexMap.along(*range(last - 1), last, last - 1), shape, left.dtype)
-        sides = replace(sides, a=shape, adj_x=False)
-    total: Expr = RESULT
-    extra, maps = list[Lowering](), list[IndexMap]()
-    if zero(right):
-        rows = (*sides.a[:-1], 1)
-        sums = Lowering(Reduce(kind="sum", axes=(len(rows) - 1,), accumulator="int32"), (a,), rows, "int32")
-        kept = (*sides.output[:-1], 1)
-        extra.append(moved(sums, IndexMap.broadcast(rows, kept), kept, "int32"))
-        maps.append(IndexMap.broadcast(kept, sides.output))
-        total = total - (Arg(1) - Const(depth * zero(left))) * Const(zero(right))
-    found, _ = multiple(total, np.asarray(_factor(call)), rule, call.output, "NONE", 1 + len(extra))
-    form = MatMul(found, tuple(maps), adj_y=sides.adj_y, accumulator="int32", input_zero=zero(left))
-    return Lowering(form, (a, call.index(1), *extra))
-
-
-def _sums(call: Call, sides: Sides) -> Lowering:
-    """The products of two integer matrices: int32, of int16 matrices int64.
-
-    They are computed as products of floats. A float32 holds the sums of some DEPTH products of bytes; deeper products
-    are cut along their depth. The upper and the lower bytes of int16 are matrices of their own.
-    """
-    a, b = call.operands
-    wide = a.dtype == "int16"
-    parts = [[(8, _upper(X)), (0, _lower(X))] if wide else [(0, centred(X, side))] for side in (a, b)]
-    depth, dtype = sides.left[1], "int64" if wide else "int32"
-    total: Lowering | None = None
-    for (left, first), (right, second) in product(*parts):
-        for start in range(0, depth, DEPTH):
-            stop = min(start + DEPTH, depth)
-            sums = _exact(call, sides, (first, second), (start, stop))
-            here = Cast(X, dtype) * Const(1 << left + right) if left + right else Cast(X, dtype)
-            added = [(sums, sides.output)] if total is None else [(sums, sides.output), (total, sides.output)]
-            total = mapped(here if total is None else here + Y, *added, shape=sides.output, dtype=dtype)
-    assert total is not None
-    return total
-
-
-def _exact(call: Call, sides: Sides, formulas: tuple[Expr, Expr], part: tuple[int, int]) -> Lowering:
-    """The product of a part of both matrices' depth, with an integer formula for each element of either."""
-    axes = -2 if sides.adj_x else -1, -1 if sides.adj_y else -2
-    a, b = (_as_floats(call, operand, formulas[operand], axes[operand], part) for operand in (0, 1))
-    assert a.shape and b.shape
-    found = _product(a, b, replace(sides, a=a.shape, b=b.shape))
-    assert isinstance(found.form, MatMul)
-    whole = replace(found, form=replace(found.form, whole=True), dtype="float32")
-    return whole if whole.shape == sides.output else view(whole, sides.output)
-
-
-def _as_floats(call: Call, operand: int, formula: Expr, axis: int, part: tuple[int, int]) -> Lowering | np.ndarray:
-    """A part of an operand along an axis, as float32."""
-    own, known, (start, stop) = call.shape(operand), call.constant(operand), part
-    if known is not None:
-        return evaluate(Cast(formula, "float32"), [known.take(range(start, stop), axis)])
-    shape, starts = list(own), [0] * len(own)
-    shape[axis], starts[axis] = stop - start, start
-    access = IndexMap.along(*range(len(own)), starts=tuple(starts))
-    return Lowering(Map(Cast(formula, "float32"), (access,)), (call.index(operand),), tuple(shape), "float32")
-
-
-def _upper(value: Expr) -> Expr:
-    """An int16 divided by 256, rounded down."""
-    return binary("shift_right", Cast(value, "int32"), Const(8))
-
-
-def _lower(value: Expr) -> Expr:
-    return binary("and", Cast(value, "int32"), Const(255))

@@ -52,24 +52,30 @@ def weight_problems(call: Call, operands: Operands) -> Iterator[str]:
     data, weights = call.tensor(operands.data), call.tensor(operands.filter)
     yield from per_tensor_problems(call, data, call.output)
     yield from constant_problems(call, operands.filter)
-    if call.given(operands.bias):
-        yield from constant_problems(call, operands.bias)
-        bias = call.tensor(operands.bias)
-        if bias.dtype not in BIASES[data.dtype]:
-            yield f"{call.node.op}: the bias of {data.dtype} is {bias.dtype}, expected {BIASES[data.dtype][0]}."
-        if bias.quant is not None and any(bias.quant.zero_points):
-            yield f"{call.node.op}: the bias '{bias.title}' has a zero point, expected 0."
-        if _is_misread(call, bias):
-            yield f"{call.node.op}: the bias '{bias.title}' is int32, but quantized_bias_type does not say so."
+    yield from bias_problems(call, operands)
     if weights.dtype not in WEIGHTS[data.dtype]:
         yield f"{call.node.op}: the filter of {data.dtype} is {weights.dtype}, expected {WEIGHTS[data.dtype][0]}."
     yield from _scale_problems(call, weights, operands.channel_axis)
-    yield from group_problems(call, _rule(call, operands))
+    yield from group_problems(call, sum_rule(call, operands))
     yield from factor_problems(call, float(_factors(data, weights, call.output, EVEN).max()))
     yield from _overflow_problems(call, operands)
     if _is_grouped(call, operands) and weights.dtype == "uint8" and zero(weights) != MIDDLE:
         found = f"the filter '{weights.title}' in groups has the zero point {zero(weights)}"
         yield f"{call.node.op}: {found}, expected {MIDDLE}."
+
+
+def bias_problems(call: Call, operands: Operands) -> Iterator[str]:
+    """Reasons to refuse the bias of quantized data, if there is one."""
+    if not call.given(operands.bias):
+        return
+    yield from constant_problems(call, operands.bias)
+    data, bias = call.tensor(operands.data), call.tensor(operands.bias)
+    if bias.dtype not in BIASES[data.dtype]:
+        yield f"{call.node.op}: the bias of {data.dtype} is {bias.dtype}, expected {BIASES[data.dtype][0]}."
+    if bias.quant is not None and any(bias.quant.zero_points):
+        yield f"{call.node.op}: the bias '{bias.title}' has a zero point, expected 0."
+    if _is_misread(call, bias):
+        yield f"{call.node.op}: the bias '{bias.title}' is int32, but quantized_bias_type does not say so."
 
 
 def _overflow_problems(call: Call, operands: Operands) -> Iterator[str]:
@@ -78,7 +84,7 @@ def _overflow_problems(call: Call, operands: Operands) -> Iterator[str]:
     factors = _factors(data, weights, call.output, EVEN)
     channels = weights.shape[operands.channel_axis]
     most = weights.size // channels << 8
-    if _rule(call, operands) == EVEN or most * reach(data) * float(factors.max()) < HIGHEST_RESULT:
+    if sum_rule(call, operands) == EVEN or most * reach(data) * float(factors.max()) < HIGHEST_RESULT:
         return
     numbers = np.abs(call.array(operands.filter).astype(np.int64) - zero(weights))
     sums = np.moveaxis(numbers, operands.channel_axis, 0).reshape(channels, -1).sum(1) * reach(data)
@@ -134,7 +140,7 @@ def integer_sums(call: Call, lowering: Lowering, operands: Operands) -> Lowering
         extra.append(Lowering(ones, (source, sums, ABSENT), (*shape[:-1], 1), form.accumulator))
         maps.append(IndexMap.broadcast((*shape[:-1], 1), shape))
         total = total - Arg(1) * Const(offset - MIDDLE)
-    rule = _rule(call, operands)
+    rule = sum_rule(call, operands)
     if rule in (UP, AWAY, EIGHTS) and data.dtype == "int16":
         total = Cast(total, "int32")
     bias = call.array(operands.bias).reshape(-1) if call.given(operands.bias) else None
@@ -146,7 +152,7 @@ def integer_sums(call: Call, lowering: Lowering, operands: Operands) -> Lowering
     return replace(lowering, form=form, inputs=(*own, *extra, *constants))
 
 
-def _rule(call: Call, operands: Operands) -> str:
+def sum_rule(call: Call, operands: Operands) -> str:
     """How the sums are rounded. Those of int16 data with an int32 bias have 32 bits in LiteRT, and other kernels; those
     of groups have its reference kernel."""
     found = rounding(call, call.tensor(operands.data).dtype)

@@ -91,7 +91,7 @@ def _convolution(call: Call) -> bool:
 
 
 def _fully_connected(call: Call) -> bool:
-    return _weighted(call, 2)
+    return call.tensor(1).is_constant and _weighted(call, 2)
 
 
 def _transpose_conv(call: Call) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from jitdelegate.tflite.write import ModelBuilder
 from scripts.one_op_models import MAKERS, OneOp, one_op_models
 from scripts.quantized_inputs import hostile
 from scripts.quantized_models import input_tensors, steps
 from scripts.quantized_runs import compared, run_litert, run_ours
+from tests.ops.quantized_models import numbers, per_tensor
 
 DECLINED = (
     "the filter 't0' in groups has the zero point",
@@ -47,3 +50,23 @@ def differing(model: OneOp, target: str, rounding: str = "litert") -> str | None
         return None
     found = compared(ran.outputs, expected, steps(model.content))
     return f"{model.what}: {found.differing} of {found.elements}, {found.example}" if found.differing else ""
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("dtype, filters", [("int8", "int8"), ("uint8", "uint8"), ("int16", "int8")])
+def test_filters_that_are_computed_round_as_those_of_litert(dtype: str, filters: str, has_bias: bool) -> None:
+    dice, model, zeros = np.random.default_rng(2), ModelBuilder(), {"int8": 7, "uint8": 100, "int16": 0}
+    middle = 100 if filters == "uint8" else 0
+    operands = [model.input((5, 65), dtype, quant=per_tensor(2.0**-5, zeros[dtype]))]
+    operands.append(model.input((33, 65), filters, quant=per_tensor(2.0**-6, middle)))
+    if has_bias:
+        bias = dice.integers(-3000, 3000, 33).astype("int64" if dtype == "int16" else "int32")
+        operands.append(model.constant(bias, quant=per_tensor(2.0**-11)))
+    quant, version = per_tensor(0.13 if dtype != "int16" else 40.0, zeros[dtype]), 11 if dtype == "int16" else 4
+    model.output(model.op("FULLY_CONNECTED", operands, (5, 33), dtype=dtype, quant=quant, version=version))
+    inputs = [[numbers(dice, (5, 65), dtype), numbers(dice, (33, 65), filters)]]
+    expected = run_litert(model.finish(), inputs, "litert")
+    for target in ("cpu", "reference"):
+        ran = run_ours(model.finish(), inputs, target)
+        assert not ran.refused
+        np.testing.assert_array_equal(ran.outputs[0][0], expected[0][0])
