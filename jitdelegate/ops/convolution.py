@@ -365,7 +365,7 @@ class FullyConnected(QuantizedWeighted):
         weights, data, output = call.tensor(1), call.tensor(0), call.output
         yield from per_tensor_problems(call, data, output)
         yield from (f"{self.name}: {problem}" for problem in parameter_problems(weights))
-        if weights.dtype not in WEIGHTS[data.dtype] or (data.dtype != "uint8" and zero(weights)):
+        if weights.dtype not in WEIGHTS[data.dtype] or (data.dtype == "int16" and zero(weights)):
             found = f"{weights.dtype} with the zero point {zero(weights)}"
             yield f"{self.name}: the filter of {data.dtype} is computed, {found}, expected {WEIGHTS[data.dtype][0]}."
         factor = self._factor(call)
