@@ -21,6 +21,7 @@ from jitdelegate.ops.quantization import (
     SIXTEEN,
     limits,
     multiplier,
+    parameter_problems,
     per_tensor_problems,
     reach,
     result_problems,
@@ -109,7 +110,11 @@ class Mean(Reduction):
     cases = (*Reduction.cases, *Reduction.whole)
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
-        yield from per_tensor_problems(call, call.tensor(0), call.output)
+        data, output = call.tensor(0), call.output
+        if self._rule(call) == EVEN:  # floats, which large results do not leave
+            yield from (f"MEAN: {problem}" for tensor in (data, output) for problem in parameter_problems(tensor))
+        else:
+            yield from per_tensor_problems(call, data, output)
         channels = call.output.shape[-1] if call.output.shape else 1
         if self._rule(call) == SIXTEENS and channels > SIXTEEN and channels % SIXTEEN:
             yield f"MEAN: LiteRT rounds the last {channels % SIXTEEN} of {channels} channels in another way."
