@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import prod
 from typing import Protocol
 
-from jitdelegate.ir.forms import Concat, IndexMap, Map, Shape, View
+from jitdelegate.ir.forms import Concat, Contract, Depthwise, Form, IndexMap, Map, MatMul, Pool, Resize, Shape, View
 from jitdelegate.ir.graph import Graph, Node, form_of
 from jitdelegate.runtime.element_types import dense_strides
 from jitdelegate.targets.planning.buffer_plan import view_roots
@@ -74,6 +74,11 @@ class Part:
         return None
 
 
+PITCHED: Mapping[type[Form], int] = {Concat: 0, Contract: 1, Depthwise: 1, Map: 0, MatMul: 2, Pool: 1, Resize: 1}
+"""Forms whose kernels write rows with any pitch, and read them: so many of their own operands, and those of epilogues.
+All operands of Concats and Maps are of the second kind."""
+
+
 class Rules(Protocol):
     """What a target's kernels can do. Views have no kernels and are not asked about."""
 
@@ -90,7 +95,7 @@ class Parts:
 
     Attributes:
         places: tensor -> its part of another one, which lies in no other itself. Views of parts are parts.
-        copied: by position of each Concat or slice whose operands need not all be copied, the numbers of those that
+        copied: by the result of each Concat or slice whose operands need not all be copied, the numbers of those that
             still have to be; nodes with none need no kernel.
     """
 
@@ -123,11 +128,11 @@ class _Finder:
         for position in reversed(range(len(self._graph.nodes))):  # a concatenation has its place before its operands
             if isinstance(self._graph.nodes[position].form, Concat):
                 self._join(position)
-        for position, node in enumerate(self._graph.nodes):  # a source has its place before its slices
+        for node in self._graph.nodes:  # a source has its place before its slices
             part, output = self._slice(node), node.outputs[0]
             if part is not None and output not in self._places and self._may_place(output, part):
                 self._place(output, part)
-                self._copied[position] = ()
+                self._copied[output] = ()
         return Parts(self._places, self._copied)
 
     def _same(self, index: int) -> tuple[int, ...]:
@@ -143,7 +148,7 @@ class _Finder:
             return
         copied = [number for number, part in enumerate(self._operands(node)) if not self._put(position, number, part)]
         if len(copied) < len(node.inputs):
-            self._copied[position] = tuple(copied)
+            self._copied[node.outputs[0]] = tuple(copied)
 
     def _operands(self, node: Node) -> Iterator[Part | None]:
         """The part that each operand of a Concat is."""

@@ -8,6 +8,7 @@ from math import prod
 from typing import ClassVar
 
 from jitdelegate.ir.graph import Node
+from jitdelegate.ir.index_forms import Update
 from jitdelegate.targets.cuda.code.cost import moving_cycles
 from jitdelegate.targets.cuda.code.device_code import I32, Code, Value
 from jitdelegate.targets.cuda.code.division import coordinates, divisor_kinds, divisors
@@ -68,7 +69,7 @@ class UpdateTemplate(Template):
             store(code, self.target, load(code, self.source, update, thread * self.width, self.width), out, index)
 
 
-def write_update(writer: Writer, node: Node) -> None:
+def write_update(writer: Writer, node: Node, form: Update) -> None:
     """Writes the launch of an Update node; the output holds the data already."""
     (data, update, start), target = node.inputs, node.outputs[0]
     whole, window = writer.shape(data), writer.shape(update)
