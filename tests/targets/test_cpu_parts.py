@@ -59,7 +59,7 @@ def test_convolutions_pools_and_resizes_write_what_windows_read(net: Network, wi
     graph = net.graph(net.conv(whole, 9, 3), inner)
     found = planned(graph)
     assert moves(graph) == {}
-    assert {found.parts.places[part].whole for part in (a, b, c)} == {whole}
+    assert {found.parts.of[part].whole for part in (a, b, c)} == {whole}
     assert found.memories[whole].layout.blocked == (widths[0] == 16)
     assert found.memories[b].layout.halo == found.memories[whole].layout.halo == (2, 2, 2, 2)
     assert_computes_what_its_forms_say(graph)
@@ -71,7 +71,7 @@ def test_a_part_with_a_halo_of_a_whole_without_one_is_copied(net: Network) -> No
     graph = net.graph(net.conv(whole, 8), net.conv(a, 8, 3))
     found = planned(graph)
     assert (moves(graph), found.parts.copied) == ({"CONCATENATION": 1}, {whole: (0,)})
-    assert {index: part.whole for index, part in found.parts.places.items()} == {b: whole}
+    assert {index: part.whole for index, part in found.parts.of.items()} == {b: whole}
     assert_computes_what_its_forms_say(graph)
 
 
@@ -109,7 +109,7 @@ def test_a_convolution_writes_the_inner_rows_and_columns_of_a_mirrored_image(net
     filters, shape = net.weights(4, 3, 3, 7), (1, 5, 6, 4)
     graph = net.graph(net.op("CONV_2D", padded, filters, shape=shape, padding="VALID", stride_h=1, stride_w=1))
     found = planned(graph)
-    assert found.parts.places[x].whole == padded
+    assert found.parts.of[x].whole == padded
     assert [numbers for numbers in found.parts.copied.values() if numbers] == [(0, 2), (0, 2)]
     assert moves(graph) == {"MIRROR_PAD": 2}
     assert_computes_what_its_forms_say(graph)
@@ -159,5 +159,5 @@ def test_what_is_packed_along_a_new_last_axis_is_copied(net: Network, writer: st
         x = net.conv(net.input(1, 4, 5, 3), 7, 3)
     shape = net.tensors[x].shape
     graph = net.graph(net.op("PACK", x, x, shape=(*shape, 2), axis=len(shape), values_count=2))
-    assert planned(graph).parts.places == {}
+    assert planned(graph).parts.of == {}
     assert_computes_what_its_forms_say(graph)

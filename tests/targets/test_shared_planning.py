@@ -12,10 +12,9 @@ from jitdelegate.ir.forms import Contract, Form, IndexMap, Shape
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cpu.accepts import ACCEPTS
 from jitdelegate.targets.cuda.plan.accepts import ACCEPTS as CUDA_ACCEPTS
-from jitdelegate.targets.planning.buffer_plan import Buffers, lives_of, place
+from jitdelegate.targets.planning.buffer_plan import Buffers, Life, lives_of, plan_memory
 from jitdelegate.targets.planning.epilogue import EpilogueOperand, Reach, reach
 from jitdelegate.targets.planning.implicit_gemm import filters_of, grid_phases, matrix_strides
-from jitdelegate.targets.planning.plan_memory import Life
 from jitdelegate.targets.planning.steps import Accepts, Task
 
 
@@ -29,7 +28,7 @@ def test_an_alias_of_an_alias_has_the_first_ones_buffer() -> None:
 def test_a_buffer_lives_from_the_first_step_that_touches_it_to_the_last() -> None:
     lives = lives_of([[3, 1], [1, 2], [3]], lambda index: 100 * index)
     assert lives == {3: Life(300, 0, 2), 1: Life(100, 0, 1), 2: Life(200, 1, 1)}
-    assert place({3: Life(300, 0, 0), 5: Life(300, 1, 1)}, 64) == (320, {3: 0, 5: 0})
+    assert plan_memory({3: Life(300, 0, 0), 5: Life(300, 1, 1)}, 64) == (320, {3: 0, 5: 0})
 
 
 @pytest.mark.parametrize(

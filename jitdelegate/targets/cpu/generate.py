@@ -101,7 +101,7 @@ def write_steps(generator: Generator, plan: Plan) -> None:
             else:
                 jobs = ACCEPTS.write(task, writer)
             index = task.writes()
-            whole = plan.parts.places[index].whole if index in plan.parts.places else index
+            whole = plan.parts.of[index].whole if index in plan.parts.of else index
             halo = [] if whole in filled else halo_jobs(generator, plan.memories[whole])
             filled.add(whole)
             form = "+".join(type(node.form).__name__ for node in task.nodes) or "Copy"

@@ -21,7 +21,7 @@ from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.targets.cpu.accepts import ACCEPTS
 from jitdelegate.targets.cpu.code.kernel import ALIGN, Memory
 from jitdelegate.targets.cpu.code.tasks import Copy, Plan
-from jitdelegate.targets.planning.buffer_plan import Buffers, check_steps, lives_of, place
+from jitdelegate.targets.planning.buffer_plan import Buffers, check_steps, lives_of, plan_memory
 from jitdelegate.targets.planning.parts import Part
 from jitdelegate.targets.planning.steps import Task, find_steps
 
@@ -46,8 +46,8 @@ class Planner:
         self.external: dict[int, Memory] = {}
         steps = find_steps(graph, ACCEPTS, self.result)
         self.todo, self.parts = steps.tasks, steps.parts
-        self.buffers = Buffers({index: part.whole for index, part in self.parts.places.items()})
-        self.layouts = _layouts_of_parts(layouts, self.parts.places)
+        self.buffers = Buffers({index: part.whole for index, part in self.parts.of.items()})
+        self.layouts = _layouts_of_parts(layouts, self.parts.of)
         self.result.layouts, self.result.parts = self.layouts, self.parts
 
     def _new_number(self) -> int:
@@ -171,12 +171,12 @@ class Planner:
     def _place_arena(self) -> None:
         # a vector load of a row-major tail may read beyond the end
         lives = lives_of(map(self._touched, self.result.tasks), lambda root: self.layouts[root].size + ALIGN)
-        self.result.arena_bytes, offsets = place(lives, ALIGN)
+        self.result.arena_bytes, offsets = plan_memory(lives, ALIGN)
         memories = dict(self.external)
         for root, offset in offsets.items():
             memories[root] = Memory("arena", offset, self.layouts[root])
         for index, root in self.buffers.items():
-            start = _start(self.layouts[root], self.parts.places[index].first) if index in self.parts.places else 0
+            start = _start(self.layouts[root], self.parts.of[index].first) if index in self.parts.of else 0
             memories[index] = replace(memories[root], layout=self.layouts[index], start=start)
         self.result.memories = memories
 

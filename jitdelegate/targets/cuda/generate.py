@@ -107,7 +107,7 @@ def generated(
 ) -> Generated:
     """A plan with its compiled templates as the parts of a program, which has these inputs and outputs."""
     numbers = {template: number for number, template in enumerate(planned.templates)}
-    code, entries = _code(compiled)
+    (code, entries), writer = _code(compiled), planned.writer
     return Generated(
         loader="cubin",
         code=code,
@@ -118,12 +118,12 @@ def generated(
             for launch, order in zip(planned.launches, planned.orders, strict=True)
         ),
         origins=tuple(_origin(template, planned.launches) for template in numbers),
-        weights=planned.weights,
-        large_constants=planned.large_constants,
+        weights=writer.weights.content,
+        large_constants=tuple(writer.weights.large),
         arena_bytes=planned.arena_bytes,
         input_offsets=tuple(planned.offset(index) for index in inputs),
         output_offsets=tuple(planned.offset(index) for index in outputs),
-        refusals=planned.refusals,
+        refusals=tuple(writer.refusals.sentences),
         tuned=tuned,
     )
 
@@ -185,7 +185,7 @@ def _launch(planned: Plan, launch: Launch, order: Order, kernel: int) -> program
 def _argument(planned: Plan, argument: Argument) -> tuple[str, int]:
     """The letter and value of an argument in a program."""
     if isinstance(argument, TensorPointer):
-        return "p" if planned.is_port(argument.index) else "a", planned.offset(argument.index)
+        return "p" if planned.buffers[argument.index] in planned.ports else "a", planned.offset(argument.index)
     if isinstance(argument, WeightsPointer):
         return "w", argument.offset
     if isinstance(argument, NoPointer):

@@ -126,7 +126,7 @@ def find_steps(graph: Graph, accepts: Accepts[Known], known: Known) -> Steps:
     tasks: list[Task] = []
     for position, node in enumerate(nodes):
         result = node.outputs[0]
-        is_shown = isinstance(node.form, View) and result in parts.places
+        is_shown = isinstance(node.form, View) and result in parts.of
         if position in runs_at or parts.copied.get(result) == () or is_shown:
             continue
         fusion = fusions.get(position)

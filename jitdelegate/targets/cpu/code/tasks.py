@@ -76,5 +76,5 @@ def _memory_text(planned: Plan, index: int) -> str:
     kind = "blocked" if layout.blocked else "row-major"
     halo = f" halo {layout.halo}" if any(layout.halo) else ""
     name = f"%{index}" if index >= 0 else "buffer"
-    start = f" from {memory.start}" if index in planned.parts.places else ""
+    start = f" from {memory.start}" if index in planned.parts.of else ""
     return f"{name} {memory.space}+{memory.offset}{start} {list(layout.shape)} {kind}{halo}"

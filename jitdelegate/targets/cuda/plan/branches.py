@@ -15,8 +15,8 @@ from jitdelegate.program.check import MOST_STREAMS
 from jitdelegate.targets.cuda.code.cost import CLOCK, DEPENDENT_EDGE, FULL_EDGE
 from jitdelegate.targets.cuda.code.gpu import Gpu
 from jitdelegate.targets.cuda.code.template import Launch
+from jitdelegate.targets.planning.buffer_plan import Life
 from jitdelegate.targets.planning.parts import Part
-from jitdelegate.targets.planning.plan_memory import Life
 
 WORTH = 0.95
 """A region has branches if they take at most this share of the time of a row."""

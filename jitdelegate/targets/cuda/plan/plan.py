@@ -28,9 +28,8 @@ from jitdelegate.targets.cuda.forms.map import copy
 from jitdelegate.targets.cuda.plan.accepts import ACCEPTS
 from jitdelegate.targets.cuda.plan.branches import Branches, Order, Touch, extended, in_a_row
 from jitdelegate.targets.cuda.plan.narrow_weights import narrow_weights
-from jitdelegate.targets.planning.buffer_plan import Buffers, check_steps, lives_of, place
+from jitdelegate.targets.planning.buffer_plan import Buffers, Life, check_steps, lives_of, plan_memory
 from jitdelegate.targets.planning.epilogue import reach
-from jitdelegate.targets.planning.plan_memory import Life
 from jitdelegate.targets.planning.steps import Steps, find_steps
 
 MOST_GROWTH, GROWTH_BYTES = 1.25, 1 << 20
@@ -41,29 +40,26 @@ MOST_ELEMENTS = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Launches in order, and the memory that they use.
+    """The launches that a writer has collected, their order, and the memory that they use.
 
     Attributes:
-        blocks: by tensor or intermediate, the (offset, size) of its memory, in bytes.
         buffers: by tensor, the tensor whose memory it uses.
-        firsts: by tensor that is part of a larger one, where it begins in its buffer, in bytes.
+        blocks: by tensor or intermediate, the (offset, size) of its memory, in bytes.
         orders: by launch, what it follows.
         ports: those of `buffers` that are memory of the program's inputs and outputs; they lie outside the arena.
-        weights: content of constant memory.
-        large_constants, refusals: as in `Program`.
     """
 
-    graph: Graph
-    launches: tuple[Launch, ...]
-    orders: tuple[Order, ...]
-    blocks: Mapping[int, tuple[int, int]]
+    writer: Writer
     buffers: Buffers
-    firsts: Mapping[int, int]
-    ports: frozenset[int]
+    blocks: Mapping[int, tuple[int, int]]
+    orders: Sequence[Order]
     arena_bytes: int
-    weights: bytearray
-    large_constants: tuple[int, ...]
-    refusals: tuple[str, ...]
+    ports: frozenset[int] = frozenset()
+
+    @property
+    def launches(self) -> list[Launch]:
+        """All launches in order."""
+        return self.writer.launches
 
     @property
     def templates(self) -> list[Template]:
@@ -72,11 +68,9 @@ class Plan:
 
     def offset(self, index: int) -> int:
         """Offset of a tensor or intermediate, in bytes."""
-        return self.blocks[self.buffers[index]][0] + self.firsts.get(index, 0)
-
-    def is_port(self, index: int) -> bool:
-        """Whether a tensor lies in the memory of an input or output of the program."""
-        return self.buffers[index] in self.ports
+        part = self.writer.parts.get(index)
+        first = part.first * self.writer.element(index).nbytes if part else 0
+        return self.blocks[self.buffers[index]][0] + first
 
 
 def plan(graph: Graph, gpu: Gpu, precision: str, choices: Choices | None = None) -> Plan:
@@ -90,18 +84,25 @@ def plan(graph: Graph, gpu: Gpu, precision: str, choices: Choices | None = None)
             precision, or a form's writer fails; has the reasons of all operators, as far as it is theirs.
     """
     writer, buffers = written(graph, gpu, precision, Choices(shipped(gpu)) if choices is None else choices)
-    lives = dict(sorted(lives_of(_touched(writer, buffers), lambda index: _bytes(writer, index)).items()))
+    touches = [
+        [Touch(buffers[index], writer.parts.get(index), writes) for index, writes in launch.accesses()]
+        for launch in writer.launches
+    ]
+    # inputs are needed from the first launch on, outputs after the last one
+    steps = [*([touch.buffer for touch in own] for own in touches), [buffers[index] for index in writer.graph.outputs]]
+    steps[0] += (buffers[index] for index in writer.graph.inputs)
+    lives = dict(sorted(lives_of(steps, lambda index: _bytes(writer, index)).items()))
     shared = dict.fromkeys(buffers[index] for index in (*writer.graph.given, *writer.graph.returned))
     ports = {index: lives.pop(index) for index in shared}
-    branches = Branches(writer.launches, _touches(writer, buffers), gpu)
-    arena_bytes, offsets = _placed(lives, branches)
+    branches = Branches(writer.launches, touches, gpu)
+    arena_bytes, offsets = _arena(lives, branches)
     blocks = {index: (offset, lives[index].size) for index, offset in offsets.items()}
     start = arena_bytes
     for index, life in ports.items():
         blocks[index] = start, life.size
         start += -(-max(life.size, 1) // ALIGN) * ALIGN
     orders = branches.orders({index: (offset, offset + size) for index, (offset, size) in blocks.items()})
-    return _planned(writer, orders, buffers, blocks, frozenset(ports), arena_bytes)
+    return Plan(writer, buffers, blocks, orders, arena_bytes, frozenset(ports))
 
 
 def written(graph: Graph, gpu: Gpu, precision: str, choices: Choices) -> tuple[Writer, Buffers]:
@@ -132,31 +133,7 @@ def plan_apart(writer: Writer, buffers: Buffers) -> Plan:
     for index in dict.fromkeys(buffers[index] for launch in writer.launches for index in launch.tensors()):
         blocks[index] = end, _bytes(writer, index)
         end += -(-max(_bytes(writer, index), 1) // ALIGN) * ALIGN
-    return _planned(writer, in_a_row(len(writer.launches), writer.gpu), buffers, blocks, frozenset(), end)
-
-
-def _planned(
-    writer: Writer,
-    orders: Sequence[Order],
-    buffers: Buffers,
-    blocks: Mapping[int, tuple[int, int]],
-    ports: frozenset[int],
-    arena_bytes: int,
-) -> Plan:
-    weights = writer.weights
-    return Plan(
-        writer.graph,
-        tuple(writer.launches),
-        tuple(orders),
-        blocks,
-        buffers,
-        {index: part.first * writer.element(index).nbytes for index, part in writer.parts.items()},
-        ports,
-        arena_bytes,
-        weights.content,
-        tuple(weights.large),
-        tuple(writer.refusals.sentences),
-    )
+    return Plan(writer, buffers, blocks, in_a_row(len(writer.launches), writer.gpu), end)
 
 
 def _check_size(graph: Graph) -> None:
@@ -172,7 +149,7 @@ def _check_size(graph: Graph) -> None:
 
 def _write(writer: Writer, steps: Steps) -> Buffers:
     """Writes every task's launches; returns which tensors are other names for the same memory."""
-    writer.parts, writer.copied = steps.parts.places, steps.parts.copied
+    writer.parts, writer.copied = steps.parts.of, steps.parts.copied
     buffers, faults = Buffers({index: part.whole for index, part in writer.parts.items()}), Faults()
     for task in steps.tasks:
         check_steps("launches", len(writer.launches))
@@ -199,28 +176,13 @@ def _rename(writer: Writer, buffers: Buffers, node: Node) -> None:
         buffers.alias(target, source)
 
 
-def _touched(writer: Writer, buffers: Buffers) -> list[list[int]]:
-    """The buffers of each launch: inputs are needed from the first launch on, outputs after the last one."""
-    steps = [*([*launch.tensors()] for launch in writer.launches), [*writer.graph.outputs]]
-    steps[0] += writer.graph.inputs
-    return [[buffers[index] for index in step] for step in steps]
-
-
-def _touches(writer: Writer, buffers: Buffers) -> list[list[Touch]]:
-    """The memory of each launch."""
-    return [
-        [Touch(buffers[index], writer.parts.get(index), writes) for index, writes in launch.accesses()]
-        for launch in writer.launches
-    ]
-
-
-def _placed(lives: Mapping[int, Life], branches: Branches) -> tuple[int, dict[int, int]]:
+def _arena(lives: Mapping[int, Life], branches: Branches) -> tuple[int, dict[int, int]]:
     """(arena size, offset of each buffer), with memory of its own for each branch if that takes little more."""
-    arena_bytes, offsets = place(lives, ALIGN)
+    arena_bytes, offsets = plan_memory(lives, ALIGN)
     regions = branches.side_by_side()
     if not regions:
         return arena_bytes, offsets
-    apart_bytes, apart = place(extended(lives, regions), ALIGN)
+    apart_bytes, apart = plan_memory(extended(lives, regions), ALIGN)
     return (apart_bytes, apart) if apart_bytes <= arena_bytes * MOST_GROWTH + GROWTH_BYTES else (arena_bytes, offsets)
 
 
@@ -232,7 +194,7 @@ def _bytes(writer: Writer, index: int) -> int:
 
 def plan_text(planned: Plan) -> str:
     """One line per launch: the kernel, the number of blocks, and the offsets of the tensors that it accesses."""
-    lines = [f"arena {planned.arena_bytes} bytes, weights {len(planned.weights)} bytes"]
+    lines = [f"arena {planned.arena_bytes} bytes, weights {len(planned.writer.weights.content)} bytes"]
     for step, launch in enumerate(planned.launches):
         offsets = ", ".join(
             f"%{argument.index}@{planned.offset(argument.index)}"
