@@ -1,11 +1,10 @@
 """Plans the tasks of a graph, and where each tensor lies: in the arena or in the caller's own memory.
 
-Each node is a task, except that Views which only rename a tensor are none, and that these are one: a large Depthwise
-and the 1x1 Contract after it; a large product, its Softmax and the product after that. Copies are tasks too: of inputs
-into layouts with halos or blocks, and of outputs that no kernel can write straight into the caller's memory. An Update
-or a Softmax writes into the memory of the tensor that it changes where nothing needs that tensor later; the kernel of
-an Update finds out whether the caller's input and output are the same memory. Operands of concatenations, and slices,
-are parts of a larger tensor where kernels can write and read them so (`part_rules.py`).
+Each node is a task, except that Views which only rename a tensor are none, and that the nodes of a fusion are one.
+Copies are tasks too: of inputs into layouts with halos or blocks, and of outputs that no kernel can write straight into
+the caller's memory. An Update or a Softmax writes into the memory of the tensor that it changes where nothing needs
+that tensor later; the kernel of an Update finds out whether the caller's input and output are the same memory. Operands
+of concatenations, and slices, are parts of a larger tensor where kernels can write and read them so (`accepts.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from jitdelegate.ir.forms import NO_HALO, Halo, View
+from jitdelegate.ir.forms import NO_HALO, Halo, Shape, View
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.ir.index_forms import Update
 from jitdelegate.ir.layout import Layout, image_shape
@@ -50,38 +49,41 @@ class Planner:
         self.layouts = _layouts_of_parts(layouts, self.parts.of)
         self.result.layouts, self.result.parts = self.layouts, self.parts
 
-    def _new_number(self) -> int:
-        self.fresh -= 1
-        return self.fresh
-
     def _dense(self, index: int) -> Layout:
         """The layout of a tensor in the caller's memory."""
         tensor = self.graph.tensors[index]
         return Layout(image_shape(tensor.shape), self.lanes, dtype=tensor.dtype)
 
+    def _buffer(self, memory: Memory | None = None) -> int:
+        """The number of a new buffer, which is no tensor of the graph: in the caller's memory or in the arena."""
+        self.fresh -= 1
+        if memory is not None:
+            self.external[self.fresh] = memory
+        return self.fresh
+
+    def _copy(self, source: int, target: int, shape: Shape, origin: tuple[int, ...] = ()) -> None:
+        self.result.tasks.append(Copy(source, target, shape, origin))
+
     def plan(self) -> Plan:
         """Plans inputs, nodes and outputs in order, then memory for all of them."""
-        self._place_inputs()
-        self._place_nodes()
-        self._place_outputs()
+        self._plan_inputs()
+        self._plan_nodes()
+        self._plan_outputs()
         check_steps("steps", len(self.result.tasks))
-        self._place_arena()
+        self._plan_arena()
         return self.result
 
     # inputs
 
-    def _place_inputs(self) -> None:
+    def _plan_inputs(self) -> None:
         for position, index in enumerate(self.graph.inputs):
-            if self.graph.tensors[index].is_constant:
+            tensor, memory = self.graph.tensors[index], Memory("io", position, self._dense(index))
+            if tensor.is_constant:
                 continue
-            shape = self.graph.tensors[index].shape
-            buffer = Memory("io", position, self._dense(index))
             if self.layouts[index].plain and self._reads_exactly(index):
-                self.external[index] = buffer
+                self.external[index] = memory
             else:
-                number = self._new_number()
-                self.external[number] = buffer
-                self.result.tasks.append(Copy(number, index, shape))
+                self._copy(self._buffer(memory), index, tensor.shape)
 
     def _reads_exactly(self, index: int) -> bool:
         """True if no reader loads beyond the tensor's last element."""
@@ -94,26 +96,26 @@ class Planner:
 
     # nodes
 
-    def _place_nodes(self) -> None:
+    def _plan_nodes(self) -> None:
         for task in self.todo:
             node = task.nodes[-1]
             if isinstance(node.form, View):
-                self._place_view(node)
+                self._show(node)
                 continue
             self.result.tasks.append(_without_views(task))
             if task.in_place:
-                self._place_in_place(node)
+                self._reuse(node)
 
-    def _place_in_place(self, node: Node) -> None:
+    def _reuse(self, node: Node) -> None:
         """Gives the result the memory of the data, unless that is the caller's input."""
         data, result = node.inputs[0], node.outputs[0]
         if self.buffers[data] not in self.external and self.layouts[data] == self.layouts[result]:
             self.buffers.alias(result, data)
 
-    def _place_view(self, node: Node) -> None:
+    def _show(self, node: Node) -> None:
         """Makes the result an alias if both sides are dense; else adds a copy, or two copies through a dense buffer."""
         source, target = node.inputs[0], node.outputs[0]
-        shapes = [self.graph.tensors[i].shape for i in (source, target)]
+        shapes = [self.graph.tensors[index].shape for index in (source, target)]
         dense = [self.graph.tensors[source].is_constant or self.layouts[source].plain, self.layouts[target].plain]
         root = self.buffers[source]
         renamable = not self.graph.tensors[root].is_constant and (
@@ -122,33 +124,29 @@ class Planner:
         if all(dense) and renamable:
             self.buffers.alias(target, source)
         elif any(dense):
-            shape = shapes[0] if dense[1] else shapes[1]
-            self.result.tasks.append(Copy(source, target, shape, node.origin))
+            self._copy(source, target, shapes[0] if dense[1] else shapes[1], node.origin)
         else:
-            between = self._new_number()
+            between = self._buffer()
             self.layouts[between] = self._dense(source)
-            self.result.tasks.append(Copy(source, between, shapes[0], node.origin))
-            self.result.tasks.append(Copy(between, target, shapes[1], node.origin))
+            self._copy(source, between, shapes[0], node.origin)
+            self._copy(between, target, shapes[1], node.origin)
 
     # outputs
 
-    def _place_outputs(self) -> None:
-        """Places an output in the caller's memory if it is dense and nothing else reads it, or an Update makes it and
-        nothing loads beyond its end; else adds a copy."""
-        read = {self.buffers[i] for task in self.result.tasks for i in task.reads()} - set(self._updated())
+    def _plan_outputs(self) -> None:
+        """An output lies in the caller's memory if it is dense and nothing else reads it, or an Update makes it and
+        nothing loads beyond its end; else it is copied there."""
+        read = {self.buffers[index] for task in self.result.tasks for index in task.reads()} - set(self._updated())
         uses = Counter(self.buffers[index] for index in self.graph.outputs)
         for position, index in enumerate(self.graph.outputs):
-            root = self.buffers[index]
-            shape = self.graph.tensors[index].shape
+            root, shape = self.buffers[index], self.graph.tensors[index].shape
+            memory = Memory("io", len(self.graph.inputs) + position, self._dense(index))
             if 0 in shape:
                 continue
-            buffer = Memory("io", len(self.graph.inputs) + position, self._dense(index))
             if uses[root] == 1 and root not in read and self._is_writable(root):
-                self.external[root] = replace(buffer, layout=self.layouts[root])
+                self.external[root] = replace(memory, layout=self.layouts[root])
             else:
-                number = self._new_number()
-                self.external[number] = buffer
-                self.result.tasks.append(Copy(index, number, shape))
+                self._copy(index, self._buffer(memory), shape)
 
     def _updated(self) -> Iterator[int]:
         """Buffers that an Update writes and that are read up to their end only."""
@@ -168,7 +166,7 @@ class Planner:
 
     # the arena
 
-    def _place_arena(self) -> None:
+    def _plan_arena(self) -> None:
         # a vector load of a row-major tail may read beyond the end
         lives = lives_of(map(self._touched, self.result.tasks), lambda root: self.layouts[root].size + ALIGN)
         self.result.arena_bytes, offsets = plan_memory(lives, ALIGN)

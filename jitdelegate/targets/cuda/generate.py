@@ -81,20 +81,8 @@ class Builder:
         return [self._program(generated(one, [self._compiled[each] for each in one.templates])) for one in plans]
 
     def _program(self, made: Generated) -> program.Program:
-        whole = program.Program(
-            key=(("model", "0" * 32), ("target", "cuda")),
-            target="cuda",
-            features=self.gpu.architecture,
-            loader=made.loader,
-            arena_bytes=made.arena_bytes,
-            entries=made.entries,
-            kernels=made.kernels,
-            launches=made.launches,
-            large_constants=made.large_constants,
-            refusals=made.refusals,
-            code=made.code,
-            weights=made.weights,
-        )
+        key = ("model", "0" * 32), ("target", "cuda")
+        whole = program.Program(key=key, target="cuda", features=self.gpu.architecture, **made.of_program())
         return read(write(whole))
 
 
