@@ -193,18 +193,18 @@ def _layouts_of_parts(layouts: Mapping[int, Layout], parts: Mapping[int, Part]) 
             top, bottom, left, right = map(max, zip(halos.get(part.whole, NO_HALO), layout.halo, strict=True))
             halos[part.whole] = top, bottom, left, right
             values[part.whole] = values.get(part.whole) or layout.halo_value
-    found = dict(layouts)
+    placed = dict(layouts)
     for index, halo in halos.items():
-        found[index] = replace(layouts[index], halo=halo, halo_value=values[index])
+        placed[index] = replace(layouts[index], halo=halo, halo_value=values[index])
     for index, part in parts.items():
-        whole = found[part.whole]
+        whole = placed[part.whole]
         layout = replace(layouts[index], halo=whole.halo, halo_value=whole.halo_value)
         if any(whole.halo):
             layout = replace(layout, length=layout.shape[3], pitch=whole.shape[3])
         elif not part.is_dense:
             layout = replace(layout, length=part.length, pitch=part.pitch)
-        found[index] = layout
-    return found
+        placed[index] = layout
+    return placed
 
 
 def _start(whole: Layout, first: int) -> int:

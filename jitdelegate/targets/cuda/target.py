@@ -100,7 +100,7 @@ class CudaDevice:
         if key.part(PRECISION) != ANY or key.part(CHOSEN):
             return ()
         plain = key.without(BOUND, INPUTS, CHOSEN, TUNING, TUNED)
-        return [(each, plain.changed(PRECISION, each)) for each in PRECISIONS]
+        return [(precision, plain.changed(PRECISION, precision)) for precision in PRECISIONS]
 
     def usable_key(self, key: Key, options: DelegateOptions) -> tuple[Key, str]:
         from jitdelegate.runtime.cuda.toolchain import NUMBA_CUDA_VERSIONS, cuda_major
@@ -119,10 +119,10 @@ class CudaDevice:
     def alternatives(self, key: Key) -> Sequence[Key]:
         others = other_kinds(self.kind)
         kinds = [key, *(key.changed("features", one).changed(MULTIPROCESSORS, str(size)) for one, size in others)]
-        found = [*kinds, *(kind.without(TUNING, TUNED) for kind in kinds)] if key.part(TUNING) else kinds
+        keys = [*kinds, *(kind.without(TUNING, TUNED) for kind in kinds)] if key.part(TUNING) else kinds
         if key.part(PRECISION) == ANY:
-            found += [one.without(BOUND, INPUTS, CHOSEN).changed(PRECISION, EXACT) for one in found]
-        return found[1:]
+            keys += [one.without(BOUND, INPUTS, CHOSEN).changed(PRECISION, EXACT) for one in keys]
+        return keys[1:]
 
     def difference(self, key: Key) -> str:
         device = self._here

@@ -52,12 +52,12 @@ def _gaining(graph: Graph, suited: set[int]) -> set[int]:
     pending = [
         index for node, linked in zip(graph.nodes, links, strict=True) if _gains(graph, node) for index in linked
     ]
-    found = set(pending)
+    gaining = set(pending)
     while pending:
-        further = neighbours[pending.pop()] - found
-        found |= further
+        further = neighbours[pending.pop()] - gaining
+        gaining |= further
         pending += further
-    return found
+    return gaining
 
 
 def _gains(graph: Graph, node: Node) -> bool:
@@ -83,7 +83,7 @@ def _all_halos(graph: Graph) -> tuple[dict[int, Halo], dict[int, float]]:
     Raises:
         CompileError: readers of one tensor want different values in its halo.
     """
-    found: dict[int, Halo] = {}
+    halos: dict[int, Halo] = {}
     values: dict[int, float] = {}
     for node in graph.nodes:
         form = form_of(node)
@@ -93,9 +93,9 @@ def _all_halos(graph: Graph) -> tuple[dict[int, Halo], dict[int, float]]:
             if values.setdefault(source, value) != value:
                 name = graph.tensors[source].title
                 raise CompileError(f"'{name}' has readers that expect {values[source]} and {value} around it.")
-            top, bottom, left, right = map(max, zip(found.get(source, NO_HALO), halo, strict=True))
-            found[source] = top, bottom, left, right
-    return found, values
+            top, bottom, left, right = map(max, zip(halos.get(source, NO_HALO), halo, strict=True))
+            halos[source] = top, bottom, left, right
+    return halos, values
 
 
 def _ends(graph: Graph, node: Node) -> tuple[Shape, Shape]:

@@ -104,11 +104,11 @@ def _before(graph: Graph, index: int, reader: int) -> Before | None:
     if isinstance(node.form, View):
         source = node.inputs[0]
         is_row = graph.tensors[source].shape[-1:] == tensor.shape[-1:] != ()
-        found = _before(graph, source, position) if is_row else None
-        return found and (found[0], found[1], (*found[2], position))
+        inner = _before(graph, source, position) if is_row else None
+        return inner and (inner[0], inner[1], (*inner[2], position))
     for operand in _unmoved(graph, node):
-        if (found := _before(graph, operand, position)) is not None:
-            return found[0], (*found[1], position), found[2]
+        if (inner := _before(graph, operand, position)) is not None:
+            return inner[0], (*inner[1], position), inner[2]
     return None
 
 

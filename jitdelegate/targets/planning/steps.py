@@ -89,15 +89,15 @@ class Accepts(Generic[Known]):
 
     def find_fusions(self, graph: Graph, known: Known) -> dict[int, Fusion]:
         """The fusions of a graph, by the position of their last node."""
-        found: dict[int, Fusion] = {}
+        fusions: dict[int, Fusion] = {}
         taken: set[int] = set()
         for pattern, name in self.fusions.items():
             matches = list(pattern(graph))
             for fusion in self.load(name)(known, matches) if matches else ():
                 if taken.isdisjoint(fusion.positions):
                     taken.update(fusion.positions)
-                    found[fusion.positions[-1]] = fusion
-        return found
+                    fusions[fusion.positions[-1]] = fusion
+        return fusions
 
 
 @dataclass(frozen=True)

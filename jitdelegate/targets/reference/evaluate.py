@@ -31,8 +31,8 @@ def evaluate(graph: Graph, inputs: Sequence[Array], states: Sequence[Array] = ()
     Returns:
         (outputs, states): one array per `graph.returned`, and the value of each state after the run.
     """
-    found = run_graph(graph, [*inputs, *states])
-    return found[: len(graph.returned)], found[len(graph.returned) :]
+    results = run_graph(graph, [*inputs, *states])
+    return results[: len(graph.returned)], results[len(graph.returned) :]
 
 
 def run_graph(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
@@ -74,5 +74,5 @@ def read(operand: Array, access: IndexMap, shape: Shape) -> Array:
         inside = inside & (position >= 0) & (position < size)
         index.append(np.clip(position, 0, size - 1))
     assert access.fill is not None or np.all(inside), f"{access} leaves {operand.shape}"
-    found = np.where(inside, operand[tuple(index)], np.asarray(access.fill or 0).astype(operand.dtype))
-    return np.broadcast_to(found, shape)
+    values = np.where(inside, operand[tuple(index)], np.asarray(access.fill or 0).astype(operand.dtype))
+    return np.broadcast_to(values, shape)
