@@ -80,7 +80,7 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore, *, profile: bo
         arena_bytes=status + ALIGN if refusals else planned.arena_bytes,
         scratch_bytes=generator.scratch,
         sync_bytes=own_sync_bytes + (stamp_bytes(len(steps)) if profile else 0),
-        kernels=tuple(_kernel(step) for step in steps),
+        kernels=tuple(Kernel(name=step.jobs[0].function, form=step.form, chunks=step.chunks) for step in steps),
         origins=tuple(step.origin for step in steps),
         refusals=refusals,
     )
@@ -107,10 +107,6 @@ def write_steps(generator: Generator, plan: Plan) -> None:
             form = "+".join(type(node.form).__name__ for node in task.nodes) or "Copy"
             generator.steps.append(Step(form, [*jobs, *halo], task.origin))
     faults.settle()
-
-
-def _kernel(step: Step) -> Kernel:
-    return Kernel(name=step.jobs[0].function, form=step.form, chunks=step.chunks)
 
 
 def _machine_code(ir: str, features: str, names: tuple[str, ...]) -> tuple[bytes, tuple[tuple[str, int], ...]]:

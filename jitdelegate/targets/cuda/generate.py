@@ -52,7 +52,9 @@ def generate(
         CompileError: the graph is too large, or writers or compilers of kernels fail; has the reasons of all operators.
         DeviceError: the GPU is not supported, lacks what the precision needs, or numba-cuda is not installed.
     """
-    gpu = _gpu(kind, precision)
+    gpu = gpu_of(kind)
+    if precision in ("tf32", "bfloat16") and not gpu.has_async_copy:
+        raise DeviceError(f"precision is {precision!r}, but {gpu.architecture} has only 'float32' and 'float16'")
     store = TemplateStore(place)
     choices = Choices(shipped(gpu))
     if tuning is not None:
@@ -114,13 +116,6 @@ def generated(
         refusals=tuple(writer.refusals.sentences),
         tuned=tuned,
     )
-
-
-def _gpu(kind: str, precision: str) -> Gpu:
-    gpu = gpu_of(kind)
-    if precision in ("tf32", "bfloat16") and not gpu.has_async_copy:
-        raise DeviceError(f"precision is {precision!r}, but {gpu.architecture} has only 'float32' and 'float16'")
-    return gpu
 
 
 def _code(compiled: Sequence[Compiled]) -> tuple[bytes, tuple[tuple[str, int], ...]]:

@@ -7,6 +7,7 @@ A value is one number, or a vector of numbers to which the same instructions app
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, Protocol, Self, TypeVar
 
 
@@ -103,3 +104,8 @@ def native(b: Builder[V], name: str, *values: V) -> V:
     found = b.native(name, *values)
     assert found is not None, name
     return found
+
+
+def polynomial(b: Builder[V], x: V, coefficients: Sequence[float]) -> V:
+    """Horner's scheme, highest coefficient first."""
+    return reduce(lambda total, c: b.fma(total, x, c), coefficients[1:], b.like(coefficients[0], x))
