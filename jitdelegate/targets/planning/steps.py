@@ -68,9 +68,9 @@ class Accepts(Generic[Known]):
 
     def load(self, name: str) -> Callable[..., Any]:
         """The function "module.function" of the package."""
-        module, _, function = name.rpartition(".")
-        found: Callable[..., Any] = getattr(import_module(f"{self.package}.{module}"), function)
-        return found
+        module, _, own = name.rpartition(".")
+        function: Callable[..., Any] = getattr(import_module(f"{self.package}.{module}"), own)
+        return function
 
     def write(self, task: Task, writer: Any) -> Any:
         """Writes the kernels of a task.
