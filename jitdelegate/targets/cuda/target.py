@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jitdelegate.cache.key import ANY_MACHINE, CHOSEN, INPUTS, TOOLCHAIN, TUNED, TUNING, KeyParts
 from jitdelegate.errors import DeviceError, OptionError
+from jitdelegate.runtime.cache.key import ANY_MACHINE, CHOSEN, INPUTS, TOOLCHAIN, TUNED, TUNING, KeyParts
 from jitdelegate.runtime.cuda.architectures import SIZES, name_of, other_kinds, parsed, plain_kind
 from jitdelegate.runtime.cuda.library import open_library
 
@@ -11,11 +11,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jitdelegate.cache.key import Key, Parts
+    from jitdelegate.base.options import DelegateOptions
     from jitdelegate.ir.graph import Graph
-    from jitdelegate.options import DelegateOptions
     from jitdelegate.passes.cost import Rates
     from jitdelegate.program.program import Program
+    from jitdelegate.runtime.cache.key import Key, Parts
     from jitdelegate.runtime.cuda.device import Device
     from jitdelegate.runtime.cuda.memory import GpuMemory
     from jitdelegate.runtime.io_binding import IOBinding
@@ -84,7 +84,7 @@ class CudaDevice:
 
     def _fingerprint(self, path: str) -> str:
         """Fingerprint of a file of inputs at the first call: further programs of a model have the part of the first."""
-        from jitdelegate.cache.fingerprint import fingerprint
+        from jitdelegate.runtime.cache.fingerprint import fingerprint
 
         if path not in self._inputs:
             try:
@@ -95,7 +95,7 @@ class CudaDevice:
         return self._inputs[path]
 
     def precisions(self, key: Key) -> Sequence[tuple[str, Key]]:
-        from jitdelegate.options.checks import PRECISIONS
+        from jitdelegate.base.option_checks import PRECISIONS
 
         if key.part(PRECISION) != ANY or key.part(CHOSEN):
             return ()
@@ -176,7 +176,7 @@ class CudaTarget:
             raise OptionError(f"{error}; or {ALL!r}") from error
 
     def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace) -> Generated:
-        from jitdelegate.cache.store import open_store
+        from jitdelegate.runtime.cache.store import open_store
 
         kind = ":".join(part for part in (key.part("features"), key.part(MULTIPROCESSORS)) if part)
         try:
