@@ -16,7 +16,7 @@ from jitdelegate.ir.forms import View
 from jitdelegate.ops import OPS, Op
 from jitdelegate.ops.registry import ANY, MAX_ELEMENTS, MAX_RANK, NUMBERS
 from jitdelegate.passes.lower import lower
-from jitdelegate.targets.cuda.plan.plan import WRITERS
+from jitdelegate.targets.cuda.plan.accepts import ACCEPTS
 
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "ops.md"
 COMMAND = "python -m scripts.generate_op_docs"
@@ -137,7 +137,7 @@ def forms_of(op: Op) -> list[str]:
 
 def targets_of(forms: Iterable[str]) -> list[str]:
     """The targets that have all of these forms: the CPU has every form there is."""
-    written = {form.__name__ for form in (*WRITERS, View)}
+    written = {form.__name__ for form in (*ACCEPTS.writers, View)}
     forms = set(forms)
     return (["cpu", "cuda"] if forms <= written else ["cpu"]) if forms else []
 

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -40,10 +39,11 @@ from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import unsupported
 from jitdelegate.program.read import read as read_program
 from jitdelegate.runtime.cache.key import variant_parts
-from jitdelegate.targets.cpu import plan as cpu_plan
-from jitdelegate.targets.cpu import write as cpu
-from jitdelegate.targets.cuda.plan import plan as cuda
+from jitdelegate.targets.cpu.accepts import ACCEPTS as CPU_ACCEPTS
+from jitdelegate.targets.cpu.code import tasks
+from jitdelegate.targets.cuda.plan.accepts import ACCEPTS as CUDA_ACCEPTS
 from jitdelegate.targets.cuda.target import TARGET as CUDA
+from jitdelegate.targets.planning.steps import Accepts
 from jitdelegate.targets.reference import evaluate
 from jitdelegate.targets.reference.forms import FORMS
 from jitdelegate.tflite.read import read
@@ -70,13 +70,13 @@ STAGES = {
     },
     "cuda": {
         "targets.cuda.generate": ("plan", "compile_templates", "generated"),
-        "targets.cuda.plan.plan": (
-            *("find_chains", "split_epilogues", "merge_products", "narrow_weights", "find_cuda_parts"),
-        ),
+        "targets.cuda.plan.plan": ("find_steps", "split_epilogues", "merge_products", "narrow_weights"),
     },
 }
 """Functions that are of no operator in particular, by target and the module that calls them."""
-TABLES = {"cpu": cpu, "cuda": cuda}
+TABLES = {"cpu": CPU_ACCEPTS, "cuda": CUDA_ACCEPTS}
+FUSED = {"cpu": ("products.depthwise.write_separable", "products.attention.write_attention"), "cuda": ()}
+"""Functions that write fusions, by target."""
 GPU = "sm_90"
 UNREACHED = "nothing has failed"
 LIMIT = 1e-4
@@ -144,8 +144,8 @@ def places() -> Iterator[Place]:
             yield Place(f"{method} of {name}", "cpu", OPS[name], method, name)
         if one_op(name, is_folded=True):
             yield Place(f"{FOLDED} of {name}", "cpu", OPS[name], FOLDED, name)
-    for target, table in TABLES.items():
-        yield from _writers(target, table)
+    for target, accepts in TABLES.items():
+        yield from _writers(target, accepts)
     for form in FORMS:
         op = op_with(form)
         if op:
@@ -158,20 +158,18 @@ def places() -> Iterator[Place]:
                 yield Place(f"{module}.{function}", target, owner, function, is_anyones=True, is_optional=is_optional)
 
 
-def _writers(target: str, table: ModuleType) -> Iterator[Place]:
-    """The writers of kernels; each form's needs an operator that has it."""
-    for form, name in table.WRITERS.items():
+def _writers(target: str, accepts: Accepts[Any]) -> Iterator[Place]:
+    """The writers of kernels, each of whose forms needs an operator that has it, and the choice of fusions."""
+    for form, name in accepts.writers.items():
         module, _, function = name.rpartition(".")
         op = op_with(form)
         if op:
-            owner = import_module(f"{table.PACKAGE}.{module}")
+            owner = import_module(f"{accepts.package}.{module}")
             yield Place(f"{target} {name}", target, owner, function, op, is_anyones=form is Map)  # as TANH is
-    further = cpu.FUSED.values() if table is cpu else cuda.FINDERS
-    for name in further:
+    for name in (*accepts.fusions.values(), *FUSED[target]):
         module, _, function = name.rpartition(".")
-        yield Place(
-            f"{target} {name}", target, import_module(f"{table.PACKAGE}.{module}"), function, is_anyones=table is cuda
-        )
+        owner, is_anyones = import_module(f"{accepts.package}.{module}"), name not in FUSED[target]
+        yield Place(f"{target} {name}", target, owner, function, is_anyones=is_anyones)
 
 
 @cache
@@ -331,7 +329,7 @@ def trouble(place: Place, folder: Path, way: Mapping[str, str], *, target: str =
     expected = _expected(content_of(place))
     with ExitStack() as stack:
         reached = place.failing(stack)
-        stack.enter_context(patch.object(cpu_plan, "FUSE_BYTES", 0))  # in small models too
+        stack.enter_context(patch.object(tasks, "FUSE_BYTES", 0))  # in small models too
         counted = stack.enter_context(patch.object(compiler, "compile_model", wraps=compiler.compile_model))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")

@@ -6,6 +6,7 @@ import ast
 import re
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -64,7 +65,8 @@ def test_files_that_a_modules_docstring_names_exist(module: Path) -> None:
     assert missing == set()
 
 
-def test_the_example_operator_stands_in_the_code() -> None:
+def test_the_examples_for_contributors_stand_in_the_code() -> None:
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
-    assert len(examples) == 1
-    assert examples[0] in (PACKAGE / "ops" / "elementwise.py").read_text()
+    files = "ops/elementwise.py", "targets/cpu/products/depthwise.py"
+    for example, file in zip(examples, files, strict=True):
+        assert dedent(example).strip() in (PACKAGE / file).read_text()

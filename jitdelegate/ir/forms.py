@@ -131,6 +131,10 @@ class Form:
         """How many of the first extra operands the form's own result depends on."""
         return 0
 
+    def is_own(self, operand: int) -> bool:
+        """Whether a node's operand of this number is the form's own. All those of a form without own ones count."""
+        return operand < self.core or not self.core
+
     def own_type(self, source: str) -> str:
         """The type of the form's own result, for a first operand of type `source`."""
         return source

@@ -4,7 +4,7 @@ A target is one folder here, with an object of its own, and one row in `table.py
 which the rest of the package uses a target.
 
 `planning/` and `maths/` are what targets share: where tensors lie and what one kernel computes, and scalar mathematics.
-A new form takes a class in `ir/`, a row in each target's WRITERS, and the function that the row names.
+A new form takes a class in `ir/`, a row among the writers that each target accepts, and the function that it names.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
 
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.ir.graph import Graph
@@ -41,6 +41,10 @@ class Generated:
     large_constants: tuple[int, ...] = ()
     refusals: tuple[str, ...] = ()
     tuned: str = ""
+
+    def of_program(self) -> dict[str, Any]:
+        """The fields that a Program has too, by name."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("origins", "tuned")}
 
 
 class Device(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jitdelegate.targets.planning.plan_memory import Life, plan_memory
+from jitdelegate.targets.planning.buffer_plan import Life, plan_memory
 
 LIVES = st.lists(
     st.builds(
@@ -24,8 +24,8 @@ BUSY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @BUSY
 @given(LIVES)
 def test_blocks_that_are_alive_together_do_not_overlap(lives: list[Life]) -> None:
-    size, offsets = plan_memory(lives, align=64)
-    blocks = list(zip(lives, offsets, strict=True))
+    size, offsets = plan_memory(dict(enumerate(lives)), align=64)
+    blocks = [(life, offsets[number]) for number, life in enumerate(lives)]
     for number, (life, offset) in enumerate(blocks):
         assert offset % 64 == 0
         assert offset + life.size <= size
@@ -36,9 +36,9 @@ def test_blocks_that_are_alive_together_do_not_overlap(lives: list[Life]) -> Non
 
 def test_a_chain_needs_the_two_largest_neighbours_only() -> None:
     sizes = [640, 1280, 64, 1280, 640]
-    lives = [Life(size, step, step + 1) for step, size in enumerate(sizes)]
+    lives = {step: Life(size, step, step + 1) for step, size in enumerate(sizes)}
     assert plan_memory(lives)[0] == 640 + 1280
 
 
 def test_nothing_needs_nothing() -> None:
-    assert plan_memory([]) == (0, [])
+    assert plan_memory({}) == (0, {})

@@ -7,7 +7,8 @@ from unittest.mock import patch
 
 import pytest
 
-from jitdelegate.targets.planning import buffer_plan, plan_memory
+from jitdelegate.targets.cpu import plan
+from jitdelegate.targets.planning.buffer_plan import plan_memory
 from scripts.compare_programs import hashes, main, report
 from tests.api import small_models
 
@@ -26,7 +27,7 @@ def test_equal_generators_compare_equal(model: Path, capsys: pytest.CaptureFixtu
 
 def test_a_change_is_named_with_its_part(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = hashes([model])
-    with patch.object(buffer_plan, "plan_memory", lambda lives, align: plan_memory.plan_memory(lives, align=4096)):
+    with patch.object(plan, "plan_memory", lambda lives, _: plan_memory(lives, 4096)):
         after = hashes([model])
     assert report(before, after) == 1
     assert "model.tflite cpu:x86-64-v4: arena_bytes" in capsys.readouterr().out
@@ -34,7 +35,7 @@ def test_a_change_is_named_with_its_part(model: Path, capsys: pytest.CaptureFixt
 
 def test_a_failing_generator_is_a_difference(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = hashes([model])
-    with patch.object(buffer_plan, "plan_memory", side_effect=ValueError("no plan")):
+    with patch.object(plan, "plan_memory", side_effect=ValueError("no plan")):
         after = hashes([model])
     assert report(before, after) == 1
     assert "ValueError('no plan')" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -82,7 +83,7 @@ def test_forms_are_found_by_lowering_the_cases(name: str, forms: str, targets: s
 
 
 def test_a_form_that_no_launch_is_written_for_leaves_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generate_op_docs, "WRITERS", {})
+    monkeypatch.setattr(generate_op_docs, "ACCEPTS", replace(generate_op_docs.ACCEPTS, writers={}))
     relu = OPS["RELU"]
     assert isinstance(relu.cases[0], Case)
     assert row("RELU", relu)[TITLES.index("targets")] == "cpu"

@@ -64,8 +64,9 @@ def run(
     memory = Memory()
     places = {index: memory.allocate(max(1, size)) for index, (_, size) in planned.blocks.items()}
     roots = {index: root for index, root in planned.buffers.items() if root in places}
-    addresses = {index: places[root] + planned.firsts.get(index, 0) for index, root in roots.items()} | places
-    weights = memory.keep(memory.place(np.frombuffer(planned.weights or bytes(16), np.uint8)))
+    starts = {index: planned.offset(index) - planned.offset(root) for index, root in roots.items()}
+    addresses = {index: places[root] + starts[index] for index, root in roots.items()} | places
+    weights = memory.keep(memory.place(np.frombuffer(planned.writer.weights.content or bytes(16), np.uint8)))
     for index, array in zip(graph.inputs, inputs, strict=True):
         memory.write(addresses[index], np.ascontiguousarray(array, graph.tensors[index].dtype))
     status = memory.let_race(memory.allocate(8), 8)

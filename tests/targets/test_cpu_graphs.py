@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
-from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant, Tensor
 from jitdelegate.ops import OPS
 from jitdelegate.runtime.cpu.features import level
+from jitdelegate.targets.cpu.code import tasks
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.levels import LEVELS, RUNNABLE
+
+IMAGE = (1, 5, 6, 16)
 
 
 @dataclass
@@ -29,18 +32,18 @@ class Network:
     nodes: list[Node] = field(default_factory=list)
 
     def input(self, *shape: int) -> int:
-        return self._add(Tensor("input", shape, "float32"))
+        return self.add(Tensor("input", shape, "float32"))
 
     def weights(self, *shape: int) -> int:
         values = self.random.normal(0, 1 / np.sqrt(max(1, np.prod(shape[1:]))), shape).astype(np.float32)
-        return self._add(Tensor("weights", shape, "float32", values))
+        return self.add(Tensor("weights", shape, "float32", values))
 
     def integers(self, *values: object) -> int:
         data = np.array(values, np.int32)
-        return self._add(Tensor("integers", data.shape, "int32", data))
+        return self.add(Tensor("integers", data.shape, "int32", data))
 
     def op(self, name: str, *inputs: int, shape: tuple[int, ...], **attrs: object) -> int:
-        output = self._add(Tensor(name, shape, "float32"))
+        output = self.add(Tensor(name, shape, "float32"))
         self.nodes.append(Node(name, inputs, (output,), attrs, origin=(len(self.nodes),)))
         return output
 
@@ -69,7 +72,7 @@ class Network:
             assert OPS[node.op].check(graph, node) is None
         return graph
 
-    def _add(self, tensor: Tensor) -> int:
+    def add(self, tensor: Tensor) -> int:
         self.tensors.append(tensor)
         return len(self.tensors) - 1
 
@@ -162,6 +165,25 @@ def _lowered(network: object) -> Graph:
 def test_a_large_depthwise_is_fused_with_the_pointwise_layer_after_it() -> None:
     forms = [kernel.form for kernel in generate(_lowered(separable), "x86-64-v3").kernels]
     assert forms.count("Depthwise+Contract") == 2
+
+
+def test_bytes_that_floats_become_are_stored_before_they_are_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "FUSE_BYTES", 0)
+    net = Network(np.random.default_rng(0))
+    options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
+    x = net.op("DEPTHWISE_CONV_2D", net.input(*IMAGE), net.weights(1, 3, 3, 16), ABSENT, shape=IMAGE, **options)
+    stored, result = (Quant((scale,), (zero,)) for scale, zero in ((0.05, 3), (0.4, 1)))
+    net.nodes.append(Node("QUANTIZE", (x,), (net.add(Tensor("bytes", IMAGE, "int8", quant=stored)),), origin=(1,)))
+    filters = net.random.integers(-127, 128, (8, 1, 1, 16)).astype(np.int8)
+    weights = Tensor("filters", filters.shape, "int8", filters, quant=Quant((0.01,), (0,)))
+    inputs = (*net.nodes[-1].outputs, net.add(weights), ABSENT)
+    output = net.add(Tensor("result", (1, 5, 6, 8), "int8", quant=result))
+    net.nodes.append(Node("CONV_2D", inputs, (output,), options, origin=(2,)))
+    graph = passes.run(net.graph(output))
+    feeds = [net.random.normal(size=graph.tensors[index].shape).astype(np.float32) for index in graph.inputs]
+    for features in RUNNABLE:
+        (found,), (expected,) = execute(graph, feeds, features), run_graph(graph, feeds)
+        assert np.abs(found.astype(int) - expected).max() <= 1  # a sum of floats that rounds to the next byte
 
 
 def test_an_epilogue_reads_an_input_without_axes() -> None:

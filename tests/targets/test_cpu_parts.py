@@ -59,7 +59,7 @@ def test_convolutions_pools_and_resizes_write_what_windows_read(net: Network, wi
     graph = net.graph(net.conv(whole, 9, 3), inner)
     found = planned(graph)
     assert moves(graph) == {}
-    assert {found.wholes[part] for part in (a, b, c)} == {whole}
+    assert {found.parts.of[part].whole for part in (a, b, c)} == {whole}
     assert found.memories[whole].layout.blocked == (widths[0] == 16)
     assert found.memories[b].layout.halo == found.memories[whole].layout.halo == (2, 2, 2, 2)
     assert_computes_what_its_forms_say(graph)
@@ -70,7 +70,8 @@ def test_a_part_with_a_halo_of_a_whole_without_one_is_copied(net: Network) -> No
     whole = joined(net, a, b)
     graph = net.graph(net.conv(whole, 8), net.conv(a, 8, 3))
     found = planned(graph)
-    assert (moves(graph), found.copied, found.wholes) == ({"CONCATENATION": 1}, {whole: (0,)}, {b: whole})
+    assert (moves(graph), found.parts.copied) == ({"CONCATENATION": 1}, {whole: (0,)})
+    assert {index: part.whole for index, part in found.parts.of.items()} == {b: whole}
     assert_computes_what_its_forms_say(graph)
 
 
@@ -108,8 +109,8 @@ def test_a_convolution_writes_the_inner_rows_and_columns_of_a_mirrored_image(net
     filters, shape = net.weights(4, 3, 3, 7), (1, 5, 6, 4)
     graph = net.graph(net.op("CONV_2D", padded, filters, shape=shape, padding="VALID", stride_h=1, stride_w=1))
     found = planned(graph)
-    assert found.wholes[x] == padded
-    assert [numbers for numbers in found.copied.values() if numbers] == [(0, 2), (0, 2)]
+    assert found.parts.of[x].whole == padded
+    assert [numbers for numbers in found.parts.copied.values() if numbers] == [(0, 2), (0, 2)]
     assert moves(graph) == {"MIRROR_PAD": 2}
     assert_computes_what_its_forms_say(graph)
 
@@ -128,12 +129,8 @@ def test_heads_of_attention_are_parts_of_one_product(net: Network) -> None:
     weights = net.same("SOFTMAX", scores, beta=1.0)
     mixed = net.op("BATCH_MATMUL", weights, parts[2], shape=(4, 12, 6), adj_x=False, adj_y=False)
     graph = net.graph(mixed)
-    assert [task.node.op for task in planned(graph).tasks if task.node] == [
-        "FULLY_CONNECTED",
-        "BATCH_MATMUL",
-        "SOFTMAX",
-        "BATCH_MATMUL",
-    ]
+    kernels = [node.op for task in planned(graph).tasks for node in task.nodes]
+    assert kernels == ["FULLY_CONNECTED", "BATCH_MATMUL", "SOFTMAX", "BATCH_MATMUL"]
     assert_computes_what_its_forms_say(graph)
 
 
@@ -162,5 +159,5 @@ def test_what_is_packed_along_a_new_last_axis_is_copied(net: Network, writer: st
         x = net.conv(net.input(1, 4, 5, 3), 7, 3)
     shape = net.tensors[x].shape
     graph = net.graph(net.op("PACK", x, x, shape=(*shape, 2), axis=len(shape), values_count=2))
-    assert planned(graph).wholes == {}
+    assert planned(graph).parts.of == {}
     assert_computes_what_its_forms_say(graph)

@@ -18,8 +18,8 @@ from jitdelegate.targets.cuda.code.template import Launch
 from jitdelegate.targets.cuda.plan import plan as plan_module
 from jitdelegate.targets.cuda.plan.branches import Branches, Order, Touch, extended, in_a_row, nanoseconds
 from jitdelegate.targets.cuda.plan.plan import plan
+from jitdelegate.targets.planning.buffer_plan import Life
 from jitdelegate.targets.planning.parts import Part
-from jitdelegate.targets.planning.plan_memory import Life
 from jitdelegate.targets.reference.evaluate import run_graph
 
 OLD, NEW = GPUS["sm_80"], GPUS["sm_90"]

@@ -68,10 +68,10 @@ def test_weights_stay_as_wide_as_they_are(name: str, rows: int) -> None:
 
 
 def test_two_int4_lie_in_a_byte() -> None:
-    nbytes = {name: len(plan(product(make(256, 512)), GPUS["sm_90"], "float32").weights)
+    nbytes = {name: len(plan(product(make(256, 512)), GPUS["sm_90"], "float32").writer.weights.content)
               for name, make in (("int4", integers), ("float16", half))}  # fmt: skip
     assert nbytes["int4"] < 0.55 * 256 * 512 < 2.2 * 256 * 512 > nbytes["float16"]
-    parts = plan(product(in_parts(256, 512, 32, 4)), GPUS["sm_90"], "float32").weights
+    parts = plan(product(in_parts(256, 512, 32, 4)), GPUS["sm_90"], "float32").writer.weights.content
     assert len(parts) < (0.5 + 2 / 32) * 256 * 512 + 4096
 
 

@@ -109,7 +109,7 @@ def test_floats_that_were_integers_are_integers_again() -> None:
         tensors = [weights if one.name == "w" else one for one in graph.tensors]
         graph = replace(graph, tensors=tuple(tensors))
         compare(graph, feeds=feeds(graph), tolerance=1e-5)
-        sizes[name] = len(plan(graph, GPUS["sm_90"], "float32").weights)
+        sizes[name] = len(plan(graph, GPUS["sm_90"], "float32").writer.weights.content)
     assert sizes["int8"] < 1.2 * 80 * 64 + 2048 < sizes["uint8"] < 1.2 * 2 * 80 * 64 + 2048 < sizes["other"]
 
 
@@ -133,7 +133,7 @@ def test_bytes_are_dequantized_in_the_product_that_reads_them(dtype: str, middle
 def test_weights_keep_their_width_in_memory(precision: str) -> None:
     for data, outputs in ((1, 512), 640), ((64, 512), 640):
         graph = contract(data, (outputs, data[1]), (data[0], outputs))
-        assert len(plan(graph, GPUS["sm_90"], precision).weights) < 1.05 * outputs * data[1]
+        assert len(plan(graph, GPUS["sm_90"], precision).writer.weights.content) < 1.05 * outputs * data[1]
 
 
 def test_they_compile_everywhere_without_spills() -> None:

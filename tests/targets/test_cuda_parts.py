@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from jitdelegate.ir.forms import Contract, Depthwise, Form, IndexMap, MatMul, Po
 from jitdelegate.ir.graph import ABSENT, Graph
 from jitdelegate.passes.nest_concats import nest_concats
 from jitdelegate.targets.cuda.code.gpu import gpu_of
+from jitdelegate.targets.cuda.plan import plan as planning
 from jitdelegate.targets.cuda.plan.plan import plan
+from jitdelegate.targets.planning.steps import Steps, find_steps
 from tests.targets.cuda_graphs import compare
 from tests.targets.part_graphs import Draft
 
@@ -82,6 +85,21 @@ def test_products_read_heads_of_one_product(width: int, precision: str) -> None:
     assert counts["concat"] == 0
     assert counts["map"] == 3
     compare(graph, precision, tolerance=1e-4 if precision == "float32" else 1e-2)
+
+
+def test_the_steps_of_a_graph_with_merged_products_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    draft = Draft((6, 8))
+    weights = [draft.constant(np.ones((4, 8), np.float32)) for _ in range(2)]
+    sums = [draft.map(RELU, draft.node(Contract(), [0, own, ABSENT], (6, 4))) for own in weights]
+    planned: list[Graph] = []
+
+    def counted(graph: Graph, *more: Any) -> Steps:
+        planned.append(graph)
+        return find_steps(graph, *more)
+
+    monkeypatch.setattr(planning, "find_steps", counted)
+    assert families(draft.graph(*sums)) == {"map": 2, "contract_ffma": 1}
+    assert [sum(isinstance(node.form, Contract) for node in graph.nodes) for graph in planned] == [1]
 
 
 def test_memory_is_kept_while_a_part_of_it_is_read() -> None:

@@ -97,7 +97,7 @@ def test_products_with_int4_agree_with_the_reference(name: str, architecture: st
 @pytest.mark.parametrize("precision", ["float32", "tf32"])
 def test_weights_keep_their_width_in_memory(precision: str, are_int4: bool, nbytes: float) -> None:
     graph = contract((64, 512), (640, 512), (64, 640), are_int4=are_int4)
-    assert len(plan(graph, GPUS["sm_90"], precision).weights) < nbytes * 640 * 512 + 4 * 4096
+    assert len(plan(graph, GPUS["sm_90"], precision).writer.weights.content) < nbytes * 640 * 512 + 4 * 4096
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32"])

@@ -10,14 +10,12 @@ import pytest
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.forms import Contract, Form, IndexMap, Shape
 from jitdelegate.ir.graph import Node
-from jitdelegate.targets.cpu.write import PACKAGE, WRITERS
-from jitdelegate.targets.cuda.plan.plan import PACKAGE as CUDA_PACKAGE
-from jitdelegate.targets.cuda.plan.plan import WRITERS as CUDA_WRITERS
-from jitdelegate.targets.planning.buffer_plan import Buffers, lives_of, place
+from jitdelegate.targets.cpu.accepts import ACCEPTS
+from jitdelegate.targets.cuda.plan.accepts import ACCEPTS as CUDA_ACCEPTS
+from jitdelegate.targets.planning.buffer_plan import Buffers, Life, lives_of, plan_memory
 from jitdelegate.targets.planning.epilogue import EpilogueOperand, Reach, reach
-from jitdelegate.targets.planning.form_writer import Writers, form_writer, load
 from jitdelegate.targets.planning.implicit_gemm import filters_of, grid_phases, matrix_strides
-from jitdelegate.targets.planning.plan_memory import Life
+from jitdelegate.targets.planning.steps import Accepts, Task
 
 
 def test_an_alias_of_an_alias_has_the_first_ones_buffer() -> None:
@@ -30,7 +28,7 @@ def test_an_alias_of_an_alias_has_the_first_ones_buffer() -> None:
 def test_a_buffer_lives_from_the_first_step_that_touches_it_to_the_last() -> None:
     lives = lives_of([[3, 1], [1, 2], [3]], lambda index: 100 * index)
     assert lives == {3: Life(300, 0, 2), 1: Life(100, 0, 1), 2: Life(200, 1, 1)}
-    assert place({3: Life(300, 0, 0), 5: Life(300, 1, 1)}, 64) == (320, {3: 0, 5: 0})
+    assert plan_memory({3: Life(300, 0, 0), 5: Life(300, 1, 1)}, 64) == (320, {3: 0, 5: 0})
 
 
 @pytest.mark.parametrize(
@@ -96,11 +94,11 @@ def test_matrices_are_repeated_along_axes_that_an_operand_lacks() -> None:
     assert matrix_strides((3, 1, 5, 7), (35, 35, 7, 1), 3) == [0, 35, 0]
 
 
-@pytest.mark.parametrize("package, writers", [(PACKAGE, WRITERS), (CUDA_PACKAGE, CUDA_WRITERS)], ids=["cpu", "cuda"])
-def test_every_form_of_a_table_has_its_writer(package: str, writers: Writers) -> None:
-    if package == CUDA_PACKAGE:
+@pytest.mark.parametrize("accepts", [ACCEPTS, CUDA_ACCEPTS], ids=["cpu", "cuda"])
+def test_every_function_that_a_target_names_exists(accepts: Accepts) -> None:
+    if accepts is CUDA_ACCEPTS:
         pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
-    assert all(callable(load(package, name)) for name in writers.values())
+    assert all(callable(accepts.load(name)) for name in (*accepts.writers.values(), *accepts.fusions.values()))
 
 
 def test_a_form_that_is_in_no_table_is_refused() -> None:
@@ -109,4 +107,4 @@ def test_a_form_that_is_in_no_table_is_refused() -> None:
         pass
 
     with pytest.raises(CompileError, match="ADD needs a Unheard, which has no CPU kernel"):
-        form_writer(PACKAGE, WRITERS, Node("ADD", (0,), (1,), form=Unheard()))
+        ACCEPTS.write(Task((Node("ADD", (0,), (1,), form=Unheard()),)), None)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from jitdelegate.ir.faults import Faults
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program.program import Kernel
 from jitdelegate.runtime.cpu.library import CLOCK_ENTRY
 from jitdelegate.runtime.cpu.profile import stamp_bytes
+from jitdelegate.targets.cpu.accepts import ACCEPTS
 from jitdelegate.targets.cpu.code.kernel import ALIGN, Generator, Step, place_constants
 from jitdelegate.targets.cpu.code.machine import MACHINES, assembly, compile_object, triple
-from jitdelegate.targets.cpu.code.tasks import plan_text
+from jitdelegate.targets.cpu.code.tasks import Copy, Plan, plan_text
 from jitdelegate.targets.cpu.code.vector_ir import Module
+from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.entry.host_entry import write_host_entry
 from jitdelegate.targets.cpu.entry.link import link
 from jitdelegate.targets.cpu.entry.schedule import sync_bytes, write_entries
 from jitdelegate.targets.cpu.entry.stamps import Stamps
+from jitdelegate.targets.cpu.forms.halo import halo_jobs
+from jitdelegate.targets.cpu.forms.map import copy_jobs
 from jitdelegate.targets.cpu.plan import plan
 from jitdelegate.targets.cpu.unsigned import store_unsigned
-from jitdelegate.targets.cpu.write import write_steps
 from jitdelegate.targets.planning.choose_layout import choose_layout
 from jitdelegate.targets.target import Generated, Trace
 
@@ -47,7 +51,7 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore, *, profile: bo
     trace("plan", lambda: plan_text(planned))
     status = -(-planned.arena_bytes // ALIGN) * ALIGN
     generator = Generator(machine, Module(machine), status=status)
-    write_steps(generator, graph, planned)
+    write_steps(generator, planned)
     generator.weights.close(ALIGN)
     steps = place_constants(generator.steps, generator.weights.large, len(graph.inputs) + len(graph.outputs))
     own_sync_bytes = sync_bytes(len(steps))
@@ -76,14 +80,33 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore, *, profile: bo
         arena_bytes=status + ALIGN if refusals else planned.arena_bytes,
         scratch_bytes=generator.scratch,
         sync_bytes=own_sync_bytes + (stamp_bytes(len(steps)) if profile else 0),
-        kernels=tuple(_kernel(step) for step in steps),
+        kernels=tuple(Kernel(name=step.jobs[0].function, form=step.form, chunks=step.chunks) for step in steps),
         origins=tuple(step.origin for step in steps),
         refusals=refusals,
     )
 
 
-def _kernel(step: Step) -> Kernel:
-    return Kernel(name=step.jobs[0].function, form=step.form, chunks=step.chunks)
+def write_steps(generator: Generator, plan: Plan) -> None:
+    """Adds one step per task to the generator. A step also fills the halo of the tensor that it writes, or is the first
+    to write a part of.
+
+    Raises:
+        CompileError: forms have no kernel, or their writers fail; has the reasons of all.
+    """
+    writer, filled, faults = Writer(generator, plan), set[int](), Faults()
+    for task in plan.tasks:
+        with faults.of(task.origin):
+            if isinstance(task, Copy):
+                jobs = copy_jobs(generator, writer.memory(task.source), writer.memory(task.target), task.shape)
+            else:
+                jobs = ACCEPTS.write(task, writer)
+            index = task.writes()
+            whole = plan.parts.of[index].whole if index in plan.parts.of else index
+            halo = [] if whole in filled else halo_jobs(generator, plan.memories[whole])
+            filled.add(whole)
+            form = "+".join(type(node.form).__name__ for node in task.nodes) or "Copy"
+            generator.steps.append(Step(form, [*jobs, *halo], task.origin))
+    faults.settle()
 
 
 def _machine_code(ir: str, features: str, names: tuple[str, ...]) -> tuple[bytes, tuple[tuple[str, int], ...]]:

@@ -52,7 +52,9 @@ def generate(
         CompileError: the graph is too large, or writers or compilers of kernels fail; has the reasons of all operators.
         DeviceError: the GPU is not supported, lacks what the precision needs, or numba-cuda is not installed.
     """
-    gpu = _gpu(kind, precision)
+    gpu = gpu_of(kind)
+    if precision in ("tf32", "bfloat16") and not gpu.has_async_copy:
+        raise DeviceError(f"precision is {precision!r}, but {gpu.architecture} has only 'float32' and 'float16'")
     store = TemplateStore(place)
     choices = Choices(shipped(gpu))
     if tuning is not None:
@@ -81,20 +83,8 @@ class Builder:
         return [self._program(generated(one, [self._compiled[each] for each in one.templates])) for one in plans]
 
     def _program(self, made: Generated) -> program.Program:
-        whole = program.Program(
-            key=(("model", "0" * 32), ("target", "cuda")),
-            target="cuda",
-            features=self.gpu.architecture,
-            loader=made.loader,
-            arena_bytes=made.arena_bytes,
-            entries=made.entries,
-            kernels=made.kernels,
-            launches=made.launches,
-            large_constants=made.large_constants,
-            refusals=made.refusals,
-            code=made.code,
-            weights=made.weights,
-        )
+        key = ("model", "0" * 32), ("target", "cuda")
+        whole = program.Program(key=key, target="cuda", features=self.gpu.architecture, **made.of_program())
         return read(write(whole))
 
 
@@ -107,7 +97,7 @@ def generated(
 ) -> Generated:
     """A plan with its compiled templates as the parts of a program, which has these inputs and outputs."""
     numbers = {template: number for number, template in enumerate(planned.templates)}
-    code, entries = _code(compiled)
+    (code, entries), writer = _code(compiled), planned.writer
     return Generated(
         loader="cubin",
         code=code,
@@ -118,21 +108,14 @@ def generated(
             for launch, order in zip(planned.launches, planned.orders, strict=True)
         ),
         origins=tuple(_origin(template, planned.launches) for template in numbers),
-        weights=planned.weights,
-        large_constants=planned.large_constants,
+        weights=writer.weights.content,
+        large_constants=tuple(writer.weights.large),
         arena_bytes=planned.arena_bytes,
         input_offsets=tuple(planned.offset(index) for index in inputs),
         output_offsets=tuple(planned.offset(index) for index in outputs),
-        refusals=planned.refusals,
+        refusals=tuple(writer.refusals.sentences),
         tuned=tuned,
     )
-
-
-def _gpu(kind: str, precision: str) -> Gpu:
-    gpu = gpu_of(kind)
-    if precision in ("tf32", "bfloat16") and not gpu.has_async_copy:
-        raise DeviceError(f"precision is {precision!r}, but {gpu.architecture} has only 'float32' and 'float16'")
-    return gpu
 
 
 def _code(compiled: Sequence[Compiled]) -> tuple[bytes, tuple[tuple[str, int], ...]]:
@@ -185,7 +168,7 @@ def _launch(planned: Plan, launch: Launch, order: Order, kernel: int) -> program
 def _argument(planned: Plan, argument: Argument) -> tuple[str, int]:
     """The letter and value of an argument in a program."""
     if isinstance(argument, TensorPointer):
-        return "p" if planned.is_port(argument.index) else "a", planned.offset(argument.index)
+        return "p" if planned.buffers[argument.index] in planned.ports else "a", planned.offset(argument.index)
     if isinstance(argument, WeightsPointer):
         return "w", argument.offset
     if isinstance(argument, NoPointer):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from jitdelegate.errors import DeviceError, OptionError
+from jitdelegate.runtime.cache.key import ANY_MACHINE, CHOSEN, INPUTS, TOOLCHAIN, TUNED, TUNING, KeyParts
+from jitdelegate.runtime.cuda.architectures import SIZES, name_of, other_kinds, parsed, plain_kind
 from jitdelegate.runtime.cuda.library import open_library
 
 TYPE_CHECKING = False
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from jitdelegate.ir.graph import Graph
     from jitdelegate.passes.cost import Rates
     from jitdelegate.program.program import Program
-    from jitdelegate.runtime.cache.key import Key, KeyParts, Parts
+    from jitdelegate.runtime.cache.key import Key, Parts
     from jitdelegate.runtime.cuda.device import Device
     from jitdelegate.runtime.cuda.memory import GpuMemory
     from jitdelegate.runtime.io_binding import IOBinding
@@ -61,8 +63,6 @@ class CudaDevice:
         return self.device
 
     def key_parts(self, options: DelegateOptions) -> KeyParts:
-        from jitdelegate.runtime.cache.key import ANY_MACHINE, TUNED, TUNING, KeyParts
-        from jitdelegate.runtime.cuda.architectures import parsed
         from jitdelegate.runtime.cuda.toolchain import installed_toolchain
 
         features, multiprocessors = parsed(self.kind)
@@ -78,8 +78,6 @@ class CudaDevice:
             return ((PRECISION, options.precision),)
         if self.device is None:  # nothing can be run
             return ((PRECISION, EXACT),)
-        from jitdelegate.runtime.cache.key import CHOSEN, INPUTS
-
         bound, path = f"{options.precision_bound:g}", options.precision_inputs
         inputs = "" if path is None else self._fingerprint(path)
         return ((PRECISION, ANY), (BOUND, bound), (INPUTS, inputs), (CHOSEN, ""))
@@ -98,15 +96,13 @@ class CudaDevice:
 
     def precisions(self, key: Key) -> Sequence[tuple[str, Key]]:
         from jitdelegate.base.option_checks import PRECISIONS
-        from jitdelegate.runtime.cache.key import CHOSEN, INPUTS, TUNED, TUNING
 
         if key.part(PRECISION) != ANY or key.part(CHOSEN):
             return ()
         plain = key.without(BOUND, INPUTS, CHOSEN, TUNING, TUNED)
-        return [(each, plain.changed(PRECISION, each)) for each in PRECISIONS]
+        return [(precision, plain.changed(PRECISION, precision)) for precision in PRECISIONS]
 
     def usable_key(self, key: Key, options: DelegateOptions) -> tuple[Key, str]:
-        from jitdelegate.runtime.cache.key import TOOLCHAIN
         from jitdelegate.runtime.cuda.toolchain import NUMBA_CUDA_VERSIONS, cuda_major
 
         if self.device is None:
@@ -121,19 +117,14 @@ class CudaDevice:
         return key, f"{missing}: pip install jitdelegate[{self.device.extra}]"
 
     def alternatives(self, key: Key) -> Sequence[Key]:
-        from jitdelegate.runtime.cache.key import CHOSEN, INPUTS, TUNED, TUNING
-        from jitdelegate.runtime.cuda.architectures import other_kinds
-
         others = other_kinds(self.kind)
         kinds = [key, *(key.changed("features", one).changed(MULTIPROCESSORS, str(size)) for one, size in others)]
-        found = [*kinds, *(kind.without(TUNING, TUNED) for kind in kinds)] if key.part(TUNING) else kinds
+        keys = [*kinds, *(kind.without(TUNING, TUNED) for kind in kinds)] if key.part(TUNING) else kinds
         if key.part(PRECISION) == ANY:
-            found += [one.without(BOUND, INPUTS, CHOSEN).changed(PRECISION, EXACT) for one in found]
-        return found[1:]
+            keys += [one.without(BOUND, INPUTS, CHOSEN).changed(PRECISION, EXACT) for one in keys]
+        return keys[1:]
 
     def difference(self, key: Key) -> str:
-        from jitdelegate.runtime.cuda.architectures import parsed
-
         device = self._here
         features = key.part("features")
         if parsed(self.kind)[0] != features:
@@ -178,8 +169,6 @@ class CudaTarget:
     def devices(self, text: str) -> tuple[CudaDevice, ...]:
         """Each kind once, with the number of multiprocessors that programs are compiled for in place of the given
         number; without a number where it is the most common one."""
-        from jitdelegate.runtime.cuda.architectures import SIZES, name_of, parsed, plain_kind
-
         names = tuple(map(name_of, SIZES)) if text == ALL else text.split(",")
         try:
             return tuple(map(CudaDevice, dict.fromkeys(plain_kind(*parsed(name)) for name in names)))
@@ -220,8 +209,6 @@ class CudaTarget:
 
 def _precision(key: Key) -> str:
     """The precision that a key asks for, or that was chosen by measuring."""
-    from jitdelegate.runtime.cache.key import CHOSEN
-
     precision = key.part(PRECISION)
     return key.part(CHOSEN).partition(":")[0] if precision == ANY else precision
 
@@ -232,8 +219,6 @@ def _tuning(key: Key, options: DelegateOptions) -> Tuning | None:
     Raises:
         DeviceError: the GPU is gone.
     """
-    from jitdelegate.runtime.cache.key import TUNING
-
     effort = key.part(TUNING)
     if not effort:
         return None

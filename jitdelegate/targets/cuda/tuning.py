@@ -78,7 +78,7 @@ class Findings:
 
     def text(self) -> str:
         """One line per problem, the fastest candidate first."""
-        lines = [f"{problem}: {_ranked(found)}" for problem, found in self.seconds.items()]
+        lines = [f"{problem}: {_ranked(seconds)}" for problem, seconds in self.seconds.items()]
         lines += [f"{self.left} problems are left to the cost model"] * bool(self.left)
         return "".join(f"{line}\n" for line in (*lines, self.trouble) if line)
 
@@ -107,13 +107,13 @@ class Tuning:
     ) -> Choices:
         """The choices of all tables, after what they lack was measured and stored."""
         known = merged(gpu, place)
-        found = self.measure(graph, gpu, precision, known, build)
-        trace("tuning", found.text)
-        add_to_table(place, gpu.kind, found.winners)
-        return Choices(candidates_of({**known, **found.winners}))
+        findings = self.measure(graph, gpu, precision, known, build)
+        trace("tuning", findings.text)
+        add_to_table(place, gpu.kind, findings.winners)
+        return Choices(candidates_of({**known, **findings.winners}))
 
     def measure(self, graph: Graph, gpu: Gpu, precision: str, known: Mapping[str, Winner], build: Build) -> Findings:
-        """What is found for the problems of a lowered graph that are not known, those that take longest first."""
+        """What is measured for the problems of a lowered graph that are not known, those that take longest first."""
         few, seconds = (FEW, FAST_SECONDS) if self.effort == "fast" else (None, inf)
         done = [name for name, winner in known.items() if winner.serves(self.effort)]
         asked = problems_of(graph, gpu, precision, Choices(candidates_of(known)), done)
@@ -123,14 +123,14 @@ class Tuning:
                 findings.left = len(asked) - number
                 break
             try:
-                found = self._seconds(one.plans(few), build)
+                measured = self._seconds(one.plans(few), build)
             except CompileError:
                 continue  # the cost model's candidate stays, and tells what is wrong where it is at fault
             except DeviceError as error:
                 findings.left, findings.trouble = len(asked) - number, f"measuring ended: {error}"
                 break
-            findings.seconds[one.problem] = found
-            findings.winners[one.problem] = winner_of(one.question.ranked[0], found, self.effort)
+            findings.seconds[one.problem] = measured
+            findings.winners[one.problem] = winner_of(one.question.ranked[0], measured, self.effort)
         return findings
 
     def _seconds(self, plans: Mapping[str, Plan], build: Build) -> dict[str, float]:
@@ -187,12 +187,12 @@ def problems_of(graph: Graph, gpu: Gpu, precision: str, choices: Choices, done: 
     """The problems of a lowered graph that have several candidates and are not done, those that take longest first;
     raises as `plan`."""
     writer, buffers = written(graph, gpu, precision, choices)
-    found = [
+    asked = [
         Asked(problem, one, one.uses * writer.launches[one.launch].cycles, writer, buffers)
         for problem, one in choices.asked.items()
         if len(one.ranked) > 1 and problem not in done
     ]
-    return sorted(found, key=lambda one: -one.cycles)
+    return sorted(asked, key=lambda one: -one.cycles)
 
 
 def winner_of(usual: str, seconds: Mapping[str, float], effort: str) -> Winner:
@@ -213,4 +213,4 @@ def median_seconds(opened: Mapping[str, Timed]) -> dict[str, float]:
     for _ in range(ROUNDS):
         for name, timed in opened.items():
             taken[name].append(timed.seconds())
-    return {name: median(each) for name, each in taken.items()}
+    return {name: median(times) for name, times in taken.items()}

@@ -7,6 +7,7 @@ A value is one number, or a vector of numbers to which the same instructions app
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, Protocol, Self, TypeVar
 
 
@@ -88,11 +89,11 @@ class Builder(Protocol[V]):
         "scale": a * 2**n for whole numbers n; and "nearest": an int32, halves to even.
         """
 
-    def look_up(self, entries: Sequence[int], place: V) -> V:
-        """entries[place] as int32, from constant memory; `place` is an int32 within the table."""
+    def look_up(self, entries: Sequence[int], index: V) -> V:
+        """entries[index] as int32, from constant memory; `index` is an int32 within the table."""
 
-    def look_up_bytes(self, entries: Sequence[int], place: V) -> V | None:
-        """entries[place] for an unsigned place of 8 bits and entries of 8 bits; None if `look_up` is as fast."""
+    def look_up_bytes(self, entries: Sequence[int], index: V) -> V | None:
+        """entries[index] for an unsigned index of 8 bits and entries of 8 bits; None if `look_up` is as fast."""
 
     def repeat(self, count: int, body: Callable[..., Sequence[V]], *carried: V) -> Sequence[V]:
         """Repeats `values = body(i, *values)` `count` times, from the values `carried`; returns the last values."""
@@ -103,3 +104,8 @@ def native(b: Builder[V], name: str, *values: V) -> V:
     found = b.native(name, *values)
     assert found is not None, name
     return found
+
+
+def polynomial(b: Builder[V], x: V, coefficients: Sequence[float]) -> V:
+    """Horner's scheme, highest coefficient first."""
+    return reduce(lambda total, c: b.fma(total, x, c), coefficients[1:], b.like(coefficients[0], x))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jitdelegate.targets.maths.builder import Builder, V, native
-from jitdelegate.targets.maths.polynomial import polynomial
+from jitdelegate.targets.maths.builder import Builder, V, native, polynomial
 
 LOG2_E = 1.44269504088896341
 LN2_HIGH = 0.693359375

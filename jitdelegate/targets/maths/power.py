@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import factorial, log
 
-from jitdelegate.targets.maths.builder import Builder, V, native
-from jitdelegate.targets.maths.polynomial import polynomial
+from jitdelegate.targets.maths.builder import Builder, V, native, polynomial
 
 LOG2 = tuple(2 / log(2) / (2 * k + 1) for k in reversed(range(9)))
 """log2((1 + s) / (1 - s)) = s * LOG2(s^2), by the series of the inverse hyperbolic tangent, highest first. For |s|

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from math import pi
 
-from jitdelegate.targets.maths.builder import Builder, V, native
-from jitdelegate.targets.maths.polynomial import polynomial
+from jitdelegate.targets.maths.builder import Builder, V, native, polynomial
 
 SINE = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
 """Coefficients of (sin(r) - r) / r^3 in r^2, highest first. Source: Cephes, sinf.c."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.forms import NO_HALO, Halo, Shape, Window
-from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor, form_of
+from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.ir.layout import Layout, image_shape
 
 
@@ -21,8 +21,12 @@ def choose_layout(graph: Graph, lanes: int) -> dict[int, Layout]:
     touched = {i for node in graph.nodes for i in (*node.inputs, *node.outputs) if i != ABSENT}
     touched |= {*graph.inputs, *graph.outputs}
     runtime = {index: graph.tensors[index] for index in sorted(touched) if not graph.tensors[index].is_constant}
-    suited = {index for index, tensor in runtime.items() if _suits(tensor, lanes)} - set(_row_major(graph, lanes))
-    blocked = _gaining(graph, suited)
+    suited = {
+        index
+        for index, tensor in runtime.items()
+        if len(tensor.shape) == 4 and tensor.shape[3] > lanes // 2 and tensor.dtype == "float32"
+    }
+    blocked = _gaining(graph, suited.difference(_row_major(graph, lanes)))
     return {
         index: Layout(
             image_shape(tensor.shape),
@@ -36,12 +40,9 @@ def choose_layout(graph: Graph, lanes: int) -> dict[int, Layout]:
     }
 
 
-def _suits(tensor: Tensor, lanes: int) -> bool:
-    return len(tensor.shape) == 4 and tensor.shape[3] > lanes // 2 and tensor.dtype == "float32"
-
-
 def _gaining(graph: Graph, suited: set[int]) -> set[int]:
-    """The tensors in `suited` that are connected, through tensors in `suited`, to a node that gains."""
+    """The tensors in `suited` that are connected, through tensors in `suited`, to a node whose kernel is faster on
+    blocked images; other kernels are equally fast on both layouts."""
     links = [
         [index for index in dict.fromkeys((*node.inputs, *node.outputs)) if index in suited] for node in graph.nodes
     ]
@@ -50,19 +51,17 @@ def _gaining(graph: Graph, suited: set[int]) -> set[int]:
         for index in linked:
             neighbours[index].update((linked[0], *(linked if index == linked[0] else ())))
     pending = [
-        index for node, linked in zip(graph.nodes, links, strict=True) if _gains(graph, node) for index in linked
+        index
+        for node, linked in zip(graph.nodes, links, strict=True)
+        if form_of(node).reads_images(*_ends(graph, node))
+        for index in linked
     ]
-    found = set(pending)
+    gaining = set(pending)
     while pending:
-        further = neighbours[pending.pop()] - found
-        found |= further
+        further = neighbours[pending.pop()] - gaining
+        gaining |= further
         pending += further
-    return found
-
-
-def _gains(graph: Graph, node: Node) -> bool:
-    """Whether the node's kernel is faster on blocked images; other kernels are equally fast on both layouts."""
-    return form_of(node).reads_images(*_ends(graph, node))
+    return gaining
 
 
 def _row_major(graph: Graph, lanes: int) -> Iterator[int]:
@@ -83,7 +82,7 @@ def _all_halos(graph: Graph) -> tuple[dict[int, Halo], dict[int, float]]:
     Raises:
         CompileError: readers of one tensor want different values in its halo.
     """
-    found: dict[int, Halo] = {}
+    halos: dict[int, Halo] = {}
     values: dict[int, float] = {}
     for node in graph.nodes:
         form = form_of(node)
@@ -93,9 +92,9 @@ def _all_halos(graph: Graph) -> tuple[dict[int, Halo], dict[int, float]]:
             if values.setdefault(source, value) != value:
                 name = graph.tensors[source].title
                 raise CompileError(f"'{name}' has readers that expect {values[source]} and {value} around it.")
-            top, bottom, left, right = map(max, zip(found.get(source, NO_HALO), halo, strict=True))
-            found[source] = top, bottom, left, right
-    return found, values
+            top, bottom, left, right = map(max, zip(halos.get(source, NO_HALO), halo, strict=True))
+            halos[source] = top, bottom, left, right
+    return halos, values
 
 
 def _ends(graph: Graph, node: Node) -> tuple[Shape, Shape]:

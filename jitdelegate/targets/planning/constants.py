@@ -17,7 +17,7 @@ LARGE = 1 << 16
 @dataclass
 class Constants:
     """Constants at multiples of `align` bytes, LARGE ones at whole pages. They may be larger than all else that a
-    compilation holds, so each is written straight to its place. One that is needed again is recognised by what it is
+    compilation holds, so each is written straight to its offset. One that is needed again is recognised by what it is
     made of, and one that is equal to another, as rows of a matrix that are stored unchanged, is removed again.
 
     Attributes:
@@ -27,7 +27,7 @@ class Constants:
 
     align: int
     content: bytearray = field(default_factory=bytearray)
-    places: dict[tuple[object, ...], int] = field(default_factory=dict)
+    offsets: dict[tuple[object, ...], int] = field(default_factory=dict)
     large: list[int] = field(default_factory=list)
     _equal: dict[tuple[int, bytes], int] = field(default_factory=dict)
     _ends_in_large: bool = False
@@ -48,9 +48,9 @@ class Constants:
         for source in sources:
             state.update(np.ascontiguousarray(source).data)
         key = form, *(source.shape for source in sources), state.digest()
-        if key not in self.places:
-            self.places[key] = self._append(make, is_large=sum(source.nbytes for source in sources) >= LARGE)
-        return self.places[key]
+        if key not in self.offsets:
+            self.offsets[key] = self._append(make, is_large=sum(source.nbytes for source in sources) >= LARGE)
+        return self.offsets[key]
 
     def close(self, spare: int) -> None:
         """Append what code may read beyond the last constant: `spare` bytes, after the last page of a LARGE one."""

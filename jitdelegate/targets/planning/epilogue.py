@@ -101,5 +101,5 @@ def without_constants(expr: Expr, types: Sequence[str]) -> tuple[Expr, tuple[Num
     def part_types(part: Expr) -> tuple[str, ...]:
         return argument_types(part, types)
 
-    found = replaced(expr, "float32")
-    return found, tuple(numbers)
+    result = replaced(expr, "float32")
+    return result, tuple(numbers)

@@ -20,8 +20,8 @@ MOST_IN_CODE = 64
 
 
 def lies_in_code(constant: np.ndarray) -> bool:
-    """Whether a constant lies beside the code: few integers or a float, from which places may be computed. The weights
-    may be part of a file that somebody overwrites during a run."""
+    """Whether a constant lies beside the code: few integers, from which positions may be computed, or a float. The
+    weights may be part of a file that somebody overwrites during a run."""
     is_float = constant.dtype.name == "float32" and constant.size == 1
     return is_float or (constant.dtype.name in ("int32", "int64", "bool") and constant.size <= MOST_IN_CODE)
 
@@ -58,36 +58,36 @@ def aliases(graph: Graph) -> Aliases:
 
     The output is the input with windows replaced, or a copy of it. Nothing else reads the input, nor any value on the
     way to the output, so that a run on its own result computes the same again: a run is repeated where its weights lie
-    in a file that changes meanwhile. For the same reason, the windows' places come from other inputs, and from
+    in a file that changes meanwhile. For the same reason, the windows' starts come from other inputs, and from
     constants that `lies_in_code`.
     """
     groups, positions = view_roots(graph), {index: position for position, index in enumerate(graph.inputs)}
     readers = _readers(graph, groups)
-    found: dict[int, tuple[int, list[int]]] = {}
+    updated: dict[int, tuple[int, list[int]]] = {}
     for output, index in enumerate(graph.outputs):
         source, starts = _origin(graph, groups, readers, index)
         given = positions.get(source, -1)
-        is_single = graph.outputs.count(index) == 1 and given not in found
+        is_single = graph.outputs.count(index) == 1 and given not in updated
         if given >= 0 and is_single and graph.tensors[index].size:
-            found[given] = output, starts
-    changed = {groups[graph.inputs[given]] for given, (_, starts) in found.items() if starts}
+            updated[given] = output, starts
+    changed = {groups[graph.inputs[given]] for given, (_, starts) in updated.items() if starts}
     return tuple(
         (given, output)
-        for given, (output, starts) in sorted(found.items())
+        for given, (output, starts) in sorted(updated.items())
         if all(_is_repeatable(graph, groups, start, changed) for start in starts)
     )
 
 
 def _readers(graph: Graph, groups: Buffers) -> dict[int, list[int]]:
     """For each group, the positions of the nodes that read it, once for each operand; -1 for each output."""
-    found: dict[int, list[int]] = {groups[index]: [] for index in graph.outputs}
+    readers: dict[int, list[int]] = {groups[index]: [] for index in graph.outputs}
     for position, node in enumerate(graph.nodes):
         if not isinstance(node.form, View):
             for index in node.inputs:
-                found.setdefault(groups[index], []).append(position)
+                readers.setdefault(groups[index], []).append(position)
     for index in graph.outputs:
-        found[groups[index]].append(-1)
-    return found
+        readers[groups[index]].append(-1)
+    return readers
 
 
 def _origin(graph: Graph, groups: Buffers, readers: Mapping[int, list[int]], output: int) -> tuple[int, list[int]]:

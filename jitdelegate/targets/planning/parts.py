@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import prod
 from typing import Protocol
 
-from jitdelegate.ir.forms import Concat, IndexMap, Map, Shape, View
+from jitdelegate.ir.forms import Concat, Contract, Depthwise, Form, IndexMap, Map, MatMul, Pool, Resize, Shape, View
 from jitdelegate.ir.graph import Graph, Node, form_of
 from jitdelegate.runtime.element_types import dense_strides
 from jitdelegate.targets.planning.buffer_plan import view_roots
@@ -74,6 +74,11 @@ class Part:
         return None
 
 
+PITCHED: Mapping[type[Form], int] = {Concat: 0, Contract: 1, Depthwise: 1, Map: 0, MatMul: 2, Pool: 1, Resize: 1}
+"""Forms whose kernels write rows with any pitch, and read them: so many of their own operands, and those of epilogues.
+All operands of Concats and Maps are of the second kind."""
+
+
 class Rules(Protocol):
     """What a target's kernels can do. Views have no kernels and are not asked about."""
 
@@ -89,12 +94,12 @@ class Parts:
     """The tensors that lie in others.
 
     Attributes:
-        places: tensor -> its part of another one, which lies in no other itself. Views of parts are parts.
-        copied: by position of each Concat or slice whose operands need not all be copied, the numbers of those that
+        of: tensor -> its part of another one, which lies in no other itself. Views of parts are parts.
+        copied: by the result of each Concat or slice whose operands need not all be copied, the numbers of those that
             still have to be; nodes with none need no kernel.
     """
 
-    places: Mapping[int, Part] = field(default_factory=dict)
+    of: Mapping[int, Part] = field(default_factory=dict)
     copied: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
 
@@ -110,7 +115,7 @@ def find_parts(graph: Graph, rules: Rules, fixed: Collection[int] = ()) -> Parts
 class _Finder:
     def __init__(self, graph: Graph, rules: Rules, fixed: Collection[int]) -> None:
         self._graph, self._rules = graph, rules
-        self._places: dict[int, Part] = {}
+        self._found: dict[int, Part] = {}
         self._copied: dict[int, Sequence[int]] = {}
         self._roots = view_roots(graph)
         self._views: dict[int, list[int]] = {}
@@ -120,15 +125,15 @@ class _Finder:
         self._kept = self._fixed.union(self._roots[index] for index in (*graph.inputs, *graph.outputs))
 
     def parts(self) -> Parts:
-        for position in reversed(range(len(self._graph.nodes))):  # a concatenation has its place before its operands
+        for position in reversed(range(len(self._graph.nodes))):  # a concatenation before its operands
             if isinstance(self._graph.nodes[position].form, Concat):
                 self._join(position)
-        for position, node in enumerate(self._graph.nodes):  # a source has its place before its slices
+        for node in self._graph.nodes:  # a source before its slices
             part, output = self._slice(node), node.outputs[0]
-            if part is not None and output not in self._places and self._may_place(output, part):
-                self._place(output, part)
-                self._copied[position] = ()
-        return Parts(self._places, self._copied)
+            if part is not None and output not in self._found and self._may_lie(output, part):
+                self._enter(output, part)
+                self._copied[output] = ()
+        return Parts(self._found, self._copied)
 
     def _same(self, index: int) -> tuple[int, ...]:
         """A tensor that is no View, and its Views."""
@@ -137,13 +142,13 @@ class _Finder:
     # operands of concatenations
 
     def _join(self, position: int) -> None:
-        """Gives the operands of a Concat their places in its result."""
+        """Makes parts of its result of the operands of a Concat."""
         node = self._graph.nodes[position]
         if self._roots[node.outputs[0]] in self._fixed:
             return
         copied = [number for number, part in enumerate(self._operands(node)) if not self._put(position, number, part)]
         if len(copied) < len(node.inputs):
-            self._copied[position] = tuple(copied)
+            self._copied[node.outputs[0]] = tuple(copied)
 
     def _operands(self, node: Node) -> Iterator[Part | None]:
         """The part that each operand of a Concat is."""
@@ -153,25 +158,25 @@ class _Finder:
         for index in node.inputs:
             length, size = prod(self._shape(index)[form.axis :]), prod(self._shape(index))
             inner = Part.of(output, first, length, pitch, size)
-            yield self._places[output].cut(inner, size) if output in self._places else inner
+            yield self._found[output].cut(inner, size) if output in self._found else inner
             first += length
 
     def _put(self, position: int, number: int, part: Part | None) -> bool:
         """Lets the writer of a Concat's operand write it as this part, if it can."""
         root = self._roots[self._graph.nodes[position].inputs[number]]
         writer = self._graph.writer[root]
-        if part is None or writer is None or root in self._places:
+        if part is None or writer is None or root in self._found:
             return False
         node = self._graph.nodes[writer]
         slice_ = self._slice(node)
-        if slice_ is not None and self._may_place(root, slice_):
+        if slice_ is not None and self._may_lie(root, slice_):
             return False  # it is read where its source lies
-        if not self._rules.may_write(node, part) or not self._may_place(root, part, (position, number)):
+        if not self._rules.may_write(node, part) or not self._may_lie(root, part, (position, number)):
             return False
-        self._place(root, part)
+        self._enter(root, part)
         return True
 
-    def _may_place(self, root: int, part: Part, made: tuple[int, int] = (-1, 0)) -> bool:
+    def _may_lie(self, root: int, part: Part, made: tuple[int, int] = (-1, 0)) -> bool:
         """Whether a tensor may be this part: all readers can read it, except the Concat and operand `made`, which is
         not read then."""
         size = self._graph.tensors[root].size
@@ -186,9 +191,9 @@ class _Finder:
             if operand == index
         )
 
-    def _place(self, root: int, part: Part) -> None:
+    def _enter(self, root: int, part: Part) -> None:
         """Makes a tensor and its Views this part."""
-        self._places |= dict.fromkeys(self._same(root), part)
+        self._found |= dict.fromkeys(self._same(root), part)
 
     # slices
 
@@ -203,7 +208,7 @@ class _Finder:
             return None
         size = prod(self._shape(output))
         inner = _rows(form.operands[0], self._shape(source), self._shape(output), root)
-        return self._places[root].cut(inner, size) if inner is not None and root in self._places else inner
+        return self._found[root].cut(inner, size) if inner is not None and root in self._found else inner
 
     def _shape(self, index: int) -> Shape:
         return self._graph.tensors[index].shape

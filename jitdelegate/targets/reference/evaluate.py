@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir import expr
-from jitdelegate.ir.forms import Form, IndexMap, Map
+from jitdelegate.ir.forms import IndexMap
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.index_forms import IndexedForm
 from jitdelegate.targets.planning.refusals import sentence
@@ -31,8 +31,8 @@ def evaluate(graph: Graph, inputs: Sequence[Array], states: Sequence[Array] = ()
     Returns:
         (outputs, states): one array per `graph.returned`, and the value of each state after the run.
     """
-    found = run_graph(graph, [*inputs, *states])
-    return found[: len(graph.returned)], found[len(graph.returned) :]
+    results = run_graph(graph, [*inputs, *states])
+    return results[: len(graph.returned)], results[len(graph.returned) :]
 
 
 def run_graph(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
@@ -58,15 +58,10 @@ def run_node(node: Node, operands: Sequence[Any], shape: Shape) -> Array:
     if isinstance(form, IndexedForm) and form.refusal:
         form = replace(form, refusal=sentence(node, form.refusal))
     with np.errstate(all="ignore"):
-        own = [] if isinstance(form, Map) else [own_result(form, operands, shape)]
+        own = [FORMS[type(form)](form, operands, shape).reshape(shape)] if form.has_result else []
+        own = [result.astype(np.float32) if result.dtype == np.float64 else result for result in own]
         extra = [read(x, access, shape) for x, access in zip(operands[form.core :], form.operands, strict=False)]
         return np.broadcast_to(expr.evaluate(form.epilogue, own + extra), shape)
-
-
-def own_result(form: Form, operands: Sequence[Any], shape: Shape) -> Array:
-    """The form's result before its epilogue; floats are rounded to float32."""
-    found = FORMS[type(form)](form, operands, shape).reshape(shape)
-    return found.astype(np.float32) if found.dtype == np.float64 else found
 
 
 def read(operand: Array, access: IndexMap, shape: Shape) -> Array:
@@ -75,9 +70,9 @@ def read(operand: Array, access: IndexMap, shape: Shape) -> Array:
     index: list[Any] = []
     inside: Any = True
     for dim, start, step, size in zip(access.dims, access.starts, access.steps, operand.shape, strict=True):
-        place = start if dim < 0 else start + step * grid[dim]
-        inside = inside & (place >= 0) & (place < size)
-        index.append(np.clip(place, 0, size - 1))
+        position = start if dim < 0 else start + step * grid[dim]
+        inside = inside & (position >= 0) & (position < size)
+        index.append(np.clip(position, 0, size - 1))
     assert access.fill is not None or np.all(inside), f"{access} leaves {operand.shape}"
-    found = np.where(inside, operand[tuple(index)], np.asarray(access.fill or 0).astype(operand.dtype))
-    return np.broadcast_to(found, shape)
+    values = np.where(inside, operand[tuple(index)], np.asarray(access.fill or 0).astype(operand.dtype))
+    return np.broadcast_to(values, shape)

@@ -42,8 +42,8 @@ def concat(form: forms.Concat, operands: Sequence[Any], shape: Shape) -> Array:
 
 
 def fourier(form: forms.Fourier, operands: Sequence[Any], shape: Shape) -> Array:
-    found = np.fft.rfft(exact(operands[0]), form.length)
-    return np.stack([found.real, found.imag], axis=-1)
+    spectrum = np.fft.rfft(exact(operands[0]), form.length)
+    return np.stack([spectrum.real, spectrum.imag], axis=-1)
 
 
 def softmax(form: forms.Softmax, operands: Sequence[Any], shape: Shape) -> Array:
@@ -54,16 +54,16 @@ def softmax(form: forms.Softmax, operands: Sequence[Any], shape: Shape) -> Array
 
 def normalize(form: forms.Normalize, operands: Sequence[Any], shape: Shape) -> Array:
     data, *extra = operands
-    found: list[Array] = []
+    statistics: list[Array] = []
     for statistic in form.statistics:
-        values = np.broadcast_to(evaluate(statistic.value, [data, *found]), data.shape)
-        found.append(REDUCTIONS[statistic.kind](exact(values), axis=form.axes, keepdims=True).astype(np.float32))
-    return np.broadcast_to(evaluate(form.result, [data, *found, *extra]), shape)
+        values = np.broadcast_to(evaluate(statistic.value, [data, *statistics]), data.shape)
+        statistics.append(REDUCTIONS[statistic.kind](exact(values), axis=form.axes, keepdims=True).astype(np.float32))
+    return np.broadcast_to(evaluate(form.result, [data, *statistics, *extra]), shape)
 
 
 def reduce(form: forms.Reduce, operands: Sequence[Any], shape: Shape) -> Array:
-    found = np.asarray(REDUCTIONS[form.kind](exact(operands[0]), axis=form.axes))
-    return found.astype(form.accumulator) if form.accumulator else found
+    result = np.asarray(REDUCTIONS[form.kind](exact(operands[0]), axis=form.axes))
+    return result.astype(form.accumulator) if form.accumulator else result
 
 
 def exact(data: Array) -> Array:
@@ -94,10 +94,10 @@ def weighed(data: Array, rows: Sequence[Array], columns: Sequence[Array]) -> Arr
     """Bilinear samples in float32, with the operations in the order of TFLite's kernel."""
     (top, bottom, dy), (left, right, dx), one = rows, columns, np.float32(1)
     wide, dy, dx = data.astype(np.float32), dy[:, None, None], dx[:, None]
-    found = wide[:, top][:, :, left] * (one - dy) * (one - dx)
-    found = found + wide[:, bottom][:, :, left] * dy * (one - dx)
-    found = found + wide[:, top][:, :, right] * (one - dy) * dx
-    return np.asarray(found + wide[:, bottom][:, :, right] * dy * dx)
+    total = wide[:, top][:, :, left] * (one - dy) * (one - dx)
+    total = total + wide[:, bottom][:, :, left] * dy * (one - dx)
+    total = total + wide[:, top][:, :, right] * (one - dy) * dx
+    return np.asarray(total + wide[:, bottom][:, :, right] * dy * dx)
 
 
 def matmul(form: forms.MatMul, operands: Sequence[Any], shape: Shape) -> Array:
@@ -175,8 +175,8 @@ def taps(form: forms.Window, data: Array, image: Shape, fill: float = 0) -> Iter
         yield (ky, kx), np.where(inside[..., None], seen, fill)
 
 
-def within(places: Array, size: int) -> Array:
-    return np.asarray((places >= 0) & (places < size))
+def within(positions: Array, size: int) -> Array:
+    return np.asarray((positions >= 0) & (positions < size))
 
 
 def transposed(form: forms.Contract, data: Array, weights: Array, image: Shape) -> Array:

@@ -22,44 +22,44 @@ COMBINE: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def gather(form: forms.Gather, operands: Sequence[Any], shape: Shape) -> Array:
-    data, places = operands
-    axis, batch, last = form.axis, form.batch, form.axis + places.shape[-1]
-    between = places.shape[batch:-1]
+    data, positions = operands
+    axis, batch, last = form.axis, form.batch, form.axis + positions.shape[-1]
+    between = positions.shape[batch:-1]
     out = np.zeros((*data.shape[:axis], *between, *data.shape[last:]), data.dtype)
     rows = (slice(None),) * (axis - batch)
     for b in np.ndindex(*data.shape[:batch]):
         for i in np.ndindex(*between):
-            place = tuple(places[b + i].tolist())
-            if is_within(place, data.shape[axis:last]):
-                out[(*b, *rows, *i)] = data[(*b, *rows, *place)]
+            position = tuple(positions[b + i].tolist())
+            if is_within(position, data.shape[axis:last]):
+                out[(*b, *rows, *i)] = data[(*b, *rows, *position)]
             else:
-                refuse(form, place, data.shape[axis:last])
+                refuse(form, position, data.shape[axis:last])
     return out
 
 
-def refuse(form: forms.IndexedForm, place: tuple[int, ...], sizes: Shape) -> None:
+def refuse(form: forms.IndexedForm, position: tuple[int, ...], sizes: Shape) -> None:
     """
     Raises:
         RefusedValueError: an index outside is an error of the form.
     """
     if form.refusal:
-        found = next(p for p, size in zip(place, sizes, strict=True) if not 0 <= p < size)
-        raise RefusedValueError(form.refusal.replace("{}", str(found)))
+        outside = next(p for p, size in zip(position, sizes, strict=True) if not 0 <= p < size)
+        raise RefusedValueError(form.refusal.replace("{}", str(outside)))
 
 
-def is_within(place: tuple[int, ...], sizes: Shape) -> bool:
-    return all(0 <= p < size for p, size in zip(place, sizes, strict=True))
+def is_within(position: tuple[int, ...], sizes: Shape) -> bool:
+    return all(0 <= p < size for p, size in zip(position, sizes, strict=True))
 
 
 def scatter(form: forms.Scatter, operands: Sequence[Any], shape: Shape) -> Array:
-    updates, places = operands
+    updates, positions = operands
     out = np.full(shape, form.initial, updates.dtype)
-    for i in np.ndindex(*places.shape[:-1]):
-        place = tuple(places[i].tolist())
-        if is_within(place, shape[: len(place)]):
-            out[place] = COMBINE[form.kind](out[place], updates[i])
-        elif not (form.skips_negative and min(place) < 0):
-            refuse(form, place, shape[: len(place)])
+    for i in np.ndindex(*positions.shape[:-1]):
+        position = tuple(positions[i].tolist())
+        if is_within(position, shape[: len(position)]):
+            out[position] = COMBINE[form.kind](out[position], updates[i])
+        elif not (form.skips_negative and min(position) < 0):
+            refuse(form, position, shape[: len(position)])
     return out
 
 
@@ -100,17 +100,19 @@ def top_k(form: forms.TopK, operands: Sequence[Any], shape: Shape) -> Array:
 
 def suppress(form: forms.Suppress, operands: Sequence[Any], shape: Shape) -> Array:
     boxes, scores = operands
-    return np.stack([kept(form, boxes, each, shape[-1]) for each in scores])
+    return np.stack([kept(form, boxes, row, shape[-1]) for row in scores])
 
 
 def kept(form: forms.Suppress, boxes: Array, scores: Array, most: int) -> Array:
     """[most]: indices of the boxes of one class that are kept, then -1s."""
     order = [n for n in np.argsort(-scores, kind="stable") if scores[n] >= np.float32(form.score_threshold)]
-    found: list[int] = []
+    indices: list[int] = []
     for n in order:
-        if len(found) < most and not any(overlap(boxes[:, n], boxes[:, k]) > np.float32(form.overlap) for k in found):
-            found.append(n)
-    return np.array(found + [-1] * (most - len(found)))
+        if len(indices) < most and not any(
+            overlap(boxes[:, n], boxes[:, k]) > np.float32(form.overlap) for k in indices
+        ):
+            indices.append(n)
+    return np.array(indices + [-1] * (most - len(indices)))
 
 
 def overlap(a: Array, b: Array) -> np.float32:

@@ -7,7 +7,6 @@ does not check the version: the program's key does.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
@@ -37,20 +36,15 @@ _Graph = tuple[tuple[_Tensor, ...], tuple[_Node, ...], _Integers, _Integers, tup
 def serialize(graph: Graph) -> tuple[bytes, bytearray]:
     """(JSON, constants) of a lowered graph; first values of states are left out."""
     constants = bytearray()
+    used = (bool(readers) or index in graph.outputs for index, readers in enumerate(graph.readers))
     tensors = [
-        (tensor.name, tensor.shape, tensor.dtype, _append(constants, tensor.data if used else None))
-        for tensor, used in zip(graph.tensors, _is_used(graph), strict=True)
+        (tensor.name, tensor.shape, tensor.dtype, _append(constants, tensor.data if is_used else None))
+        for tensor, is_used in zip(graph.tensors, used, strict=True)
     ]
     nodes = [(node.op, node.inputs, node.outputs, node.origin, _plain(node.form)) for node in graph.nodes]
     states = [(state.before, state.after) for state in graph.states]
     content = (tensors, nodes, graph.inputs, graph.outputs, states)
     return json.dumps(content, separators=(",", ":"), default=lambda number: number.item()).encode(), constants
-
-
-def _is_used(graph: Graph) -> Iterator[bool]:
-    """For every tensor, whether a node reads it or it is a graph output."""
-    for index, readers in enumerate(graph.readers):
-        yield bool(readers) or index in graph.outputs
 
 
 def _append(constants: bytearray, data: np.ndarray | None) -> int:

@@ -22,8 +22,12 @@ class Writer:
     """The generator that jobs are added to, and the operands of nodes."""
 
     generator: Generator
-    graph: Graph
     plan: Plan
+
+    @property
+    def graph(self) -> Graph:
+        """The plan's graph."""
+        return self.plan.graph
 
     def shape(self, index: int) -> tuple[int, ...]:
         """Sizes of a tensor."""

@@ -94,7 +94,7 @@ def _operand(writer: Writer, index: int, index_map: IndexMap) -> Operand:
 def write_concat(writer: Writer, node: Node, form: Concat) -> list[Job]:
     """The jobs of a Concat node: a copy of each operand that does not lie in the output to its range of that."""
     output, shape = writer.memory(node.outputs[0]), writer.shape(node.outputs[0])
-    copied = writer.plan.copied.get(node.outputs[0], range(len(node.inputs)))
+    copied = writer.plan.parts.copied.get(node.outputs[0], range(len(node.inputs)))
     maps, jobs, at = MapWriter(writer.generator), list[Job](), 0
     for number, index in enumerate(node.inputs):
         part = writer.shape(index)

@@ -6,26 +6,43 @@ those of all rows would be read from farther away, twice.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+
 from jitdelegate.ir.forms import MatMul, Softmax
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.code.axes import Axis
 from jitdelegate.targets.cpu.code.kernel import ALIGN, Job, Kernel, Memory
+from jitdelegate.targets.cpu.code.tasks import Plan
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Value
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.forms.reduce import ReduceWriter
 from jitdelegate.targets.cpu.multiply.products import Products
 from jitdelegate.targets.cpu.products.chunks import Chunks
 from jitdelegate.targets.cpu.products.matmul import FEWEST_COPIED_ROWS, MatMulWriter, Matrix, Product, matrix
+from jitdelegate.targets.planning.fusions import Attention, Fusion
 
 SCORES_BYTES = 1280 * 1024
 """Scores of a chunk that stay in a second-level cache of 2 MB, beside a part of the matrix that they multiply."""
+FEWEST_FUSED_ROWS = 48
+"""Fewest rows of a product that is fused with the Softmax after it: each chunk of rows copies the other matrix."""
 FEWEST_CHUNKS = 8
 """Fewest chunks, so that threads end at about the same time; each copies the other matrices."""
 
 
-def write_attention(writer: Writer, first: Node, softmax: Node, second: Node) -> list[Job]:
+def fuse_attentions(plan: Plan, found: Iterable[Attention]) -> Iterator[Fusion]:
+    """The attentions with many scores, to which nothing happens before the Softmax."""
+    for attention in found:
+        scores, weights = plan.graph.nodes[attention.scores].outputs[0], plan.graph.nodes[attention.product].inputs[0]
+        shape = plan.graph.tensors[scores].shape
+        is_large = plan.is_large(scores) and shape[-2] >= FEWEST_FUSED_ROWS
+        if is_large and not attention.maps and plan.graph.tensors[weights].shape == shape:
+            yield Fusion(attention.positions, write_attention)
+
+
+def write_attention(writer: Writer, nodes: Sequence[Node]) -> list[Job]:
     """The jobs of a MatMul, the Softmax of its result, and the MatMul that has its result as a."""
+    first, softmax, second = nodes
     form, soft, last = first.form, softmax.form, second.form
     assert isinstance(form, MatMul)
     assert isinstance(soft, Softmax)

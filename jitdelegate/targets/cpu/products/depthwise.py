@@ -3,6 +3,7 @@ computes a strip of rows into scratch memory, and the 1x1 Contract after it read
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
@@ -13,6 +14,7 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, numbers_pointer, stream_pointers
 from jitdelegate.targets.cpu.code.kernel import ALIGN, Job, JobWriter, Kernel, Memory, divisor, split
+from jitdelegate.targets.cpu.code.tasks import Plan
 from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.products.contract import ContractWriter
@@ -21,6 +23,7 @@ from jitdelegate.targets.cpu.sources.filters import ContractFilters, contract_fi
 from jitdelegate.targets.cpu.sources.indirect_gemm import sweeps
 from jitdelegate.targets.cpu.walks.depthwise_bytes import byte_filters
 from jitdelegate.targets.cpu.walks.depthwise_row import Filters, RowShape, narrow_taps, row_function
+from jitdelegate.targets.planning.fusions import Fusion
 
 CHUNK_WORK = 125_000
 """Multiply-adds that are worth a chunk of their own; depthwise work is bound by memory, not by arithmetic."""
@@ -71,8 +74,16 @@ def _as_groups(form: Depthwise, weights: np.ndarray) -> Contract:
     )
 
 
-def write_fused(writer: Writer, depthwise: Node, contract: Node) -> list[Job]:
+def fuse_separables(plan: Plan, pairs: Iterable[tuple[int, int]]) -> Iterator[Fusion]:
+    """The pairs between which a large result would lie."""
+    for pair in pairs:
+        if plan.is_large(plan.graph.nodes[pair[0]].outputs[0]):
+            yield Fusion(pair, write_separable)
+
+
+def write_separable(writer: Writer, nodes: Sequence[Node]) -> list[Job]:
     """The jobs of a Depthwise and of the 1x1 Contract that is the only reader of its result."""
+    depthwise, contract = nodes
     assert isinstance(depthwise.form, Depthwise)
     assert isinstance(contract.form, Contract)
     memories = writer.memory(depthwise.inputs[0]), writer.memory(contract.outputs[0])

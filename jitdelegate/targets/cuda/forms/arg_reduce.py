@@ -7,7 +7,7 @@ from math import prod
 from typing import ClassVar, NamedTuple
 
 from jitdelegate.ir.graph import Node
-from jitdelegate.ir.index_forms import ArgReduce
+from jitdelegate.ir.index_forms import ArgReduce, TopK
 from jitdelegate.targets.cuda.code.axes import Rows
 from jitdelegate.targets.cuda.code.device_code import I32, I64, Code, Value
 from jitdelegate.targets.cuda.code.element import WORD, Element, load, store
@@ -91,10 +91,9 @@ class ArgReduceTemplate(Template):
         return code.select(better, other[0], own[0]), code.select(better, other[1], own[1])
 
 
-def write_arg_reduce(writer: Writer, node: Node) -> None:
+def write_arg_reduce(writer: Writer, node: Node, form: ArgReduce) -> None:
     """Writes the launch of an ArgReduce node: a block, a warp or a part of a warp per row, or a thread per column."""
-    form, source, target = node.form, node.inputs[0], node.outputs[0]
-    assert isinstance(form, ArgReduce)
+    source, target = node.inputs[0], node.outputs[0]
     rows = Rows.of(writer.shape(source), form.axis)
     lanes = _lanes(rows.length) if rows.pitch.size == 1 else 1
     template = ArgReduceTemplate(form.kind, lanes, writer.element(source), writer.element(target))
@@ -160,7 +159,7 @@ class TopKTemplate(Template):
         return following[0]
 
 
-def write_top_k(writer: Writer, node: Node) -> None:
+def write_top_k(writer: Writer, node: Node, form: TopK) -> None:
     """Writes the launch of a TopK node."""
     source, target = node.inputs[0], node.outputs[0]
     sizes = RankedSizes(writer.shape(source)[-1], writer.shape(target)[-1])

@@ -78,10 +78,9 @@ class _Part:
     pitch: int
 
 
-def write_concat(writer: Writer, node: Node) -> None:
+def write_concat(writer: Writer, node: Node, form: Concat) -> None:
     """Writes the launches of a Concat node, which copy up to MOST_INPUTS inputs each."""
-    assert isinstance(node.form, Concat)
-    output, axis = node.outputs[0], node.form.axis
+    output, axis = node.outputs[0], form.axis
     shape = writer.shape(output)
     lengths = [prod(writer.shape(index)[axis:]) for index in node.inputs]
     firsts = accumulate(lengths[:-1], initial=0)

@@ -159,10 +159,9 @@ class FourierKernel:
         store(self.code, self.template.target, list(value), self.out, place * 2)
 
 
-def write_fourier(writer: Writer, node: Node) -> None:
+def write_fourier(writer: Writer, node: Node, form: Fourier) -> None:
     """Writes the launch of a Fourier node."""
-    form, source, target = node.form, node.inputs[0], node.outputs[0]
-    assert isinstance(form, Fourier)
+    source, target = node.inputs[0], node.outputs[0]
     *outer, size = writer.shape(source)
     count, width = form.length // 2, 1 if size % 2 else 2
     template = FourierTemplate(count, width, writer.element(source), writer.element(target))

@@ -97,10 +97,9 @@ def slice_at(code: Code, element: Element, places: Value, first: Value, limits: 
     return code.select(is_inside, number, 0), is_inside
 
 
-def write_gather(writer: Writer, node: Node) -> None:
+def write_gather(writer: Writer, node: Node, form: Gather) -> None:
     """Writes the launch of a Gather node."""
-    form, (source, index), target = node.form, node.inputs, node.outputs[0]
-    assert isinstance(form, Gather)
+    (source, index), target = node.inputs, node.outputs[0]
     data, places = writer.shape(source), writer.shape(index)
     batch, axis, depth = form.batch, form.axis, places[-1]
     limits, inside = data[axis : axis + depth], prod(data[axis + depth :])

@@ -94,11 +94,10 @@ class MapTemplate(Template):
                 write_outputs([last], last, 1)
 
 
-def write_map(writer: Writer, node: Node) -> None:
+def write_map(writer: Writer, node: Node, form: Map) -> None:
     """Writes the launches of a Map node: in vectors where memory allows, through shared memory where axes are
     transposed."""
-    form, output = node.form, node.outputs[0]
-    assert isinstance(form, Map)
+    output = node.outputs[0]
     shape = writer.shape(output)
     walks = [_walk(writer, index, access, shape) for index, access in zip(node.inputs, form.operands, strict=True)]
     types = [writer.element(index).dtype for index in node.inputs]

@@ -117,10 +117,9 @@ def _better(code: Code, score: Value, place: Value, best: Value) -> Value:
     return code.select((score > GONE) & (found > best), found, best)
 
 
-def write_suppress(writer: Writer, node: Node) -> None:
+def write_suppress(writer: Writer, node: Node, form: Suppress) -> None:
     """Writes the launch of a Suppress node."""
-    form, (boxes, scores), target = node.form, node.inputs, node.outputs[0]
-    assert isinstance(form, Suppress)
+    (boxes, scores), target = node.inputs, node.outputs[0]
     classes, size = writer.shape(scores)
     sizes = RankedSizes(size, writer.shape(target)[-1])
     template = SuppressTemplate(writer.element(boxes), writer.element(scores))

@@ -289,10 +289,9 @@ class Share:
         ]
 
 
-def write_normalize(writer: Writer, node: Node) -> None:
+def write_normalize(writer: Writer, node: Node, form: Normalize) -> None:
     """Writes the launches of a Normalize node: one, or one per statistic and one for the results."""
-    form, source, output = node.form, node.inputs[0], node.outputs[0]
-    assert isinstance(form, Normalize)
+    source, output = node.inputs[0], node.outputs[0]
     shape, elements = writer.shape(source), (writer.element(source), writer.element(output))
     kinds, extra = writer.operands(node)
     runs = runs_of(shape, form.axes)

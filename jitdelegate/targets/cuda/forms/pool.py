@@ -186,10 +186,8 @@ class PoolWalk(WindowWalk, PoolTemplate):
         self.write_walk(PoolKernel(self, code, *arguments))
 
 
-def write_pool(writer: Writer, node: Node) -> None:
+def write_pool(writer: Writer, node: Node, form: Pool) -> None:
     """Writes the launches of a Pool node."""
-    form = node.form
-    assert isinstance(form, Pool)
     source, target = node.inputs[0], node.outputs[0]
     epilogue, extra = writer.epilogue(node)
     data, output = writer.shape(source), writer.shape(target)

@@ -265,10 +265,9 @@ class Work:
         return prod(run.size for run in kept), prod(run.size for run in reduced)
 
 
-def write_reduce(writer: Writer, node: Node) -> None:
+def write_reduce(writer: Writer, node: Node, form: Reduce) -> None:
     """Writes the launches of a Reduce node: one, or two where there are few outputs with very many inputs each."""
-    form, output = node.form, node.outputs[0]
-    assert isinstance(form, Reduce)
+    output = node.outputs[0]
     source, shape = node.inputs[0], writer.shape(node.inputs[0])
     assert form.kind != "mean" or writer.element(source).dtype == "float32", "integers have no mean"
     epilogue, extra = writer.epilogue(node)

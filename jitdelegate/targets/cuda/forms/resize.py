@@ -162,10 +162,8 @@ def _table(form: Resize, source: int, target: int, distance: int) -> np.ndarray:
     return np.stack([lower * distance, upper * distance, bits, np.zeros_like(lower)], axis=1).astype(np.int32)
 
 
-def write_resize(writer: Writer, node: Node) -> None:
+def write_resize(writer: Writer, node: Node, form: Resize) -> None:
     """Writes the launches of a Resize node."""
-    form = node.form
-    assert isinstance(form, Resize)
     source, target = node.inputs[0], node.outputs[0]
     epilogue, extra = writer.epilogue(node)
     data, output = writer.shape(source), writer.shape(target)

@@ -37,10 +37,9 @@ class ScanTemplate(Template):
                 store(code, self.target, [total if self.exclusive else following[0]], out, index)
 
 
-def write_scan(writer: Writer, node: Node) -> None:
+def write_scan(writer: Writer, node: Node, form: Scan) -> None:
     """Writes the launch of a Scan node."""
-    form, source, target = node.form, node.inputs[0], node.outputs[0]
-    assert isinstance(form, Scan)
+    source, target = node.inputs[0], node.outputs[0]
     template = ScanTemplate(form.exclusive, form.reverse, writer.element(source), writer.element(target))
     rows = Rows.of(writer.shape(source), form.axis)
     writer.launch(template, template.grid(rows.number), [writer.pointer(target), writer.pointer(source), rows])

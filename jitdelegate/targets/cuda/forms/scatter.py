@@ -94,10 +94,9 @@ class ScatterTemplate(Template):
             refuse(code, refusal, first_outside(code, self.places, places, first, limits))
 
 
-def write_scatter(writer: Writer, node: Node) -> None:
+def write_scatter(writer: Writer, node: Node, form: Scatter) -> None:
     """Writes the launch of a Scatter node."""
-    form, (source, index), target = node.form, node.inputs, node.outputs[0]
-    assert isinstance(form, Scatter)
+    (source, index), target = node.inputs, node.outputs[0]
     places, shape = writer.shape(index), writer.shape(target)
     depth = places[-1]
     template = ScatterTemplate(

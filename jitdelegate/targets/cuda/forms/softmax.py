@@ -134,10 +134,9 @@ class SoftmaxRow:
         store(self.code, self.template.target, results, self.out, self.row * self.length + column)
 
 
-def write_softmax(writer: Writer, node: Node) -> None:
+def write_softmax(writer: Writer, node: Node, form: Softmax) -> None:
     """Writes the launch of a Softmax node."""
-    form, source, output = node.form, node.inputs[0], node.outputs[0]
-    assert isinstance(form, Softmax)
+    source, output = node.inputs[0], node.outputs[0]
     *outer, length = writer.shape(source) or (1,)
     elements = writer.element(source), writer.element(output)
     width = common_width([length], min(element.widest for element in elements))

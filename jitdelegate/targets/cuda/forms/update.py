@@ -113,10 +113,9 @@ class WindowsTemplate(UpdateTemplate):
                     store(code, self.target, load(code, self.source, update, own_part, self.width), out, index)
 
 
-def write_update(writer: Writer, node: Node) -> None:
+def write_update(writer: Writer, node: Node, form: Update) -> None:
     """Writes the launch of an Update node; the output holds the data already."""
-    form, (data, update, start), target = node.form, node.inputs, node.outputs[0]
-    assert isinstance(form, Update)
+    (data, update, start), target = node.inputs, node.outputs[0]
     several = writer.shape(start)[:-1]
     whole, window = writer.shape(data), writer.shape(update)[len(several) :]
     has_place = [size != part or (size == 1 and not form.clamps) for size, part in zip(whole, window, strict=True)]

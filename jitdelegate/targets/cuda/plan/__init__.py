@@ -1,5 +1,5 @@
 """The launches of a graph, and its memory. Read `plan.py` first.
 
-`part_rules.py` says what kernels write and read in place, `branches.py` what runs side by side; `narrow_weights.py`
-changes the graph before.
+`accepts.py` says what kernels can do, `branches.py` what runs side by side. `narrow_weights.py` changes the graph
+before.
 """

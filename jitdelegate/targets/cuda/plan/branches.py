@@ -15,8 +15,8 @@ from jitdelegate.program.check import MOST_STREAMS
 from jitdelegate.targets.cuda.code.cost import CLOCK, DEPENDENT_EDGE, FULL_EDGE
 from jitdelegate.targets.cuda.code.gpu import Gpu
 from jitdelegate.targets.cuda.code.template import Launch
+from jitdelegate.targets.planning.buffer_plan import Life
 from jitdelegate.targets.planning.parts import Part
-from jitdelegate.targets.planning.plan_memory import Life
 
 WORTH = 0.95
 """A region has branches if they take at most this share of the time of a row."""
@@ -97,31 +97,31 @@ class Branches:
                 needs[later].update(
                     one for one in range(first, later) if _share_memory(touches[one], touches[later], ranges)
                 )
-        found = in_a_row(len(self._launches), self._gpu)
-        for (first, _), orders in self._chosen(needs).items():
-            found[first : first + len(orders)] = orders
-        return tuple(found)
+        orders = in_a_row(len(self._launches), self._gpu)
+        for (first, _), chosen in self._chosen(needs).items():
+            orders[first : first + len(chosen)] = chosen
+        return tuple(orders)
 
     def _chosen(self, needs: Sequence[set[int]]) -> dict[Range, list[Order]]:
         """The orders of each region's launches and of the joint after it."""
-        ancestors, found = _ancestors(needs), {}
+        ancestors, chosen = _ancestors(needs), {}
         for first, end in self.regions:
             last = min(end + 1, len(self._launches))
             row = in_a_row(last, self._gpu)[first:]
             branches = _assigned(self._launches, needs, ancestors, (first, last), joins=end < last, gpu=self._gpu)
             times = [nanoseconds(self._launches[first:last], orders, self._gpu, first) for orders in (row, branches)]
-            found[first, end] = branches if times[1] <= WORTH * times[0] else row
-        return found
+            chosen[first, end] = branches if times[1] <= WORTH * times[0] else row
+        return chosen
 
 
 def extended(lives: Mapping[int, Life], regions: Iterable[Range]) -> dict[int, Life]:
     """Lives as they are where launches of a region run at the same time: what is alive in it is alive all through."""
-    found = dict(lives)
+    longer = dict(lives)
     for first, end in regions:
-        for index, life in found.items():
+        for index, life in longer.items():
             if life.first < end and life.last >= first:
-                found[index] = replace(life, first=min(life.first, first), last=max(life.last, end - 1))
-    return found
+                longer[index] = replace(life, first=min(life.first, first), last=max(life.last, end - 1))
+    return longer
 
 
 def nanoseconds(launches: Sequence[Launch], orders: Sequence[Order], gpu: Gpu, start: int = 0) -> float:
@@ -166,7 +166,7 @@ def in_a_row(count: int, gpu: Gpu) -> list[Order]:
 def _needs(touches: Sequence[Sequence[Touch]]) -> list[set[int]]:
     """For each launch, the earlier ones that it has to follow, but for those that these follow by a whole buffer."""
     history: dict[int, list[tuple[int, Touch]]] = {}
-    found: list[set[int]] = []
+    needs: list[set[int]] = []
     for number, own in enumerate(touches):
         needed = {
             earlier for touch in own for earlier, other in history.get(touch.buffer, ()) if touch.conflicts(other)
@@ -176,19 +176,19 @@ def _needs(touches: Sequence[Sequence[Touch]]) -> list[set[int]]:
                 history[touch.buffer] = []
         for touch in own:
             history.setdefault(touch.buffer, []).append((number, touch))
-        found.append(needed)
-    return found
+        needs.append(needed)
+    return needs
 
 
 def _ancestors(needs: Sequence[Iterable[int]]) -> list[int]:
     """For each launch, all that come before it, one bit each."""
-    found: list[int] = []
+    ancestors: list[int] = []
     for needed in needs:
         before = 0
         for other in needed:
-            before |= found[other] | 1 << other
-        found.append(before)
-    return found
+            before |= ancestors[other] | 1 << other
+        ancestors.append(before)
+    return ancestors
 
 
 def _regions(ancestors: Sequence[int]) -> list[Range]:
@@ -237,7 +237,7 @@ def _assigned(
     lasts = {0: first - 1} if first else {}
     streams = {first - 1: 0}
     ends: dict[int, float] = {first - 1: 0.0}
-    found: list[Order] = []
+    orders: list[Order] = []
     for number in range(first, last):
         needed = {one for one in needs[number] if one >= first - 1}
         if first and not needed:
@@ -258,8 +258,8 @@ def _assigned(
         before = [*needed, *([lasts[stream]] if stream in lasts else [])]
         ends[number] = max((ends[one] for one in before), default=0.0) + order.edge + launches[number].cycles / CLOCK
         lasts[stream], streams[number] = number, stream
-        found.append(order)
-    return found
+        orders.append(order)
+    return orders
 
 
 def _stream(lasts: Mapping[int, int], needed: Iterable[int], ends: Mapping[int, float]) -> int:

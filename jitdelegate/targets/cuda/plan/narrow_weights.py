@@ -56,10 +56,10 @@ def _dequantizes(node: Node, stored: Tensor) -> bool:
 
 
 def _narrowed(draft: GraphBuilder, node: Node) -> Node:
-    form, found = node.form, _integers(draft, node)
-    if found is None or not isinstance(form, Contract):
+    form, integers = node.form, _integers(draft, node)
+    if integers is None or not isinstance(form, Contract):
         return node
-    numbers, scales = found
+    numbers, scales = integers
     data, _, bias, *extra = node.inputs
     first, rank = 1 + len(extra), len(draft.tensors[node.outputs[0]].shape)
     total, added = RESULT * Arg(first), [draft.constant("scales", scales)]
@@ -78,6 +78,6 @@ def _integers(draft: GraphBuilder, node: Node) -> tuple[np.ndarray, np.ndarray] 
     weights = draft.tensors[node.inputs[1]]
     if weights.grid is None or weights.data is None:
         return None
-    found = (requantized(weights.data, weights.grid, dtype) for dtype in WIDTHS)
-    numbers, scales = next((each for each in found if each is not None), (None, None))
+    exact = (requantized(weights.data, weights.grid, dtype) for dtype in WIDTHS)
+    numbers, scales = next((pair for pair in exact if pair is not None), (None, None))
     return None if numbers is None or scales is None or scales.shape[1] > 1 else (numbers, scales.reshape(-1))

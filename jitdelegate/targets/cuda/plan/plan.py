@@ -7,29 +7,15 @@ own, which may be a caller's; their offsets begin where the arena ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import lru_cache, partial
 
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.faults import Faults
-from jitdelegate.ir.forms import (
-    Concat,
-    Contract,
-    Depthwise,
-    Fourier,
-    Map,
-    MatMul,
-    Normalize,
-    Pool,
-    Recurrent,
-    Reduce,
-    Resize,
-    Softmax,
-    View,
-)
+from jitdelegate.ir.forms import View
 from jitdelegate.ir.graph import ABSENT, Graph, Node
-from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, Scatter, Suppress, TopK, Update
+from jitdelegate.ir.index_forms import Update
 from jitdelegate.passes.merge_products import merge_products
 from jitdelegate.passes.split_epilogues import split_epilogues
 from jitdelegate.targets.cuda.code.choices import Choices
@@ -39,76 +25,41 @@ from jitdelegate.targets.cuda.code.tables import shipped
 from jitdelegate.targets.cuda.code.template import Launch, Template, TensorPointer
 from jitdelegate.targets.cuda.code.writer import ALIGN, Writer, check_memory
 from jitdelegate.targets.cuda.forms.map import copy
+from jitdelegate.targets.cuda.plan.accepts import ACCEPTS
 from jitdelegate.targets.cuda.plan.branches import Branches, Order, Touch, extended, in_a_row
 from jitdelegate.targets.cuda.plan.narrow_weights import narrow_weights
-from jitdelegate.targets.cuda.plan.part_rules import find_cuda_parts
-from jitdelegate.targets.planning.buffer_plan import Buffers, check_steps, lives_of, place
-from jitdelegate.targets.planning.chains import Chain, find_chains
+from jitdelegate.targets.planning.buffer_plan import Buffers, Life, check_steps, lives_of, plan_memory
 from jitdelegate.targets.planning.epilogue import reach
-from jitdelegate.targets.planning.form_writer import Writers, check_sums, form_writer, load
-from jitdelegate.targets.planning.in_place import updates_in_place
-from jitdelegate.targets.planning.parts import Parts
-from jitdelegate.targets.planning.plan_memory import Life
+from jitdelegate.targets.planning.steps import Steps, find_steps
 
-T = TypeVar("T")
 MOST_GROWTH, GROWTH_BYTES = 1.25, 1 << 20
 """How much larger the arena may become for branches: so many times, and so many bytes more."""
-PACKAGE = "jitdelegate.targets.cuda"
-WRITERS: Writers = {
-    ArgReduce: "forms.arg_reduce.write_arg_reduce",
-    Concat: "forms.concat.write_concat",
-    Contract: "products.contract.write_contract",
-    Depthwise: "products.depthwise.write_depthwise",
-    Fourier: "forms.fourier.write_fourier",
-    Gather: "forms.gather.write_gather",
-    Map: "forms.map.write_map",
-    MatMul: "products.matmul.write_matmul",
-    Normalize: "forms.normalize.write_normalize",
-    Pool: "forms.pool.write_pool",
-    Recurrent: "products.recurrent.write_recurrent",
-    Reduce: "forms.reduce.write_reduce",
-    Resize: "forms.resize.write_resize",
-    Scan: "forms.scan.write_scan",
-    Scatter: "forms.scatter.write_scatter",
-    Softmax: "forms.softmax.write_softmax",
-    Suppress: "forms.non_max_suppression.write_suppress",
-    TopK: "forms.arg_reduce.write_top_k",
-    Update: "forms.update.write_update",
-}
-"""The function that writes the launches of each form, called with the Writer and the node; Views have none."""
-FINDERS: tuple[str, ...] = ("products.separable.find", "products.attention.find_attention")
-"""The functions that find nodes which are written together, in order of preference."""
-SUM_INTEGERS = frozenset({Contract, Depthwise, Pool})
-"""Forms whose kernels sum integers."""
 MOST_ELEMENTS = 1 << 30
 """Most elements of a tensor, however narrow they are: threads past the last element must have int32 numbers too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Launches in order, and the memory that they use.
+    """The launches that a writer has collected, their order, and the memory that they use.
 
     Attributes:
-        blocks: by tensor or intermediate, the (offset, size) of its memory, in bytes.
         buffers: by tensor, the tensor whose memory it uses.
-        firsts: by tensor that is part of a larger one, where it begins in its buffer, in bytes.
+        blocks: by tensor or intermediate, the (offset, size) of its memory, in bytes.
         orders: by launch, what it follows.
         ports: those of `buffers` that are memory of the program's inputs and outputs; they lie outside the arena.
-        weights: content of constant memory.
-        large_constants, refusals: as in `Program`.
     """
 
-    graph: Graph
-    launches: tuple[Launch, ...]
-    orders: tuple[Order, ...]
-    blocks: Mapping[int, tuple[int, int]]
+    writer: Writer
     buffers: Buffers
-    firsts: Mapping[int, int]
-    ports: frozenset[int]
+    blocks: Mapping[int, tuple[int, int]]
+    orders: Sequence[Order]
     arena_bytes: int
-    weights: bytearray
-    large_constants: tuple[int, ...]
-    refusals: tuple[str, ...]
+    ports: frozenset[int] = frozenset()
+
+    @property
+    def launches(self) -> list[Launch]:
+        """All launches in order."""
+        return self.writer.launches
 
     @property
     def templates(self) -> list[Template]:
@@ -117,11 +68,9 @@ class Plan:
 
     def offset(self, index: int) -> int:
         """Offset of a tensor or intermediate, in bytes."""
-        return self.blocks[self.buffers[index]][0] + self.firsts.get(index, 0)
-
-    def is_port(self, index: int) -> bool:
-        """Whether a tensor lies in the memory of an input or output of the program."""
-        return self.buffers[index] in self.ports
+        part = self.writer.parts.get(index)
+        first = part.first * self.writer.element(index).nbytes if part else 0
+        return self.blocks[self.buffers[index]][0] + first
 
 
 def plan(graph: Graph, gpu: Gpu, precision: str, choices: Choices | None = None) -> Plan:
@@ -135,26 +84,43 @@ def plan(graph: Graph, gpu: Gpu, precision: str, choices: Choices | None = None)
             precision, or a form's writer fails; has the reasons of all operators, as far as it is theirs.
     """
     writer, buffers = written(graph, gpu, precision, Choices(shipped(gpu)) if choices is None else choices)
-    lives = dict(sorted(lives_of(_touched(writer, buffers), lambda index: _bytes(writer, index)).items()))
+    touches = [
+        [Touch(buffers[index], writer.parts.get(index), writes) for index, writes in launch.accesses()]
+        for launch in writer.launches
+    ]
+    # inputs are needed from the first launch on, outputs after the last one
+    steps = [*([touch.buffer for touch in own] for own in touches), [buffers[index] for index in writer.graph.outputs]]
+    steps[0] += (buffers[index] for index in writer.graph.inputs)
+    lives = dict(sorted(lives_of(steps, lambda index: _bytes(writer, index)).items()))
     shared = dict.fromkeys(buffers[index] for index in (*writer.graph.given, *writer.graph.returned))
     ports = {index: lives.pop(index) for index in shared}
-    branches = Branches(writer.launches, _touches(writer, buffers), gpu)
-    arena_bytes, offsets = _placed(lives, branches)
+    branches = Branches(writer.launches, touches, gpu)
+    arena_bytes, offsets = _arena(lives, branches)
     blocks = {index: (offset, lives[index].size) for index, offset in offsets.items()}
     start = arena_bytes
     for index, life in ports.items():
         blocks[index] = start, life.size
         start += -(-max(life.size, 1) // ALIGN) * ALIGN
     orders = branches.orders({index: (offset, offset + size) for index, (offset, size) in blocks.items()})
-    return _planned(writer, orders, buffers, blocks, frozenset(ports), arena_bytes)
+    return Plan(writer, buffers, blocks, orders, arena_bytes, frozenset(ports))
 
 
 def written(graph: Graph, gpu: Gpu, precision: str, choices: Choices) -> tuple[Writer, Buffers]:
     """All launches of a lowered graph, and which tensors are other names for the same memory; raises as `plan`."""
     _check_size(graph)
-    graph = merge_products(split_epilogues(graph, reach), lambda merged: _read_in_place(merged, gpu, precision))
-    writer = Writer(narrow_weights(graph), gpu, precision, choices=choices)
-    return writer, _write(writer)
+
+    @lru_cache(1)  # merging ends with the graph that it asked about last, or with that which it had
+    def steps_of(graph: Graph) -> tuple[Writer, Steps]:
+        writer = Writer(narrow_weights(graph), gpu, precision, choices=choices)
+        return writer, find_steps(writer.graph, ACCEPTS, writer)
+
+    def unwritten(graph: Graph) -> set[int]:
+        """Results of slices that kernels read where the whole lies, and of nodes within fusions."""
+        _, steps = steps_of(graph)
+        return {*steps.inside, *(index for index, copied in steps.parts.copied.items() if not copied)}
+
+    writer, steps = steps_of(merge_products(split_epilogues(graph, reach), unwritten))
+    return writer, _write(writer, steps)
 
 
 def plan_apart(writer: Writer, buffers: Buffers) -> Plan:
@@ -167,31 +133,7 @@ def plan_apart(writer: Writer, buffers: Buffers) -> Plan:
     for index in dict.fromkeys(buffers[index] for launch in writer.launches for index in launch.tensors()):
         blocks[index] = end, _bytes(writer, index)
         end += -(-max(_bytes(writer, index), 1) // ALIGN) * ALIGN
-    return _planned(writer, in_a_row(len(writer.launches), writer.gpu), buffers, blocks, frozenset(), end)
-
-
-def _planned(
-    writer: Writer,
-    orders: Sequence[Order],
-    buffers: Buffers,
-    blocks: Mapping[int, tuple[int, int]],
-    ports: frozenset[int],
-    arena_bytes: int,
-) -> Plan:
-    weights = writer.weights
-    return Plan(
-        writer.graph,
-        tuple(writer.launches),
-        tuple(orders),
-        blocks,
-        buffers,
-        {index: part.first * writer.element(index).nbytes for index, part in writer.parts.items()},
-        ports,
-        arena_bytes,
-        weights.content,
-        tuple(weights.large),
-        tuple(writer.refusals.sentences),
-    )
+    return Plan(writer, buffers, blocks, in_a_row(len(writer.launches), writer.gpu), end)
 
 
 def _check_size(graph: Graph) -> None:
@@ -205,58 +147,24 @@ def _check_size(graph: Graph) -> None:
         check_memory(f"'{tensor.title}'", OWN[tensor.dtype].nbytes * tensor.size)
 
 
-def _write(writer: Writer) -> Buffers:
-    """Writes every node's launches; returns which tensors are other names for the same memory."""
-    chains, runs_at, in_place, parts = _fused(writer)
-    writer.parts = parts.places
-    writer.copied = {writer.graph.nodes[at].outputs[0]: numbers for at, numbers in parts.copied.items()}
-    buffers, faults = Buffers({index: part.whole for index, part in parts.places.items()}), Faults()
-    for position, node in enumerate(writer.graph.nodes):
+def _write(writer: Writer, steps: Steps) -> Buffers:
+    """Writes every task's launches; returns which tensors are other names for the same memory."""
+    writer.parts, writer.copied = steps.parts.of, steps.parts.copied
+    buffers, faults = Buffers({index: part.whole for index, part in writer.parts.items()}), Faults()
+    for task in steps.tasks:
         check_steps("launches", len(writer.launches))
-        chain = [writer.graph.nodes[each] for each in chains[position].positions] if position in chains else [node]
-        with faults.of([origin for each in chain for origin in each.origin]):
-            check_sums(node, SUM_INTEGERS)
-            if position in runs_at or parts.copied.get(position) == () or _is_part(writer, node):
-                continue
-            if position in chains:
-                _write_step(writer, chain, chains[position].write, chain)
-                continue
-            writer.begin(node)
-            if isinstance(node.form, View) or position in in_place:
+        with faults.of(task.origin):
+            node = task.nodes[-1]
+            writer.begin(*task.nodes)
+            if isinstance(node.form, View) or task.in_place:
                 _rename(writer, buffers, node)
             elif isinstance(node.form, Update):
                 copy(writer, node.inputs[0], node.outputs[0])
             if not isinstance(node.form, View):
-                _write_step(writer, [node], form_writer(PACKAGE, WRITERS, node), node)
+                writer.begin(*task.nodes, step=partial(ACCEPTS.write, task))
+                ACCEPTS.write(task, writer)
     faults.settle()
     return buffers
-
-
-def _read_in_place(graph: Graph, gpu: Gpu, precision: str) -> set[int]:
-    """The results of slices that kernels read where the whole lies, and of the nodes within chains."""
-    _, runs_at, _, parts = _fused(Writer(graph, gpu, precision, choices=Choices(shipped(gpu))))
-    found = (*runs_at, *(at for at, numbers in parts.copied.items() if not numbers))
-    return {graph.nodes[at].outputs[0] for at in found}
-
-
-def _fused(writer: Writer) -> tuple[dict[int, Chain[Writer]], dict[int, int], frozenset[int], Parts]:
-    """What a graph's kernels do beyond one node each: the chains by their last position, the last position by those
-    before it, the positions of Updates that change their data, and the parts."""
-    chains = find_chains(writer, [load(PACKAGE, name) for name in FINDERS])
-    runs_at = {position: last for last, chain in chains.items() for position in chain.positions[:-1]}
-    in_place = updates_in_place(writer.graph, runs_at)
-    return chains, runs_at, in_place, find_cuda_parts(writer, in_place, chains.values())
-
-
-def _is_part(writer: Writer, node: Node) -> bool:
-    """Whether a node is a View of a part, which lies where that part does."""
-    return isinstance(node.form, View) and node.outputs[0] in writer.parts
-
-
-def _write_step(writer: Writer, nodes: Sequence[Node], write: Callable[[Writer, T], None], what: T) -> None:
-    """Writes nodes by a function that can do it once more, on another Writer."""
-    writer.begin(*nodes, step=lambda other: write(other, what))
-    write(writer, what)
 
 
 def _rename(writer: Writer, buffers: Buffers, node: Node) -> None:
@@ -268,28 +176,13 @@ def _rename(writer: Writer, buffers: Buffers, node: Node) -> None:
         buffers.alias(target, source)
 
 
-def _touched(writer: Writer, buffers: Buffers) -> list[list[int]]:
-    """The buffers of each launch: inputs are needed from the first launch on, outputs after the last one."""
-    steps = [*([*launch.tensors()] for launch in writer.launches), [*writer.graph.outputs]]
-    steps[0] += writer.graph.inputs
-    return [[buffers[index] for index in step] for step in steps]
-
-
-def _touches(writer: Writer, buffers: Buffers) -> list[list[Touch]]:
-    """The memory of each launch."""
-    return [
-        [Touch(buffers[index], writer.parts.get(index), writes) for index, writes in launch.accesses()]
-        for launch in writer.launches
-    ]
-
-
-def _placed(lives: Mapping[int, Life], branches: Branches) -> tuple[int, dict[int, int]]:
+def _arena(lives: Mapping[int, Life], branches: Branches) -> tuple[int, dict[int, int]]:
     """(arena size, offset of each buffer), with memory of its own for each branch if that takes little more."""
-    arena_bytes, offsets = place(lives, ALIGN)
+    arena_bytes, offsets = plan_memory(lives, ALIGN)
     regions = branches.side_by_side()
     if not regions:
         return arena_bytes, offsets
-    apart_bytes, apart = place(extended(lives, regions), ALIGN)
+    apart_bytes, apart = plan_memory(extended(lives, regions), ALIGN)
     return (apart_bytes, apart) if apart_bytes <= arena_bytes * MOST_GROWTH + GROWTH_BYTES else (arena_bytes, offsets)
 
 
@@ -301,14 +194,14 @@ def _bytes(writer: Writer, index: int) -> int:
 
 def plan_text(planned: Plan) -> str:
     """One line per launch: the kernel, the number of blocks, and the offsets of the tensors that it accesses."""
-    lines = [f"arena {planned.arena_bytes} bytes, weights {len(planned.weights)} bytes"]
+    lines = [f"arena {planned.arena_bytes} bytes, weights {len(planned.writer.weights.content)} bytes"]
     for step, launch in enumerate(planned.launches):
-        places = ", ".join(
+        offsets = ", ".join(
             f"%{argument.index}@{planned.offset(argument.index)}"
             for argument in launch.arguments
             if isinstance(argument, TensorPointer)
         )
         blocks = f"grid {launch.grid} of {launch.template.threads}, about {launch.cycles:.0f} cycles"
-        lines.append(f"{step}: {launch.template.symbol} {blocks} ({places})")
+        lines.append(f"{step}: {launch.template.symbol} {blocks} ({offsets})")
         lines.append(f"    {launch.template}")
     return "\n".join(lines) + "\n"

@@ -1,8 +1,8 @@
-"""Attention: finds it in the graph, chooses a tile and writes its launches."""
+"""Attention: fuses it where that pays, chooses a tile and writes its launches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import e, log2
@@ -29,8 +29,7 @@ from jitdelegate.targets.cuda.walks.attention_template import (
     ScoreOperand,
     Side,
 )
-from jitdelegate.targets.planning.attention import attentions
-from jitdelegate.targets.planning.chains import Chain
+from jitdelegate.targets.planning.fusions import Attention, Fusion
 
 MOST_NUMBERS = 256
 """Most numbers of a query or a value: a thread has registers for the sums of so many columns."""
@@ -58,16 +57,16 @@ class Choice:
     cycles: float
 
 
-def find_attention(writer: Writer) -> Iterator[Chain[Writer]]:
-    """Every attention that a kernel can compute as a whole, where launches for each node are not faster."""
-    for attention in attentions(writer.graph):
+def fuse_attentions(writer: Writer, attentions: Iterable[Attention]) -> Iterator[Fusion]:
+    """The attentions that a kernel can compute as a whole, where launches for each node are not faster."""
+    for attention in attentions:
         problem = problem_of(writer.graph, attention)
         if problem is None or not _is_taken(writer, problem):
             continue
         found = choices(writer, problem, writer.graph.nodes[attention.product])
         if found and min(one.cycles for one in found.values()) <= _cycles_apart(writer, problem):
             product = problem.positions.index(attention.product)
-            yield Chain(problem.positions, partial(_write, problem=problem, product=product))
+            yield Fusion(problem.positions, partial(_write, problem=problem, product=product))
 
 
 def _is_taken(writer: Writer, problem: Problem) -> bool:
@@ -200,7 +199,7 @@ def _operand(writer: Writer, problem: Problem, matrices: Matrices, neighbours: i
 
 
 def _write(writer: Writer, nodes: Sequence[Node], problem: Problem, product: int) -> None:
-    """Writes the launches of a chain; `product` is the number of the last product among its nodes."""
+    """Writes the launches of an attention; `product` is the number of the last product among its nodes."""
     found = choices(writer, problem, nodes[product])
     text = _problem_text(writer, problem, next(iter(found.values())).template)
     choice = writer.choose(text, found, lambda one: one.cycles)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jitdelegate.errors import CompileError
+from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.code.element import Element
 from jitdelegate.targets.cuda.code.writer import Writer
@@ -12,7 +13,7 @@ from jitdelegate.targets.cuda.sources.stored_weights import with_stored_weights
 from jitdelegate.targets.cuda.walks import contract_wide, gemv
 
 
-def write_contract(writer: Writer, node: Node) -> None:
+def write_contract(writer: Writer, node: Node, form: Contract) -> None:
     """Writes the launches of a Contract node.
 
     Raises:

@@ -47,15 +47,13 @@ MOST_SEEN = 16
 """Most columns under a tile's windows: with more, the pixels share little and use too many registers."""
 
 
-def write_depthwise(writer: Writer, node: Node) -> None:
+def write_depthwise(writer: Writer, node: Node, form: Depthwise) -> None:
     """Writes the launches of a Depthwise node.
 
     Raises:
         CompileError: the weights or the bias are not constant, or floats have a zero point or other pixels than zeros
             around the image.
     """
-    form = node.form
-    assert isinstance(form, Depthwise)
     check_floats(form)
     source, target = node.inputs[0], node.outputs[0]
     epilogue, extra = writer.epilogue(node)

@@ -93,14 +93,13 @@ def product_of(writer: Writer, node: Node, form: MatMul) -> Product:
     return Product(rows, columns, shapes[0][-2 if form.adj_x else -1], pitches, tuple(axes), grains)
 
 
-def write_matmul(writer: Writer, node: Node) -> None:
+def write_matmul(writer: Writer, node: Node, form: MatMul) -> None:
     """Writes the launch of a MatMul node.
 
     Raises:
         CompileError: the GPU does not support the precision.
     """
-    form, (a, b), output = node.form, node.inputs[:2], node.outputs[0]
-    assert isinstance(form, MatMul)
+    (a, b), output = node.inputs[:2], node.outputs[0]
     product = product_of(writer, node, form)
     epilogue, extra = writer.epilogue(node)
     template = (_ffma if writer.precision == "float32" else _mma)(writer, node, form, product, epilogue)

@@ -332,14 +332,13 @@ def _choices(writer: Writer, form: Recurrent, units: int, outputs: int, *, is_pr
             yield _Choice(own, columns, slices, cluster, kept, kept + needed, cycles)
 
 
-def write_recurrent(writer: Writer, node: Node) -> None:
+def write_recurrent(writer: Writer, node: Node, form: Recurrent) -> None:
     """Writes the launch of a Recurrent node.
 
     Raises:
         CompileError: hidden values and states do not fit in a block's shared memory, or there are too many weights.
     """
-    form, output = node.form, node.outputs[0]
-    assert isinstance(form, Recurrent)
+    output = node.outputs[0]
     data, hidden, state, weights, more, projection, bias = node.inputs
     (rows, batch, width), (_, outputs), (_, units) = map(writer.shape, (output, hidden, state))
     is_projected, steps, gates = projection != ABSENT, rows - 1, form.gates * units

@@ -6,11 +6,11 @@ repeat that work. This pays where it costs less than a launch and the way throug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from jitdelegate.ir.forms import Contract, Depthwise
+from jitdelegate.ir.forms import Depthwise
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.code import choices
 from jitdelegate.targets.cuda.code.cost import COPIED, launch_cycles
@@ -31,7 +31,7 @@ from jitdelegate.targets.cuda.walks.contract_kernel import ContractSizes
 from jitdelegate.targets.cuda.walks.depthwise_kernel import DepthwiseSizes, DepthwiseTile, Steps, positions, spacing
 from jitdelegate.targets.cuda.walks.separable_kernel import SeparableFfma, SeparableMma
 from jitdelegate.targets.cuda.walks.window import WindowAxis
-from jitdelegate.targets.planning.chains import Chain
+from jitdelegate.targets.planning.fusions import Fusion
 
 MMA_TILES = tuple(
     mma_tile.Tile(rows, columns, warps, row_bytes, 2)
@@ -113,39 +113,27 @@ class Choice:
         return choices.candidate((*choices.numbers(self.template.tile), window.width, *window.tile, self.shift))
 
 
-def find(writer: Writer) -> Iterator[Chain[Writer]]:
-    """The pairs of the writer's graph that one kernel computes faster than two."""
+def fuse_separables(writer: Writer, pairs: Iterable[tuple[int, int]]) -> Iterator[Fusion]:
+    """The pairs that one kernel computes faster than two."""
     alone, used = Writer(writer.graph, writer.gpu, writer.precision), set[SeparableMma | SeparableFfma]()
-    for places, pair in _pairs(writer):
+    for first, second in pairs:
+        pair = _pair(writer, writer.graph.nodes[first], writer.graph.nodes[second])
+        if pair is None:
+            continue
         candidates = _candidates(writer, pair)
         choice = _preferred(candidates, used, _apart(alone, pair))
         if choice:
             used.add(choice.template)
             write = _writing(pair, choice, candidates)
-            yield Chain(places, write, writes_rows=True, width=choice.template.window.width)
-
-
-def _pairs(writer: Writer) -> Iterator[tuple[tuple[int, int], Pair]]:
-    """The pairs that a kernel can compute together, with their positions in the graph."""
-    for position, node in enumerate(writer.graph.nodes):
-        reader = writer.graph.only_reader(node.outputs[0]) if isinstance(node.form, Depthwise) else None
-        pair = None if reader is None else _pair(writer, node, writer.graph.nodes[reader])
-        if pair:
-            yield (position, reader or 0), pair
+            yield Fusion((first, second), write, writes_rows=True, width=choice.template.window.width)
 
 
 def _pair(writer: Writer, first: Node, second: Node) -> Pair | None:
     """The nodes as a pair; None if no kernel computes them together."""
-    window, form, between = first.form, second.form, first.outputs[0]
+    window = first.form
     assert isinstance(window, Depthwise)
-    if not isinstance(form, Contract) or not form.is_pointwise or between in second.inputs[1:]:
-        return None
-    data, output = writer.shape(first.inputs[0]), writer.shape(between)
-    are_floats = {window.accumulator, form.accumulator, writer.graph.tensors[between].dtype} == {"float32"}
-    constants = (*first.inputs[1:3], *second.inputs[1:3])
-    are_constant = all(index < 0 or writer.graph.tensors[index].is_constant for index in constants)
-    is_usual = window.multiplier == 1 and window.kernel[1] <= depthwise.USUAL_COLUMNS and len(data) == 4
-    if not (are_floats and are_constant and is_usual):
+    data, output = writer.shape(first.inputs[0]), writer.shape(first.outputs[0])
+    if window.kernel[1] > depthwise.USUAL_COLUMNS or len(data) != 4:
         return None
     problem = problem_of(writer, second)
     if gemv.fits(problem) or not problem.is_direct:
@@ -158,7 +146,7 @@ def _pair(writer: Writer, first: Node, second: Node) -> Pair | None:
 def _apart(alone: Writer, pair: Pair) -> float:
     """Estimated cycles of the two launches that would compute the pair, and of what lies between them."""
     alone.begin(pair.nodes[0])
-    depthwise.write_depthwise(alone, pair.nodes[0])
+    depthwise.write_depthwise(alone, pair.nodes[0], pair.window)
     estimate = ffma.cycles if alone.precision == "float32" else mma.cycles
     return alone.launches[-1].cycles + launch_cycles(alone.gpu) + estimate(alone, pair.problem)
 

@@ -16,7 +16,7 @@ from jitdelegate.ir.forms import Map, MatMul, Shape, Softmax, View
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.targets.cuda.code.index_map import dense_strides, walk
 from jitdelegate.targets.cuda.code.strides import Axes, Axis, common, composed, merged, split
-from jitdelegate.targets.planning.attention import Attention
+from jitdelegate.targets.planning.fusions import Attention
 from jitdelegate.targets.planning.implicit_gemm import permuted
 
 

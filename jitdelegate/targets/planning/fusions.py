@@ -1,26 +1,69 @@
-"""Finds attention in lowered graphs: a product, work on each of its elements, a Softmax along rows, and the product of
-that with a third matrix."""
+"""Fusions: nodes that one kernel computes together, so that what is between them is never in memory.
+
+A pattern finds all its matches in a lowered graph, for every target. A target says which of them it fuses, and how a
+fusion is written (`steps.Accepts`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from jitdelegate.ir.forms import Map, MatMul, Softmax, View
-from jitdelegate.ir.graph import Graph, Node
+from jitdelegate.ir.forms import Contract, Depthwise, Map, MatMul, Softmax, View
+from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.targets.planning.implicit_gemm import permuted
+
+Pattern = Callable[[Graph], Iterator[Any]]
+"""A lowered graph -> its matches."""
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """Nodes that are written together, where the last one stands.
+
+    Attributes:
+        positions: of the nodes in the graph, in order. No other node reads the results of those before the last one,
+            and they are no outputs of the graph.
+        write: writes the kernels, given the target's writer and these nodes.
+        writes_rows: whether the last result may have rows with any pitch, and epilogue operands beside it too.
+        width: elements of an access to the first node's data, whose rows may have any pitch that it divides; 0 where
+            the data has to be dense.
+    """
+
+    positions: tuple[int, ...]
+    write: Callable[[Any, Sequence[Node]], Any]
+    writes_rows: bool = False
+    width: int = 0
+
+
+def separables(graph: Graph) -> Iterator[tuple[int, int]]:
+    """The positions of each Depthwise with one filter per channel, and of the 1x1 Contract that alone reads it; both
+    sum products of floats by constants, and floats are between them."""
+    for position, node in enumerate(graph.nodes):
+        between = node.outputs[0]
+        reader = graph.only_reader(between)
+        if isinstance(node.form, Depthwise) and node.form.multiplier == 1 and reader is not None:
+            form, (data, *others) = graph.nodes[reader].form, graph.nodes[reader].inputs
+            if not isinstance(form, Contract) or not form.is_pointwise or data != between or between in others:
+                continue
+            types = {node.form.accumulator, form.accumulator, graph.tensors[between].dtype}
+            constants = (*node.inputs[1:3], *others[:2])
+            if types == {"float32"} and all(index == ABSENT or graph.tensors[index].is_constant for index in constants):
+                yield position, reader
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Positions of the nodes of one attention. Nothing else reads what is between them.
+    """A product, work on each of its elements, a Softmax along rows, and the product of that with a third matrix.
+    Nothing else reads what is between them.
 
     Attributes:
-        scores: the MatMul whose result is the scores.
-        maps: Maps that change each score by itself, in order; they may read other tensors besides.
-        softmax: the Softmax of the last Map's result.
-        product: the MatMul that has the Softmax's result as a, each matrix of it once.
-        views: Views between these, which keep the last axis.
+        scores: position of the MatMul whose result is the scores.
+        maps: positions of Maps that change each score by itself, in order; they may read other tensors besides.
+        softmax: position of the Softmax of the last Map's result.
+        product: position of the MatMul that has the Softmax's result as a, each matrix of it once.
+        views: positions of Views between these, which keep the last axis.
     """
 
     scores: int
@@ -28,6 +71,11 @@ class Attention:
     softmax: int
     product: int
     views: tuple[int, ...]
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Of all nodes, in order."""
+        return tuple(sorted((self.scores, *self.maps, self.softmax, self.product, *self.views)))
 
 
 def attentions(graph: Graph) -> Iterator[Attention]:
@@ -56,11 +104,11 @@ def _before(graph: Graph, index: int, reader: int) -> Before | None:
     if isinstance(node.form, View):
         source = node.inputs[0]
         is_row = graph.tensors[source].shape[-1:] == tensor.shape[-1:] != ()
-        found = _before(graph, source, position) if is_row else None
-        return found and (found[0], found[1], (*found[2], position))
+        inner = _before(graph, source, position) if is_row else None
+        return inner and (inner[0], inner[1], (*inner[2], position))
     for operand in _unmoved(graph, node):
-        if (found := _before(graph, operand, position)) is not None:
-            return found[0], (*found[1], position), found[2]
+        if (inner := _before(graph, operand, position)) is not None:
+            return inner[0], (*inner[1], position), inner[2]
     return None
 
 
