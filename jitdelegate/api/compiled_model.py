@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jitdelegate.api.environment import Environment
     from jitdelegate.api.report import Report
     from jitdelegate.api.signature_arguments import Arguments
-    from jitdelegate.base.option_groups import Options
+    from jitdelegate.base.litert_options import Options
     from jitdelegate.engine.executable import Executable
     from jitdelegate.engine.model_file import Source
     from jitdelegate.runtime.event import Event

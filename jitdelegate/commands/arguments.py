@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import jitdelegate
-from jitdelegate.base.option_texts import thread_count
-from jitdelegate.base.options import file_keywords
+from jitdelegate.base.options import LONGEST_NUMBER, MOST_THREADS, file_keywords
 from jitdelegate.base.tables import printable
 from jitdelegate.base.targets import NAMES
 from jitdelegate.errors import OptionError
@@ -52,7 +51,11 @@ def options_file(text: str) -> dict[str, Any]:
 
 def threads(text: str) -> int:
     """The value of --threads."""
-    return _checked(thread_count, text)
+    if not text.isdecimal() or len(text) > LONGEST_NUMBER or not 1 <= int(text) <= MOST_THREADS:
+        raise argparse.ArgumentTypeError(
+            f"num_threads is {text[:20]!r}, expected a whole number from 1 to {MOST_THREADS}"
+        )
+    return int(text)
 
 
 def directory(text: str) -> str:

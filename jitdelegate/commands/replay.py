@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jitdelegate.base.option_checks import CPU_FEATURES, PRECISIONS
-from jitdelegate.base.options import DelegateOptions
+from jitdelegate.base.options import CPU_FEATURES, PRECISIONS, DelegateOptions
 from jitdelegate.base.targets import ROWS
 from jitdelegate.commands.arguments import complain, new_parser, print_line, threads
 from jitdelegate.compiler.codegen import target_program

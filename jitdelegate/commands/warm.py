@@ -13,8 +13,7 @@ import time
 from typing import Any
 
 from jitdelegate.api.model import load
-from jitdelegate.base.option_checks import ANY_PRECISION, PRECISIONS, QUANTIZED_EXECUTIONS, QUANTIZED_ROUNDINGS, TUNINGS
-from jitdelegate.base.options import DelegateOptions
+from jitdelegate.base.options import ANY_PRECISION, FIELDS, TUNINGS, DelegateOptions
 from jitdelegate.base.user_warning import PlainWarnings
 from jitdelegate.commands.arguments import (
     TARGETS,
@@ -87,18 +86,18 @@ def _parser() -> argparse.ArgumentParser:
         metavar="T",
         help=f"{TARGETS}, or cuda:sm_80,sm_90:114 and cuda:all for GPUs that are not here (default: auto)",
     )
-    parser.add_argument("--precision", choices=(*PRECISIONS, ANY_PRECISION), help="of CUDA code (default: float32)")
+    parser.add_argument("--precision", choices=FIELDS["precision"].choices, help="of CUDA code (default: float32)")
     parser.add_argument(
         "--tuning", choices=TUNINGS, help="measure kernels on this machine's GPU, few or all (default: none)"
     )
     parser.add_argument(
         "--quantized-execution",
-        choices=QUANTIZED_EXECUTIONS,
+        choices=FIELDS["quantized_execution"].choices,
         help="how quantized operators are computed (default: auto)",
     )
     parser.add_argument(
         "--quantized-rounding",
-        choices=QUANTIZED_ROUNDINGS,
+        choices=FIELDS["quantized_rounding"].choices,
         help="the kernels of LiteRT to agree with (default: litert)",
     )
     parser.add_argument(

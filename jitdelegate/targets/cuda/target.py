@@ -97,7 +97,7 @@ class CudaDevice:
         return self._inputs[path]
 
     def precisions(self, key: Key) -> Sequence[tuple[str, Key]]:
-        from jitdelegate.base.option_checks import PRECISIONS
+        from jitdelegate.base.options import PRECISIONS
         from jitdelegate.runtime.cache.key import CHOSEN, INPUTS, TUNED, TUNING
 
         if key.part(PRECISION) != ANY or key.part(CHOSEN):

@@ -1,12 +1,15 @@
 """LiteRT's options of a CompiledModel, as in `ai_edge_litert.options`: Options, with CpuOptions and GpuOptions.
 
-jitdelegate's own are `DelegateOptions`; `keywords` says these in terms of those.
+jitdelegate's own are `DelegateOptions`; `keywords` says these in terms of those. Also LiteRT's enumerations,
+HardwareAccelerator and CpuKernelMode, in whose place numbers do as well: loading this module loads enum.
 """
 
 from __future__ import annotations
 
-from jitdelegate.base import option_checks as checks
-from jitdelegate.base.targets import CPU
+import enum
+
+from jitdelegate.base import targets
+from jitdelegate.base.options import MOST_THREADS, numbered, refused
 from jitdelegate.errors import OptionError
 
 TYPE_CHECKING = False
@@ -20,6 +23,33 @@ KERNEL_MODES = ("DELEGATE", "REFERENCE", "BUILTIN")
 """In the order of LiteRT's numbers."""
 
 _BACKENDS = {"AUTOMATIC": "auto", "automatic": "auto"}
+
+
+class HardwareAccelerator(enum.IntFlag):
+    """Flags of hardware; `Accelerator` is the same.
+
+    Attributes:
+        CPU: code for this CPU; what is not compiled runs on LiteRT.
+        GPU: code for an NVIDIA GPU. Alone, it refuses a model that is not compiled whole; GPU | CPU takes what there
+            is.
+        NPU: nothing runs there: alone it is refused, and NPU | CPU runs on the CPU with a warning.
+    """
+
+    CPU = targets.CPU
+    GPU = targets.GPU
+    NPU = targets.NPU
+
+
+Accelerator = HardwareAccelerator
+
+
+class CpuKernelMode(enum.IntEnum):
+    """Values of `CpuOptions.kernel_mode`, which says what they mean here."""
+
+    DELEGATE = 0
+    XNNPACK = 0
+    REFERENCE = 1
+    BUILTIN = 2
 
 
 class Group:
@@ -87,11 +117,11 @@ class CpuOptions(Group):
             OptionError: a number of threads or a kernel mode that is none.
         """
         if type(self.num_threads) is not int:
-            raise checks.refused("num_threads", self.num_threads, "a whole number")
-        threads = min(self.num_threads, checks.MOST_THREADS) if self.num_threads > 0 else None
+            raise refused("num_threads", self.num_threads, "a whole number")
+        threads = min(self.num_threads, MOST_THREADS) if self.num_threads > 0 else None
         found: dict[str, Any] = {"num_threads": threads, "cpu_features": self.cpu_features}
         if self.kernel_mode is not None:
-            mode = checks.numbered("kernel_mode", _number(self.kernel_mode), KERNEL_MODES)
+            mode = numbered("kernel_mode", _number(self.kernel_mode), KERNEL_MODES)
             found["quantized_rounding"] = "reference" if mode == "REFERENCE" else "litert"
         return found
 
@@ -275,7 +305,7 @@ class Options(Group):
 
     def __init__(
         self,
-        hardware_accelerators: int = CPU,
+        hardware_accelerators: int = targets.CPU,
         cpu_options: CpuOptions | None = None,
         gpu_options: GpuOptions | None = None,
         qualcomm_options: Any = None,
@@ -333,7 +363,7 @@ class Options(Group):
         ):
             if group is not None:
                 if not isinstance(group, kind):
-                    raise checks.refused(name, group, f"jitdelegate's {kind.__name__}")
+                    raise refused(name, group, f"jitdelegate's {kind.__name__}")
                 found |= group.keywords()
         return found
 
