@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING
 
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.commands.arguments import (
-    TARGETS,
     Target,
+    add_options_file,
+    add_target,
     complain,
     new_parser,
-    options_file,
     print_line,
     target,
     write_file,
@@ -85,16 +85,8 @@ def _analysis(model: str, options: DelegateOptions, arguments: argparse.Namespac
 def _parser() -> argparse.ArgumentParser:
     parser = new_parser("jitdelegate.analyze", __doc__)
     parser.add_argument("model", nargs="+", metavar="MODEL", help="a .tflite file")
-    parser.add_argument(
-        "--target",
-        type=_target,
-        default=Target(),
-        metavar="T",
-        help=f"{TARGETS}, or cuda:sm_90 for a GPU that is not here (default: auto)",
-    )
-    parser.add_argument(
-        "--options", type=options_file, default={}, metavar="FILE", help="further options of load from JSON or TOML"
-    )
+    add_target(parser, ", or cuda:sm_90 for a GPU that is not here", _target)
+    add_options_file(parser, "further options of load from JSON or TOML")
     parser.add_argument(
         "--json", nargs="?", const=STDOUT, metavar="FILE", help="write all facts; without FILE print them, not the text"
     )
@@ -113,9 +105,8 @@ def _target(text: str) -> Target:
 
 def _all_options(arguments: argparse.Namespace) -> DelegateOptions:
     """The options of the file, with --target instead of its target, and no cache."""
-    given = {"serialization_dir": False}
-    target = {} if arguments.target.name is None else {"target": arguments.target.name}
-    return DelegateOptions.from_keywords({**given, **target}, arguments.options)
+    given = {"serialization_dir": False, "target": arguments.target.name}
+    return DelegateOptions.from_keywords(given, arguments.options)
 
 
 def _write_all(found: Sequence[Analysis], arguments: argparse.Namespace) -> None:

@@ -1,11 +1,16 @@
-"""Arguments that commands share, for argparse."""
+"""Arguments that commands share, for argparse, and what they print.
+
+Flags of the commands in the manner of benchmark_model may be written as `--num_runs=50`, `--num-runs 50`,
+`--use_gpu=true` and `--use_gpu`.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import jitdelegate
@@ -18,6 +23,7 @@ from jitdelegate.targets.target import Device
 
 Value = TypeVar("Value")
 TARGETS = ", ".join(NAMES)
+TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
 class Target(NamedTuple):
@@ -58,6 +64,16 @@ def threads(text: str) -> int:
     return int(text)
 
 
+def add_target(parser: argparse._ActionsContainer, more: str = "", kind: Callable[[str], Target] = target) -> None:
+    """--target; `more` says what else it takes than names of targets."""
+    parser.add_argument("--target", type=kind, default=Target(), metavar="T", help=f"{TARGETS}{more} (default: auto)")
+
+
+def add_options_file(parser: argparse._ActionsContainer, help: str) -> None:
+    """--options."""
+    parser.add_argument("--options", type=options_file, default={}, metavar="FILE", help=help)
+
+
 def directory(text: str) -> str:
     """The name of a directory, which may not exist yet."""
     if not text:
@@ -70,6 +86,48 @@ def _checked(check: Callable[[str], Value], text: str) -> Value:
         return check(text)
     except OptionError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def add_truth(parser: argparse._ActionsContainer, name: str, help: str, usual: str = "false") -> None:
+    """A flag that may have a value, true or false; None where it is not given, which means `usual`."""
+    parser.add_argument(name, type=_truth, metavar="BOOL", help=f"{help} (default: {usual})")
+
+
+def add_number(parser: argparse._ActionsContainer, name: str, default: float, help: str) -> None:
+    """A flag with a number of the default's type; negative only where the default is."""
+
+    def kind(text: str) -> float:
+        number = type(default)(text)
+        if default >= 0 and not number >= 0:  # nor what is no number
+            raise argparse.ArgumentTypeError(f"it is {text}, expected no negative number")
+        return number
+
+    kind.__name__ = type(default).__name__  # argparse's word for what is no number
+    parser.add_argument(name, type=kind, default=default, metavar="N", help=f"{help} (default: {default:g})")
+
+
+def _truth(text: str) -> bool:
+    try:
+        return TRUTHS[text.lower()]
+    except KeyError:
+        raise argparse.ArgumentTypeError(f"it is {text!r}, expected true or false") from None
+
+
+def parse_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments; hyphens in the names of flags count as underscores, and flags of `add_truth` need no value."""
+    truths = {name for action in parser._actions if action.type is _truth for name in action.option_strings}
+    given = [_underscored(text) for text in argv]
+    return parser.parse_args(
+        [
+            f"{text}=true" if text in truths and after.lower() not in TRUTHS else text
+            for text, after in pairwise([*given, ""])
+        ]
+    )
+
+
+def _underscored(text: str) -> str:
+    name, equals, value = text.partition("=")
+    return name[:2] + name[2:].replace("-", "_") + equals + value if text.startswith("--") else text
 
 
 def write_file(path: str, content: str | bytes) -> None:

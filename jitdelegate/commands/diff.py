@@ -23,8 +23,7 @@ from typing import Any
 
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.commands.analysis.amounts import shortened
-from jitdelegate.commands.arguments import complain, new_parser, print_line, write_file
-from jitdelegate.commands.flags import add_truth, parse
+from jitdelegate.commands.arguments import add_truth, complain, new_parser, parse_flags, print_line, write_file
 from jitdelegate.commands.measurement import inputs, sides
 from jitdelegate.commands.measurement.bisect import Bisection, Culprit
 from jitdelegate.commands.measurement.difference import Difference, Tolerance
@@ -76,7 +75,7 @@ class Comparison:
 def main(argv: list[str] | None = None) -> int:
     """Exit status: see above."""
     parser = _parser()
-    arguments = parse(parser, sys.argv[1:] if argv is None else argv)
+    arguments = parse_flags(parser, sys.argv[1:] if argv is None else argv)
     model = model_of(parser, arguments)
     try:
         options = options_of(arguments, serialization_dir=False)

@@ -16,14 +16,12 @@ from jitdelegate.api.model import load
 from jitdelegate.base.options import ANY_PRECISION, FIELDS, TUNINGS, DelegateOptions
 from jitdelegate.base.user_warning import PlainWarnings
 from jitdelegate.commands.arguments import (
-    TARGETS,
-    Target,
+    add_options_file,
+    add_target,
     complain,
     directory,
     new_parser,
-    options_file,
     print_line,
-    target,
     threads,
 )
 from jitdelegate.commands.terminal import progress
@@ -33,8 +31,15 @@ from jitdelegate.errors import CacheWarning, DelegateWarning, JitDelegateError
 from jitdelegate.targets import target_named
 from jitdelegate.targets.target import Device
 
-FURTHER = ("precision", "tuning", "quantized_execution", "quantized_rounding", "quantize_inputs", "dequantize_outputs")
-"""Options that arguments give, besides those of `load`'s first line."""
+FURTHER = {
+    "precision": "of CUDA code (default: float32)",
+    "tuning": "measure kernels on this machine's GPU, few or all (default: none)",
+    "quantized_execution": "how quantized operators are computed (default: auto)",
+    "quantized_rounding": "the kernels of LiteRT to agree with (default: litert)",
+    "quantize_inputs": "take float32 for quantized inputs",
+    "dequantize_outputs": "return float32 for quantized outputs",
+}
+"""Options that arguments give besides the parameters of `load`, with their help."""
 _UNTUNED = "not tuned, since kernels are measured on this machine's GPU only, with --target cuda"
 _UNCHOSEN = "float32 in place of auto, since precisions are measured on this machine's GPU only, with --target cuda"
 
@@ -79,36 +84,12 @@ def _parser() -> argparse.ArgumentParser:
         help="where programs are kept (default: the user's cache)",
     )
     parser.add_argument("--model-token", metavar="T", help="names the entry instead of the model's fingerprint")
-    parser.add_argument(
-        "--target",
-        type=target,
-        default=Target(),
-        metavar="T",
-        help=f"{TARGETS}, or cuda:sm_80,sm_90:114 and cuda:all for GPUs that are not here (default: auto)",
-    )
-    parser.add_argument("--precision", choices=FIELDS["precision"].choices, help="of CUDA code (default: float32)")
-    parser.add_argument(
-        "--tuning", choices=TUNINGS, help="measure kernels on this machine's GPU, few or all (default: none)"
-    )
-    parser.add_argument(
-        "--quantized-execution",
-        choices=FIELDS["quantized_execution"].choices,
-        help="how quantized operators are computed (default: auto)",
-    )
-    parser.add_argument(
-        "--quantized-rounding",
-        choices=FIELDS["quantized_rounding"].choices,
-        help="the kernels of LiteRT to agree with (default: litert)",
-    )
-    parser.add_argument(
-        "--quantize-inputs", action="store_true", default=None, help="take float32 for quantized inputs"
-    )
-    parser.add_argument(
-        "--dequantize-outputs", action="store_true", default=None, help="return float32 for quantized outputs"
-    )
-    parser.add_argument(
-        "--options", type=options_file, default={}, metavar="FILE", help="further options from JSON or TOML; others win"
-    )
+    add_target(parser, ", or cuda:sm_80,sm_90:114 and cuda:all for GPUs that are not here")
+    for name, help in FURTHER.items():
+        choices = FIELDS[name].choices
+        how: dict[str, Any] = {"choices": choices} if choices else {"action": "store_true", "default": None}
+        parser.add_argument(f"--{name.replace('_', '-')}", help=help, **how)
+    add_options_file(parser, "further options from JSON or TOML; others win")
     parser.add_argument(
         "--output", type=directory, metavar="D", help="keep programs for cuda:... in a folder to carry away"
     )
