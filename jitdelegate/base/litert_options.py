@@ -10,6 +10,7 @@ import enum
 
 from jitdelegate.base import targets
 from jitdelegate.base.options import MOST_THREADS, numbered, refused
+from jitdelegate.base.record import Record
 from jitdelegate.errors import OptionError
 
 TYPE_CHECKING = False
@@ -52,25 +53,13 @@ class CpuKernelMode(enum.IntEnum):
     BUILTIN = 2
 
 
-class Group:
-    """A group of options: compared and shown by its values, which are its slots. Unknown names are refused."""
-
-    __slots__: tuple[str, ...] = ()
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
+class Group(Record):
+    """A group of options."""
 
     def given(self) -> list[str]:
-        """Names of the options that differ from their defaults."""
-        usual = type(self)()
-        return [name for name in self.__slots__ if getattr(self, name) != getattr(usual, name)]
+        """Names of the options that differ from their defaults, in alphabetical order."""
+        usual = type(self)().values()
+        return sorted(name for name, value in self.values().items() if value != usual[name])
 
 
 class CpuOptions(Group):
@@ -84,31 +73,12 @@ class CpuOptions(Group):
         cpu_features: jitdelegate's own: the instruction set of compiled code, as in `DelegateOptions`.
     """
 
-    __slots__ = (
-        "cpu_features",
-        "enable_ynnpack",
-        "kernel_mode",
-        "num_threads",
-        "xnnpack_flags",
-        "xnnpack_weight_cache_path",
-    )
-
-    def __init__(
-        self,
-        num_threads: int = 0,
-        kernel_mode: int | None = None,
-        enable_ynnpack: bool = False,
-        xnnpack_flags: int | None = None,
-        xnnpack_weight_cache_path: str = "",
-        *,
-        cpu_features: str = "auto",
-    ) -> None:
-        self.num_threads = num_threads
-        self.kernel_mode = kernel_mode
-        self.enable_ynnpack = enable_ynnpack
-        self.xnnpack_flags = xnnpack_flags
-        self.xnnpack_weight_cache_path = xnnpack_weight_cache_path
-        self.cpu_features = cpu_features
+    num_threads: int = 0
+    kernel_mode: int | None = None
+    enable_ynnpack: bool = False
+    xnnpack_flags: int | None = None
+    xnnpack_weight_cache_path: str = ""
+    cpu_features: str = "auto"
 
     def keywords(self) -> dict[str, Any]:
         """These options as keywords of `DelegateOptions`.
@@ -157,23 +127,21 @@ class GpuOptions(Group):
         further: any options of `DelegateOptions`, by name.
     """
 
-    __slots__ = (
-        "allow_src_quantized_fc_conv_ops",
-        "backend",
-        "benchmark_mode",
-        "constant_tensor_sharing",
-        "device",
-        "enforce_f32",
-        "further",
-        "hint_waiting_for_completion",
-        "infinite_float_capping",
-        "max_delegated_partitions",
-        "model_token",
-        "precision",
-        "priority",
-        "serialization_dir",
-        "serialize_program_cache",
-    )
+    allow_src_quantized_fc_conv_ops: bool
+    backend: str | None
+    benchmark_mode: bool
+    constant_tensor_sharing: bool
+    device: int | str | None
+    enforce_f32: bool
+    further: dict[str, Any]
+    hint_waiting_for_completion: bool
+    infinite_float_capping: bool
+    max_delegated_partitions: int | None
+    model_token: str | None
+    precision: str | int | None
+    priority: str | int | None
+    serialization_dir: str | os.PathLike[str] | bool | None
+    serialize_program_cache: bool
 
     def __init__(
         self,
@@ -207,11 +175,11 @@ class GpuOptions(Group):
         self.allow_src_quantized_fc_conv_ops = allow_src_quantized_fc_conv_ops
         self.hint_waiting_for_completion = hint_waiting_for_completion
         self.serialization_dir = serialization_dir
-        self.model_token: str | None = _one_of("model_token", model_token, "model_cache_key", model_cache_key)
+        self.model_token = _one_of("model_token", model_token, "model_cache_key", model_cache_key)
         self.serialize_program_cache = serialize_program_cache
         self.precision = precision
         self.backend = backend
-        self.device: int | str | None = _one_of("device", device, "preferred_device_substr", preferred_device_substr)
+        self.device = _one_of("device", device, "preferred_device_substr", preferred_device_substr)
         self.priority = priority
         self.max_delegated_partitions = max_delegated_partitions
         self.further = further
@@ -295,13 +263,11 @@ class Options(Group):
         qualcomm_options, intel_openvino_options: accepted, with any content; the report says that nothing runs there.
     """
 
-    __slots__ = (
-        "_cpu_options",
-        "_gpu_options",
-        "_intel_openvino_options",
-        "_qualcomm_options",
-        "hardware_accelerators",
-    )
+    _cpu_options: CpuOptions | None
+    _gpu_options: GpuOptions | None
+    _intel_openvino_options: Any
+    _qualcomm_options: Any
+    hardware_accelerators: int
 
     def __init__(
         self,
