@@ -13,11 +13,11 @@ from typing import Any
 
 import jitdelegate
 from cache_tools.amounts import age, short_size, size
-from cache_tools.entries import Entry, open_directory, open_entries
+from cache_tools.entries import Entry, Kept, open_directory, open_entries
 from cache_tools.pages import HEADINGS, RIGHT, page, row, statistics, statistics_lines
 from cache_tools.removal import leftovers, matching, remove, surplus, with_borrowers
 from cache_tools.tables import Table, open_tables
-from jitdelegate.base.tables import printable, table
+from jitdelegate.base.tables import print_line, printable, table
 from jitdelegate.errors import CacheError, JitDelegateError
 from jitdelegate.runtime.cache.place import open_place
 
@@ -27,7 +27,6 @@ _ARGUMENT_ERRORS = {
     *(errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL),
 }
 """Of the system about a path that was given; others are about the machine."""
-Kept = Entry | Table
 Command = Callable[[argparse.Namespace], int]
 NAMED = "an entry as ls or a path names it, a fingerprint, a token, or a model's file name"
 USED = "The last use is as exact as the file system's access times, which many update once a day."
@@ -324,17 +323,11 @@ def _print(
     Args:
         rows: of the table, under HEADINGS.
     """
-    encoding = sys.stdout.encoding or "utf-8"
-    try:
-        if arguments.json:
-            texts = [json.dumps(data)]
-        else:
-            texts = [*([table(HEADINGS, rows, RIGHT)] if rows else []), *map(printable, lines())]
-        for text in texts:
-            print(text.encode(encoding, "backslashreplace").decode(encoding))
-        sys.stdout.flush()
-    except BrokenPipeError:  # who reads has seen enough; what is left in the buffer goes nowhere when Python ends
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if arguments.json:
+        print_line(json.dumps(data))
+        return
+    for text in [*([table(HEADINGS, rows, RIGHT)] if rows else []), *map(printable, lines())]:
+        print_line(text, is_safe=True)
 
 
 def _complain(text: str) -> None:

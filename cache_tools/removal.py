@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from cache_tools.entries import Entry, stamp
-from cache_tools.tables import Table
+from cache_tools.entries import Entry, Kept, stamp
 from jitdelegate.runtime.cache.place import LOCK_SUFFIX, TEMPORARY_SUFFIX, Place
 from jitdelegate.runtime.cache.store import STALE_AFTER
 
 
-def remove(place: Place, kept: Entry | Table) -> str:
+def remove(place: Place, kept: Kept) -> str:
     """Remove an entry or a table, unless its file was written again since it was read; "" or why it is still there."""
     try:
         found = stamp(place.stat(kept.name))

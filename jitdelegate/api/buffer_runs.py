@@ -112,21 +112,15 @@ class BufferRuns:
         return [(ports[place].dtype, shapes[place]) for place in arguments.places(program)]
 
     def _make_buffers(
-        self, signature: SignatureArguments, arguments: Arguments, *, on_device: bool
+        self,
+        signature: SignatureArguments,
+        arguments: Arguments,
+        positions: Sequence[int] | None = None,
+        *,
+        on_device: bool,
     ) -> list[TensorBuffer]:
-        """Buffers of zeros where the signature's program reaches them fastest."""
-        positions = range(len(arguments.names))
-        return self._make_some(signature, arguments, positions, on_device=on_device)
-
-    def _make_buffer(
-        self, signature: SignatureArguments, arguments: Arguments, position: int, *, on_device: bool
-    ) -> TensorBuffer:
-        """One of them."""
-        return self._make_some(signature, arguments, [position], on_device=on_device)[0]
-
-    def _make_some(
-        self, signature: SignatureArguments, arguments: Arguments, positions: Sequence[int], *, on_device: bool
-    ) -> list[TensorBuffer]:
+        """Buffers of zeros where the signature's program reaches them fastest: for all arguments, or for some."""
+        positions = range(len(arguments.names)) if positions is None else positions
         tensors = self._tensors(signature, arguments)
         executable = self._graph(signature).executable
         program, session = executable.program, executable.session

@@ -188,7 +188,7 @@ class CompiledModel(BufferRuns):
         """A buffer of zeros for an input; raises RuntimeError for unknown names."""
         signature = self._keyed(signature_key)
         position = signature.inputs.position(input_name)
-        return self._make_buffer(signature, signature.inputs, position, on_device=on_device)
+        return self._make_buffers(signature, signature.inputs, [position], on_device=on_device)[0]
 
     def create_output_buffer_by_name(
         self, signature_key: str, output_name: str, *, on_device: bool = False
@@ -196,7 +196,7 @@ class CompiledModel(BufferRuns):
         """A buffer of zeros for an output; raises RuntimeError for unknown names."""
         signature = self._keyed(signature_key)
         position = signature.outputs.position(output_name)
-        return self._make_buffer(signature, signature.outputs, position, on_device=on_device)
+        return self._make_buffers(signature, signature.outputs, [position], on_device=on_device)[0]
 
     def create_input_buffers(self, signature_index: int | str = 0, *, on_device: bool = False) -> list[TensorBuffer]:
         """Buffers of zeros for all inputs of a signature, given by its index or key.

@@ -25,16 +25,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jitdelegate.base.options import DelegateOptions
-from jitdelegate.commands.arguments import (
-    Target,
-    add_options_file,
-    add_target,
-    complain,
-    new_parser,
-    print_line,
-    target,
-    write_file,
-)
+from jitdelegate.base.tables import complain, print_line
+from jitdelegate.commands.arguments import Target, add_options_file, add_target, new_parser, target, write_file
 from jitdelegate.commands.terminal import progress
 from jitdelegate.errors import JitDelegateError, OptionError
 

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import jitdelegate
 from jitdelegate.base.options import LONGEST_NUMBER, MOST_THREADS, file_keywords
-from jitdelegate.base.tables import printable
 from jitdelegate.base.targets import NAMES
 from jitdelegate.errors import OptionError
 from jitdelegate.targets import parse_target
@@ -143,25 +142,3 @@ def write_file(path: str, content: str | bytes) -> None:
     except OSError as error:
         error.filename = path  # `write` and `close` do not name it
         raise
-
-
-_LAYOUT = "\n\t"
-
-
-def complain(text: str) -> None:
-    """Print to stderr; control characters that a model brought along are escaped."""
-    print(printable(text, _LAYOUT), file=sys.stderr)
-
-
-def print_line(text: str, *, is_safe: bool = False) -> None:
-    """Print to stdout, in the characters that it accepts; a closed pipe is no error.
-
-    Args:
-        is_safe: the text is for terminals, as that of a table; else control characters are escaped.
-    """
-    encoding = sys.stdout.encoding or "utf-8"
-    text = text if is_safe else printable(text, _LAYOUT)
-    try:
-        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

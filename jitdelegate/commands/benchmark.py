@@ -19,7 +19,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from jitdelegate.commands.arguments import add_number, add_truth, complain, new_parser, parse_flags, print_line
+from jitdelegate.base.tables import complain, print_line
+from jitdelegate.commands.arguments import add_number, add_truth, new_parser, parse_flags
 from jitdelegate.commands.benchmark_inputs import add_inputs
 from jitdelegate.commands.benchmark_lines import print_parameters
 from jitdelegate.commands.benchmark_run import Benchmark

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from jitdelegate.base.options import DelegateOptions
+from jitdelegate.base.tables import print_line
 from jitdelegate.commands import benchmark_lines as lines
-from jitdelegate.commands.arguments import print_line, write_file
+from jitdelegate.commands.arguments import write_file
 from jitdelegate.commands.benchmark_inputs import inputs_of
 from jitdelegate.commands.measurement import sides
 from jitdelegate.commands.measurement.entry import find_entry
-from jitdelegate.commands.measurement.memory import MEGABYTE, peak_bytes
+from jitdelegate.commands.measurement.own_process import MEGABYTE, peak_bytes
 from jitdelegate.commands.measurement.profile import Node, profiled, tables
 from jitdelegate.commands.measurement.sides import OwnSide, Side, altered, open_side
 from jitdelegate.commands.measurement.starts import Start, measure_starts

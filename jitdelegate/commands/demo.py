@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from jitdelegate.commands.arguments import complain, new_parser, threads
+from jitdelegate.base.tables import complain
+from jitdelegate.commands.arguments import new_parser, threads
 from jitdelegate.commands.demo_model import mobilenet_v1
 from jitdelegate.commands.measurement.difference import nrmse
 from jitdelegate.commands.measurement.process import run_module

@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from jitdelegate.base.options import DelegateOptions
+from jitdelegate.base.tables import complain, print_line
 from jitdelegate.commands.analysis.amounts import shortened
-from jitdelegate.commands.arguments import add_truth, complain, new_parser, parse_flags, print_line, write_file
+from jitdelegate.commands.arguments import add_truth, new_parser, parse_flags, write_file
 from jitdelegate.commands.measurement import inputs, sides
 from jitdelegate.commands.measurement.bisect import Bisection, Culprit
 from jitdelegate.commands.measurement.difference import Difference, Tolerance

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from jitdelegate.base.options import CPU_FEATURES, PRECISIONS, DelegateOptions
+from jitdelegate.base.tables import complain, print_line
 from jitdelegate.base.targets import ROWS
-from jitdelegate.commands.arguments import complain, new_parser, print_line, threads
+from jitdelegate.commands.arguments import new_parser, threads
 from jitdelegate.compiler.codegen import target_program
 from jitdelegate.compiler.trace import Trace
 from jitdelegate.engine.load_path import find_key

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from jitdelegate.base.tables import printable, table
-from jitdelegate.commands.arguments import print_line
+from jitdelegate.base.tables import print_line, printable, table
 
 REFRESH = 0.25
 """Seconds between two pictures of a bar that is drawn between runs."""

@@ -14,16 +14,9 @@ from typing import Any
 
 from jitdelegate.api.model import load
 from jitdelegate.base.options import ANY_PRECISION, FIELDS, TUNINGS, DelegateOptions
+from jitdelegate.base.tables import complain, print_line
 from jitdelegate.base.user_warning import PlainWarnings
-from jitdelegate.commands.arguments import (
-    add_options_file,
-    add_target,
-    complain,
-    directory,
-    new_parser,
-    print_line,
-    threads,
-)
+from jitdelegate.commands.arguments import add_options_file, add_target, directory, new_parser, threads
 from jitdelegate.commands.terminal import progress
 from jitdelegate.engine.load_path import open_hosted
 from jitdelegate.engine.model_file import ModelFile

@@ -16,12 +16,17 @@ import numpy as np
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.commands.measurement.difference import Difference, Tolerance
 from jitdelegate.commands.measurement.entry import Entry, find_entry, interface
-from jitdelegate.commands.measurement.excerpt import KEY, excerpt
 from jitdelegate.commands.measurement.sides import Side
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.ir.graph import ABSENT, Graph
+from jitdelegate.tflite.cut import Cutter
+from jitdelegate.tflite.pack import pack_model
 
 Open = Callable[[Entry], Side]
+_KEY = "excerpt"
+"""Key of the signature that runs an excerpt's subgraph."""
+
+
 _OPAQUE = ("resource", "variant", "string")
 """Types without numbers to compare."""
 
@@ -129,8 +134,8 @@ class Bisection:
     def _run(
         self, open_side: Open, operators: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]
     ) -> list[np.ndarray]:
-        content = excerpt(self._entry.content, self._entry.subgraph, operators, inputs, outputs)
-        entry = find_entry(content, DelegateOptions(), KEY)
+        content = _excerpt(self._entry.content, self._entry.subgraph, operators, inputs, outputs)
+        entry = find_entry(content, DelegateOptions(), _KEY)
         places = {each.index: place for place, each in enumerate(entry.inputs)}
         values = [self._values[each.index] for each in entry.inputs]
         entry = entry.with_shapes(
@@ -198,3 +203,34 @@ def dependent(graph: Graph) -> set[int]:
         elif not node.inputs or any(graph.tensors[index].dtype in _OPAQUE for index in node.inputs if index != ABSENT):
             found.update(node.outputs)  # variables and what is read from them
     return found
+
+
+def _excerpt(
+    content: bytes, subgraph: int, operators: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]
+) -> bytes:
+    """A copy of a model with these operators only in one subgraph, which its only signature, _KEY, runs.
+
+    Tensors keep their indices; in the signature, tensor 7 is named "7". Other subgraphs stay, for operators that name
+    them.
+
+    Args:
+        content: a .tflite file that `read` accepts.
+        operators: positions in the subgraph, in order.
+        inputs, outputs: tensors of the subgraph; the inputs are no constants.
+    Raises:
+        ModelError: the bytes are not a model.
+    """
+    file, external = Cutter(content).model()
+    subgraphs, stored = list(file["subgraphs"]), file["subgraphs"][subgraph].get("operators", ())
+    subgraphs[subgraph] = subgraphs[subgraph] | {
+        "operators": [stored[position] for position in operators],
+        "inputs": list(inputs),
+        "outputs": list(outputs),
+    }
+    signature = {
+        "signature_key": _KEY,
+        "subgraph_index": subgraph,
+        "inputs": [{"name": str(index), "tensor_index": index} for index in inputs],
+        "outputs": [{"name": str(index), "tensor_index": index} for index in outputs],
+    }
+    return pack_model(file | {"subgraphs": subgraphs, "signature_defs": [signature]}, external)
