@@ -53,7 +53,7 @@ def with_borrowers(removed: Sequence[Entry], entries: Sequence[Entry]) -> list[E
     """The entries, and those that borrow weights from them."""
     found = list(removed)
     names = {entry.name for entry in found}
-    while more := [each for each in entries if each not in found and names.intersection(each.lenders)]:
+    while more := [entry for entry in entries if entry not in found and names.intersection(entry.lenders)]:
         found += more
         names |= {entry.name for entry in more}
     return found

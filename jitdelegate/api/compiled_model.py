@@ -133,7 +133,7 @@ class CompiledModel(BufferRuns):
     def get_signature_list(self) -> dict[str, dict[str, list[str]]]:
         """Signature key to {"inputs": [names], "outputs": [names]}, in the order of `run_by_index`."""
         self._check_open()
-        return {each.key: each.names() for each in self._signatures}
+        return {signature.key: signature.names() for signature in self._signatures}
 
     def get_signature_by_index(self, index: int) -> dict[str, Any]:
         """{"key": key, "inputs": [names], "outputs": [names]} of a signature; raises RuntimeError for a wrong index."""
@@ -225,11 +225,11 @@ class CompiledModel(BufferRuns):
             RuntimeError: the shape is refused, or there is no such signature or input.
         """
         signature = self._signature(signature_index)
-        place = self._place(signature, signature.inputs, input_index)
+        index = self._port_index(signature, signature.inputs, input_index)
         if not all(hasattr(size, "__index__") for size in dims):
             raise TypeError(f"sizes are {dims!r}, expected whole numbers")
         shape = tuple(size.__index__() for size in dims)
-        self._graph(signature).resize(place, shape, strict=strict)
+        self._graph(signature).resize(index, shape, strict=strict)
         self._bound.clear()
 
     def resize_input_tensor_by_name(

@@ -88,7 +88,7 @@ class GpuDelegate:
 
         interpreter, model, num_threads = _calling_interpreter()
         native = self._native_delegate(model, num_threads)
-        self._natives = [each for each in self._natives if each[0]() is not None]
+        self._natives = [native for native in self._natives if native[0]() is not None]
         self._natives.append((weakref.ref(interpreter), native))
         return native.pointer
 

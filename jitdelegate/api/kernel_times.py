@@ -44,8 +44,8 @@ def kernel_times(executable: Executable) -> list[KernelTime]:
     for one in program.operators:
         operators.setdefault(one.kernel, []).append(one.index)
     return [
-        KernelTime(name=kernel.name, form=kernel.form, operators=tuple(operators.get(number, ())), seconds=each)
-        for number, (kernel, each) in enumerate(zip(program.kernels, _seconds(executable), strict=True))
+        KernelTime(name=kernel.name, form=kernel.form, operators=tuple(operators.get(number, ())), seconds=time)
+        for number, (kernel, time) in enumerate(zip(program.kernels, _seconds(executable), strict=True))
     ]
 
 

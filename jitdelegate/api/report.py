@@ -183,21 +183,21 @@ class Report(Record):
             f"operators  {self.delegated} of {len(self.operators)} delegated",
             f"cache      {cache}",
         ]
-        lines += [f"{'further' if not place else '':<11}{one.name}: {one.summary()}"
-                  for place, one in enumerate(self.subgraphs)]  # fmt: skip
+        lines += [f"{'further' if not number else '':<11}{one.name}: {one.summary()}"
+                  for number, one in enumerate(self.subgraphs)]  # fmt: skip
         plural = "s" if len(self.ignored_options) > 1 else ""
         lines += [f"ignored    the option{plural} {', '.join(self.ignored_options)}"] if self.ignored_options else []
         return lines + [f"note       {note}" for note in self.notes]
 
     def _where(self) -> str:
-        place = " ".join(part for part in (self.target, self.features) if part)
+        where = " ".join(part for part in (self.target, self.features) if part)
         if self.device:
-            return f"{place}, {self.device}, {self.launches} launches of {self.kernels} kernels"
-        return f"{place}, {self.threads} thread{'s' if self.threads != 1 else ''}, {self.kernels} kernels"
+            return f"{where}, {self.device}, {self.launches} launches of {self.kernels} kernels"
+        return f"{where}, {self.threads} thread{'s' if self.threads != 1 else ''}, {self.kernels} kernels"
 
     def _stages(self) -> list[str]:
-        return [f"{'seconds' if not place else '':<10} {name:<12}{value:>10.6f}"
-                for place, (name, value) in enumerate(self.seconds.items())]  # fmt: skip
+        return [f"{'seconds' if not number else '':<10} {name:<12}{value:>10.6f}"
+                for number, (name, value) in enumerate(self.seconds.items())]  # fmt: skip
 
     def _kernel_lines(self) -> list[str]:
         from jitdelegate.runtime.profile import kernel_lines  # not before: few models are profiled
@@ -206,19 +206,19 @@ class Report(Record):
         lines = kernel_lines(
             (one.seconds, one.form, ", ".join(ops[index] for index in one.operators)) for one in self.kernel_times
         )
-        return [f"{'kernels' if not place else '':<10} {line}" for place, line in enumerate(lines)]
+        return [f"{'kernels' if not number else '':<10} {line}" for number, line in enumerate(lines)]
 
 
 def model_report(specializations: Specializations, executable: Executable) -> Report:
     """Report on one program of a model's first subgraph, with notes on the others."""
-    further = [_sentence(each) for each in specializations.further]
+    further = [_sentence(executable) for executable in specializations.further]
     return _report(executable, further, _signed_subgraphs(specializations))
 
 
 def hosted_report(model: HostedModel) -> Report:
     """Report on a model in LiteRT's own interpreter."""
     main, *others = model.executables()
-    return _report(main, list(map(_sentence, model.further)), [_subgraph_report(each) for each in others])
+    return _report(main, list(map(_sentence, model.further)), [_subgraph_report(executable) for executable in others])
 
 
 def _report(executable: Executable, notes: Sequence[str], subgraphs: Sequence[SubgraphReport]) -> Report:

@@ -20,11 +20,11 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequenc
     """Rows under headings.
 
     Args:
-        right: columns of numbers, which end at the same place.
+        right: columns of numbers, aligned to the right.
     """
     shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for place, heading in enumerate(headings):
-        shown.add_column(heading, justify="right" if place in right else "left", overflow="fold")
+    for column, heading in enumerate(headings):
+        shown.add_column(heading, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
         shown.add_row(*(Text(printable(cell)) for cell in row))
     is_terminal, text = sys.stdout.isatty(), io.StringIO()

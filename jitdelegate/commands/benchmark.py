@@ -63,8 +63,8 @@ def _list_signatures(model: str) -> int:
     print_line(f"The Model contains {len(signatures)} signature key(s).")
     if signatures:
         print_line("They are listed below: ")
-    for each in signatures:
-        print_line(f"-> Signature Key: {each.key}")
+    for signature in signatures:
+        print_line(f"-> Signature Key: {signature.key}")
     return 0
 
 

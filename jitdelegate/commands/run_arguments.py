@@ -118,7 +118,7 @@ def shapes_of(arguments: argparse.Namespace, entry: Entry) -> dict[int, Shape]:
     Raises:
         TensorError: no input has such a name.
     """
-    return {entry.place(name): shape for name, shape in arguments.shape}
+    return {entry.position(name): shape for name, shape in arguments.shape}
 
 
 def sizes(text: str) -> Shape:

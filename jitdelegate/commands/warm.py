@@ -151,24 +151,24 @@ def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[
     given = {name: value for name, value in named.items() if value is not None}
     options = DelegateOptions.from_keywords({**given, "target": arguments.target.name}, _further(arguments))
     try:
-        found = precompile(model, device, options, arguments.output)
+        precompiled = precompile(model, device, options, arguments.output)
     except (JitDelegateError, OSError, MemoryError) as error:
         return {**_failed(model, error, start), "gpu": device.kind}
-    program = found.program
+    program = precompiled.program
     result = {
         "model": model,
         "gpu": device.kind,
-        "state": "hit" if found.hit else "compiled",
+        "state": "hit" if precompiled.hit else "compiled",
         "seconds": time.perf_counter() - start,
-        "bytes": _size(found.path),
+        "bytes": _size(precompiled.path),
         "target": _where(program.target, device.kind),
-        "delegated": sum(each.delegated for each in (program, *found.further)),
-        "operators": sum(len(each.operators) for each in (program, *found.further)),
-        "path": found.path,
+        "delegated": sum(each.delegated for each in (program, *precompiled.further)),
+        "operators": sum(len(each.operators) for each in (program, *precompiled.further)),
+        "path": precompiled.path,
         "notes": _unmeasured(options),
     }
-    if not found.path:
-        result["error"] = f"nothing was stored: {found.trouble}"
+    if not precompiled.path:
+        result["error"] = f"nothing was stored: {precompiled.trouble}"
     return result
 
 

@@ -26,7 +26,7 @@ def text(analysis: Analysis) -> str:
     lines += [f"note       {note}" for note in analysis.notes]
     parts = ["\n".join(map(printable, lines)), *(_subgraph(facts, analysis.headline) for facts in analysis.subgraphs)]
     if analysis.suggestions:
-        told = ["suggestions", *(line for each in analysis.suggestions for line in _suggestion(each))]
+        told = ["suggestions", *(line for suggestion in analysis.suggestions for line in _suggestion(suggestion))]
         parts.append("\n".join(map(printable, told)))
     return "\n\n".join(parts)
 
@@ -37,8 +37,8 @@ def _subgraph(facts: SubgraphFacts, told: str) -> str:
 
 
 def _operators(nodes: Sequence[NodeFact]) -> str:
-    rows = [(span(each), label(each[0]), _ops(each), each[0].execution, _reason(each)) for each in groups(nodes)]
-    filled = [place for place in range(len(HEADINGS)) if any(row[place] for row in rows)]
+    rows = [(span(group), label(group[0]), _ops(group), group[0].execution, _reason(group)) for group in groups(nodes)]
+    filled = [column for column in range(len(HEADINGS)) if any(row[column] for row in rows)]
     return table([HEADINGS[k] for k in filled], [[row[k] for k in filled] for row in rows], right=(0,))
 
 

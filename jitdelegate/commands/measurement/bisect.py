@@ -64,7 +64,7 @@ class Bisection:
         self._entry = entry
         self._graph = entry.graph
         self._sides = ours, theirs
-        self._values = {each.index: value for each, value in zip(entry.inputs, values, strict=True)}
+        self._values = {port.index: value for port, value in zip(entry.inputs, values, strict=True)}
         self._tolerance = tolerance
         self._dependent = dependent(self._graph)
 
@@ -116,15 +116,17 @@ class Bisection:
             self._difference(index, *pair)
             for index, pair in zip(outputs, zip(found, expected, strict=True), strict=True)
         ]
-        departing = [each for each in differences if each.departure(self._tolerance)]
-        own = [each for each in departing if each.interface.index in self._graph.nodes[position].outputs]
+        departing = [difference for difference in differences if difference.departure(self._tolerance)]
+        own = [
+            difference for difference in departing if difference.interface.index in self._graph.nodes[position].outputs
+        ]
         return max(own or departing, key=lambda each: each.nrmse, default=None)
 
     def _live(self, position: int) -> list[int]:
         """Tensors that operators up to `position` write, and later ones or the caller read."""
         written = dict.fromkeys(index for node in self._graph.nodes[: position + 1] for index in node.outputs)
         read = {index for node in self._graph.nodes[position + 1 :] for index in node.inputs}
-        read.update(each.index for each in self._entry.outputs)
+        read.update(port.index for port in self._entry.outputs)
         return [index for index in written if index in read and self._is_comparable(index)]
 
     def _is_comparable(self, index: int) -> bool:
@@ -136,15 +138,15 @@ class Bisection:
     ) -> list[np.ndarray]:
         content = _excerpt(self._entry.content, self._entry.subgraph, operators, inputs, outputs)
         entry = find_entry(content, DelegateOptions(), _KEY)
-        places = {each.index: place for place, each in enumerate(entry.inputs)}
-        values = [self._values[each.index] for each in entry.inputs]
+        positions = {port.index: position for position, port in enumerate(entry.inputs)}
+        values = [self._values[port.index] for port in entry.inputs]
         entry = entry.with_shapes(
-            {places[each.index]: value.shape for each, value in zip(entry.inputs, values, strict=True)}
+            {positions[port.index]: value.shape for port, value in zip(entry.inputs, values, strict=True)}
         )
         side = open_side(entry)
         side.set_inputs(values)
         side.run()
-        found = {each.index: value for each, value in zip(entry.outputs, side.outputs(), strict=True)}
+        found = {port.index: value for port, value in zip(entry.outputs, side.outputs(), strict=True)}
         return [found[index] for index in outputs]
 
     def _difference(self, index: int, found: np.ndarray, expected: np.ndarray) -> Difference:
@@ -185,13 +187,13 @@ class Bisection:
             self._difference(index, *pair)
             for index, pair in zip(results, zip(found, expected, strict=True), strict=True)
         ]
-        reasons = [reason for each in differences if (reason := each.departure(self._tolerance))]
+        reasons = [reason for difference in differences if (reason := difference.departure(self._tolerance))]
         return reasons[0] if reasons else "within the tolerance"
 
     def _constant_operators(self, position: int) -> list[int]:
         """Those before an operator that depend on no input, some of which may compute its operands."""
         nodes = enumerate(self._graph.nodes[:position])
-        return [place for place, node in nodes if node.outputs and not self._dependent.intersection(node.outputs)]
+        return [index for index, node in nodes if node.outputs and not self._dependent.intersection(node.outputs)]
 
 
 def dependent(graph: Graph) -> set[int]:

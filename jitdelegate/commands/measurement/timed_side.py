@@ -60,8 +60,8 @@ def start(told: dict[str, Any]) -> dict[str, Any]:
         for each in told["inputs"]:
             interpreter.set_tensor(each["index"], values[each["name"]])
         interpreter.invoke()
-        for each in interpreter.get_output_details():
-            interpreter.get_tensor(each["index"])
+        for detail in interpreter.get_output_details():
+            interpreter.get_tensor(detail["index"])
     else:
         interpreter.get_signature_runner(told["signature"])(**values)
     clock.stage("first run")
