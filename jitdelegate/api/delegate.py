@@ -13,6 +13,7 @@ from jitdelegate.errors import DelegationError, DeviceError, OptionError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import CodeType
     from typing import Any, Unpack
 
     from jitdelegate.api.report import Report
@@ -154,11 +155,21 @@ def _calling_interpreter() -> tuple[Any, Any, int | None]:
     """(interpreter, model, threads) of the constructor of LiteRT's interpreter that asks for the delegate.
 
     The model is a path or content; it and the threads are None where they were not given. LiteRT calls the delegate
-    without arguments, so the constructor's frame is the only place that knows the model.
+    without arguments, and its interpreter keeps none of its own, so that only the constructor's frame knows the model.
+    It is known by its parameters, since a constructor may ask from within a function of its own.
     """
-    arguments = sys._getframe(2).f_locals
-    model = arguments.get("model_content") or arguments.get("model_path")
-    return arguments.get("self", _calling_interpreter), model, arguments.get("num_threads")
+    frame = sys._getframe(2)
+    while frame.f_back is not None and not _takes_a_model(frame.f_code):
+        frame = frame.f_back
+    if not _takes_a_model(frame.f_code):
+        return _calling_interpreter, None, None
+    arguments = frame.f_locals
+    model = arguments["model_content"] or arguments["model_path"]
+    return arguments["self"], model, arguments.get("num_threads")
+
+
+def _takes_a_model(code: CodeType) -> bool:
+    return code.co_name == "__init__" and {"self", "model_path", "model_content"}.issubset(code.co_varnames)
 
 
 def load_delegate(library: str, options: Mapping[str, Any] | str | os.PathLike[str] | None = None) -> Any:
