@@ -247,6 +247,9 @@ class NpuOptions:
     def __init__(self, **options: Any) -> None:
         self.__dict__.update(options)
 
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.__dict__ == self.__dict__
+
     def __repr__(self) -> str:
         return f"NpuOptions({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
 
@@ -255,19 +258,19 @@ IntelOpenVinoOptions = QualcommOptions = NpuOptions
 
 
 class Options(Group):
-    """Options of a CompiledModel. Groups that were not given are made when they are first read.
+    """Options of a CompiledModel.
 
     Attributes:
         hardware_accelerators: flags of `HardwareAccelerator`.
-        cpu_options, gpu_options: the groups.
+        cpu_options, gpu_options: for runs on the CPU, and on a GPU.
         qualcomm_options, intel_openvino_options: accepted, with any content; the report says that nothing runs there.
     """
 
-    _cpu_options: CpuOptions | None
-    _gpu_options: GpuOptions | None
-    _intel_openvino_options: Any
-    _qualcomm_options: Any
     hardware_accelerators: int
+    cpu_options: CpuOptions
+    gpu_options: GpuOptions
+    qualcomm_options: Any
+    intel_openvino_options: Any
 
     def __init__(
         self,
@@ -278,43 +281,15 @@ class Options(Group):
         intel_openvino_options: Any = None,
     ) -> None:
         self.hardware_accelerators = hardware_accelerators
-        self._cpu_options = cpu_options
-        self._gpu_options = gpu_options
-        self._qualcomm_options = qualcomm_options
-        self._intel_openvino_options = intel_openvino_options
+        self.cpu_options = CpuOptions() if cpu_options is None else cpu_options
+        self.gpu_options = GpuOptions() if gpu_options is None else gpu_options
+        self.qualcomm_options = NpuOptions() if qualcomm_options is None else qualcomm_options
+        self.intel_openvino_options = NpuOptions() if intel_openvino_options is None else intel_openvino_options
 
     @classmethod
     def create(cls) -> Options:
         """Options for the CPU, to be changed."""
         return cls()
-
-    @property
-    def cpu_options(self) -> CpuOptions:
-        """For runs on the CPU; made when it is first read."""
-        if self._cpu_options is None:
-            self._cpu_options = CpuOptions()
-        return self._cpu_options
-
-    @property
-    def gpu_options(self) -> GpuOptions:
-        """For runs on a GPU; made when it is first read."""
-        if self._gpu_options is None:
-            self._gpu_options = GpuOptions()
-        return self._gpu_options
-
-    @property
-    def qualcomm_options(self) -> Any:
-        """For an NPU of Qualcomm's; taken, without effect."""
-        if self._qualcomm_options is None:
-            self._qualcomm_options = NpuOptions()
-        return self._qualcomm_options
-
-    @property
-    def intel_openvino_options(self) -> Any:
-        """For an NPU of Intel's; taken, without effect."""
-        if self._intel_openvino_options is None:
-            self._intel_openvino_options = NpuOptions()
-        return self._intel_openvino_options
 
     def keywords(self) -> dict[str, Any]:
         """The groups as keywords of `DelegateOptions`; those of the GPU override those of the CPU.
@@ -322,26 +297,18 @@ class Options(Group):
         Raises:
             OptionError: a group is of another class, or an option is refused.
         """
-        found: dict[str, Any] = {}
-        for name, group, kind in (
-            ("cpu_options", self._cpu_options, CpuOptions),
-            ("gpu_options", self._gpu_options, GpuOptions),
-        ):
-            if group is not None:
-                if not isinstance(group, kind):
-                    raise refused(name, group, f"jitdelegate's {kind.__name__}")
-                found |= group.keywords()
-        return found
+        for name, kind in (("cpu_options", CpuOptions), ("gpu_options", GpuOptions)):
+            if not isinstance(getattr(self, name), kind):
+                raise refused(name, getattr(self, name), f"jitdelegate's {kind.__name__}")
+        return self.cpu_options.keywords() | self.gpu_options.keywords()
 
     def notes(self) -> list[str]:
         """Sentences for the report about given options that mean nothing here."""
-        groups = [group for group in (self._cpu_options, self._gpu_options) if group is not None]
-        names = [name for group in groups for name in group.meaningless()]
-        found = [f"{', '.join(names)}: LiteRT's own options, which change nothing here."] if names else []
+        names = [*self.cpu_options.meaningless(), *self.gpu_options.meaningless()]
+        own = [f"{', '.join(names)}: LiteRT's own options, which change nothing here."] if names else []
         foreign = ("qualcomm_options", "intel_openvino_options")
-        return found + [
-            f"{name}: no part of the model runs on an NPU." for name in foreign if getattr(self, f"_{name}") is not None
-        ]
+        given = [name for name in foreign if getattr(self, name) != NpuOptions()]
+        return own + [f"{name}: no part of the model runs on an NPU." for name in given]
 
 
 def _number(value: Any) -> Any:

@@ -123,23 +123,18 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
             open_hosted(ModelFile(model, DelegateOptions.from_keywords(given, _further(arguments)))).prepare()
     except (JitDelegateError, OSError, MemoryError) as error:
         return _failed(model, error, start)
-    result = {
+    trouble = report.failure or f"nothing was stored: {report.cache.write_failure or report.cache.reason}"
+    return {
         "model": model,
-        "state": "hit" if report.cache.hit else "compiled",
-        "seconds": time.perf_counter() - start,
-        "bytes": _size(report.cache.path),
+        **_outcome(report.cache.hit, report.cache.path, start),
         "target": _where(report.target, report.features),
         "delegated": report.delegated + sum(one.delegated for one in report.subgraphs),
         "operators": len(report.operators) + sum(len(one.operators) for one in report.subgraphs),
         "path": report.cache.path,
         "notes": list(report.notes),
         "subgraphs": [one.to_dict() for one in report.subgraphs],
+        **({"error": trouble} if report.failure or not _size(report.cache.path) else {}),
     }
-    if report.failure:
-        result["error"] = report.failure
-    elif not result["bytes"]:
-        result["error"] = f"nothing was stored: {report.cache.write_failure or report.cache.reason}"
-    return result
 
 
 def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -154,22 +149,22 @@ def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[
         precompiled = precompile(model, device, options, arguments.output)
     except (JitDelegateError, OSError, MemoryError) as error:
         return {**_failed(model, error, start), "gpu": device.kind}
-    program = precompiled.program
-    result = {
+    programs = (precompiled.program, *precompiled.further)
+    return {
         "model": model,
         "gpu": device.kind,
-        "state": "hit" if precompiled.hit else "compiled",
-        "seconds": time.perf_counter() - start,
-        "bytes": _size(precompiled.path),
-        "target": _where(program.target, device.kind),
-        "delegated": sum(each.delegated for each in (program, *precompiled.further)),
-        "operators": sum(len(each.operators) for each in (program, *precompiled.further)),
+        **_outcome(precompiled.hit, precompiled.path, start),
+        "target": _where(precompiled.program.target, device.kind),
+        "delegated": sum(program.delegated for program in programs),
+        "operators": sum(len(program.operators) for program in programs),
         "path": precompiled.path,
         "notes": _unmeasured(options),
+        **({} if precompiled.path else {"error": f"nothing was stored: {precompiled.trouble}"}),
     }
-    if not precompiled.path:
-        result["error"] = f"nothing was stored: {precompiled.trouble}"
-    return result
+
+
+def _outcome(hit: bool, path: str, start: float) -> dict[str, Any]:
+    return {"state": "hit" if hit else "compiled", "seconds": time.perf_counter() - start, "bytes": _size(path)}
 
 
 def _unmeasured(options: DelegateOptions) -> list[str]:
