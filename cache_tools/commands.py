@@ -15,7 +15,7 @@ import jitdelegate
 from cache_tools.amounts import age, short_size, size
 from cache_tools.entries import Entry, Kept, open_directory, open_entries
 from cache_tools.pages import HEADINGS, RIGHT, page, row, statistics, statistics_lines
-from cache_tools.removal import leftovers, matching, remove, surplus, with_borrowers
+from cache_tools.removal import leftovers, matching, remove, surplus, with_dependents
 from cache_tools.tables import Table, open_tables
 from jitdelegate.base.tables import print_line, printable, table
 from jitdelegate.errors import CacheError, JitDelegateError
@@ -189,7 +189,7 @@ def _remove(arguments: argparse.Namespace) -> int:
     chosen, unknown = matching(entries, [name for name in arguments.names if os.path.basename(name) not in known])
     for name in unknown:
         _complain(f"there is no entry of {name!r}")
-    chosen = entries if arguments.all else with_borrowers(chosen, entries)
+    chosen = entries if arguments.all else with_dependents(chosen, entries)
     return max(_take_away(arguments, [*chosen, *tables]), BAD if unknown else GOOD)
 
 
@@ -252,7 +252,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
     entries, place = open_entries(arguments.dir), open_directory(arguments.dir)
     chosen, unknown = matching(entries, arguments.names) if arguments.names else (entries, [])
-    needed = {name for entry in chosen for name in entry.lenders}
+    needed = {name for entry in chosen for name in entry.shares_weights_of}
     chosen += [entry for entry in entries if entry.name in needed and entry not in chosen]
     for name in unknown:
         _complain(f"there is no entry of {name!r}")

@@ -112,12 +112,12 @@ class Entry(Kept):
         return " ".join(f"{name} {parts[name].rstrip(';')}" for name in VARIANTS if parts.get(name))
 
     @property
-    def lenders(self) -> list[str]:
+    def shares_weights_of(self) -> list[str]:
         """Names of the entries that hold a part of its weights."""
         if self.program is None or not self.program.borrowed:
             return []
         names = [key.entry_name() for key in stored_key(self.program.key).lenders]
-        return [names[number] for number in dict.fromkeys(loan[1] for loan in self.program.borrowed)]
+        return [names[number] for number in dict.fromkeys(shared[1] for shared in self.program.borrowed)]
 
     def is_called(self, name: str) -> bool:
         """Whether a name of the command line means this entry."""

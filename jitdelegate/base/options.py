@@ -360,7 +360,7 @@ class OptionSignature:
     __slots__ = ("_function",)
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
+        self._function: Any = function
 
     def __get__(self, instance: object, owner: type) -> inspect.Signature:
         return self.__signature__
@@ -378,6 +378,11 @@ class OptionSignature:
                 default = None if takes_none else field.default
                 named.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind))
         return own.replace(parameters=named)
+
+    @property
+    def __wrapped__(self) -> Any:
+        """The function for those who look for its source, in a copy that does not lead here again."""
+        return type(self._function)(self._function.__code__, self._function.__globals__)
 
 
 class DelegateOptions(Checked):

@@ -229,6 +229,10 @@ def test_every_option_is_a_typed_keyword(take: Callable[..., Any]) -> None:
         assert parameter.annotation == f"{expected[name].annotation.removesuffix(' | None')} | None"
 
 
+def test_the_source_of_load_is_found() -> None:
+    assert inspect.getsource(jitdelegate.load).startswith("def load(\n    path_or_bytes: Source,")
+
+
 def test_the_options_that_the_key_leaves_out_change_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = [target_named(name).find_device(DelegateOptions()) for name in ("cpu", "litert", "reference")]
     devices += target_named("cuda").devices("sm_90")
