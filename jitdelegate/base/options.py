@@ -161,6 +161,7 @@ class Field:
                 return float(text)
             except ValueError:
                 return text
+        # other texts stay as they are, so that messages show them: signs that mean nothing, and names of devices
         is_negative = text[:1] == "-" and text[1:].isdecimal() and self.check in (_partitions, _precision_loss)
         is_number = text.isdecimal() and "int" in types and "bool" not in types and self.check is not _device
         return int(text) if is_negative or is_number else text

@@ -1,7 +1,7 @@
 """The commands `python -m jitdelegate.<command>`, each in one file with a `main`. Read `warm.py` first.
 
 - `entrance.py`: lists the commands, and runs one for its module `jitdelegate.<command>`.
-- `arguments.py`: arguments that several commands have, and what they print.
+- `arguments.py`: arguments that several commands have.
 - `warm.py`: compiles models into the cache. `analyze.py`: where each operator would run, and why.
 - `benchmark.py`: times a model as benchmark_model does, with `benchmark_run.py`, `benchmark_inputs.py` and
   `benchmark_lines.py`. `diff.py`: compares outputs with another side's. Both have `run_arguments.py`.

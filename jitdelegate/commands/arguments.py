@@ -1,4 +1,4 @@
-"""Arguments that commands share, for argparse, and what they print.
+"""Arguments that commands share, for argparse, and files that they write.
 
 Flags of the commands in the manner of benchmark_model may be written as `--num_runs=50`, `--num-runs 50`,
 `--use_gpu=true` and `--use_gpu`.
