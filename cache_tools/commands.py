@@ -13,11 +13,11 @@ from typing import Any
 
 import jitdelegate
 from cache_tools.amounts import age, short_size, size
-from cache_tools.entries import Entry, open_directory, open_entries
+from cache_tools.entries import Entry, Kept, open_directory, open_entries
 from cache_tools.pages import HEADINGS, RIGHT, page, row, statistics, statistics_lines
-from cache_tools.removal import leftovers, matching, remove, surplus, with_borrowers
+from cache_tools.removal import leftovers, matching, remove, surplus, with_dependents
 from cache_tools.tables import Table, open_tables
-from jitdelegate.base.tables import printable, table
+from jitdelegate.base.tables import print_line, printable, table
 from jitdelegate.errors import CacheError, JitDelegateError
 from jitdelegate.runtime.cache.place import open_place
 
@@ -27,7 +27,6 @@ _ARGUMENT_ERRORS = {
     *(errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL),
 }
 """Of the system about a path that was given; others are about the machine."""
-Kept = Entry | Table
 Command = Callable[[argparse.Namespace], int]
 NAMED = "an entry as ls or a path names it, a fingerprint, a token, or a model's file name"
 USED = "The last use is as exact as the file system's access times, which many update once a day."
@@ -120,7 +119,10 @@ def _list(arguments: argparse.Namespace) -> int:
     entries, tables = open_entries(path), _tables(path)
     kept: list[Kept] = [*entries, *tables]
     _print(
-        arguments, [each.summary() for each in kept], lambda: [each.line() for each in tables], list(map(row, entries))
+        arguments,
+        [file.summary() for file in kept],
+        lambda: [table.line() for table in tables],
+        list(map(row, entries)),
     )
     return _status(kept)
 
@@ -148,10 +150,10 @@ def _verify(arguments: argparse.Namespace) -> int:
         kept = [*open_entries(path, verify=True), *_tables(path)]
     else:
         kept = [*_named(arguments, arguments.argument, verify=True)]
-    found = [
-        {"name": each.name, "good": not each.trouble, "trouble": each.trouble, "verdict": each.verdict} for each in kept
+    data = [
+        {"name": file.name, "good": not file.trouble, "trouble": file.trouble, "verdict": file.verdict} for file in kept
     ]
-    _print(arguments, found, lambda: (f"{each.name}  {each.trouble or each.verdict}" for each in kept))
+    _print(arguments, data, lambda: (f"{file.name}  {file.trouble or file.verdict}" for file in kept))
     return _status(kept)
 
 
@@ -164,9 +166,9 @@ def _explain(arguments: argparse.Namespace) -> int:
         return BAD
     first, second = (dict(entry.program.key) if entry.program else {} for entry in entries)
     names = [name for name in {**first, **second} if first.get(name) != second.get(name)]
-    found = [{"part": name, "found": [first.get(name), second.get(name)]} for name in names]
+    data = [{"part": name, "found": [first.get(name), second.get(name)]} for name in names]
     lines = [f"{name}: {first.get(name)} | {second.get(name)}" for name in names]
-    _print(arguments, found, lambda: lines or ["no part differs"])
+    _print(arguments, data, lambda: lines or ["no part differs"])
     return GOOD
 
 
@@ -182,12 +184,12 @@ def _remove(arguments: argparse.Namespace) -> int:
         _complain("expected names of entries or models, or --all")
         return WRONG_ARGUMENTS
     entries = open_entries(arguments.dir)
-    tables = open_tables(arguments.dir, None if arguments.all else [os.path.basename(each) for each in arguments.names])
+    tables = open_tables(arguments.dir, None if arguments.all else [os.path.basename(name) for name in arguments.names])
     known = {table.name for table in tables}
-    chosen, unknown = matching(entries, [each for each in arguments.names if os.path.basename(each) not in known])
+    chosen, unknown = matching(entries, [name for name in arguments.names if os.path.basename(name) not in known])
     for name in unknown:
         _complain(f"there is no entry of {name!r}")
-    chosen = entries if arguments.all else with_borrowers(chosen, entries)
+    chosen = entries if arguments.all else with_dependents(chosen, entries)
     return max(_take_away(arguments, [*chosen, *tables]), BAD if unknown else GOOD)
 
 
@@ -198,9 +200,9 @@ def _prune(arguments: argparse.Namespace) -> int:
     oldest = None if arguments.max_age is None else time.time() - arguments.max_age
     entries, tables = open_entries(_directory(arguments)), _tables(_directory(arguments))
     chosen = surplus(entries, most_bytes=arguments.max_size, oldest=oldest)
-    old = [each for each in tables if oldest is not None and each.stamp and each.written < oldest]
+    old = [table for table in tables if oldest is not None and table.stamp and table.written < oldest]
     kept: list[Kept] = [*entries, *tables]
-    unknown = [each for each in kept if not each.stamp]
+    unknown = [file for file in kept if not file.stamp]
     return max(_take_away(arguments, [*chosen, *old]), _keep(unknown))
 
 
@@ -213,14 +215,14 @@ def _repair(arguments: argparse.Namespace) -> int:
         if reason := place.remove(name) if place else "":
             _complain(f"{name} is still there: {reason}")
             status = BAD
-    status = max(status, _take_away(arguments, [each for each in kept if each.verdict == "bad"]))
-    return max(status, _keep([each for each in kept if each.is_unread]))
+    status = max(status, _take_away(arguments, [file for file in kept if file.verdict == "bad"]))
+    return max(status, _keep([file for file in kept if file.is_unread]))
 
 
 def _keep(unread: Sequence[Kept]) -> int:
     """Say of what could not be read that it stays."""
-    for each in unread:
-        _complain(f"{each.name} stays: {each.trouble}")
+    for file in unread:
+        _complain(f"{file.name} stays: {file.trouble}")
     return BAD if unread else GOOD
 
 
@@ -228,20 +230,20 @@ def _take_away(arguments: argparse.Namespace, chosen: Sequence[Kept]) -> int:
     """Remove entries and tables, and say which are gone."""
     place, reasons = open_directory(_directory(arguments)), dict[str, str]()
     if place is not None and not arguments.dry_run:
-        reasons = {each.name: reason for each in chosen if (reason := remove(place, each))}
+        reasons = {file.name: reason for file in chosen if (reason := remove(place, file))}
     for name, reason in reasons.items():
         _complain(f"{name} is still there: {reason}")
-    gone = [each for each in chosen if each.name not in reasons]
+    gone = [file for file in chosen if file.name not in reasons]
     word = "would be removed" if arguments.dry_run else "removed"
-    total = short_size(sum(each.size for each in gone))
-    lines = [f"{each.name}  {each.trouble or short_size(each.size)}" for each in gone]
+    total = short_size(sum(file.size for file in gone))
+    lines = [f"{file.name}  {file.trouble or short_size(file.size)}" for file in gone]
     noun = "entry" if len(gone) == 1 else "entries"
-    found = [
-        each.summary()
-        | {"removed": each.name not in reasons and not arguments.dry_run, "reason": reasons.get(each.name, "")}
-        for each in chosen
+    data = [
+        file.summary()
+        | {"removed": file.name not in reasons and not arguments.dry_run, "reason": reasons.get(file.name, "")}
+        for file in chosen
     ]
-    _print(arguments, found, lambda: [*lines, f"{len(gone)} {noun} {word}, {total}"])
+    _print(arguments, data, lambda: [*lines, f"{len(gone)} {noun} {word}, {total}"])
     return BAD if reasons else GOOD
 
 
@@ -250,7 +252,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
     entries, place = open_entries(arguments.dir), open_directory(arguments.dir)
     chosen, unknown = matching(entries, arguments.names) if arguments.names else (entries, [])
-    needed = {name for entry in chosen for name in entry.lenders}
+    needed = {name for entry in chosen for name in entry.shares_weights_of}
     chosen += [entry for entry in entries if entry.name in needed and entry not in chosen]
     for name in unknown:
         _complain(f"there is no entry of {name!r}")
@@ -304,7 +306,7 @@ def _named(arguments: argparse.Namespace, name: str, *, verify: bool = False) ->
     found, _ = matching(open_entries(arguments.dir), [name])
     if not found:
         raise FileNotFoundError(f"{name} means 0 entries, expected one")
-    return [each for entry in found for each in open_entries(entry.path, verify=verify)] if verify else found
+    return [verified for entry in found for verified in open_entries(entry.path, verify=verify)] if verify else found
 
 
 def _status(entries: Sequence[Kept]) -> int:
@@ -324,17 +326,11 @@ def _print(
     Args:
         rows: of the table, under HEADINGS.
     """
-    encoding = sys.stdout.encoding or "utf-8"
-    try:
-        if arguments.json:
-            texts = [json.dumps(data)]
-        else:
-            texts = [*([table(HEADINGS, rows, RIGHT)] if rows else []), *map(printable, lines())]
-        for text in texts:
-            print(text.encode(encoding, "backslashreplace").decode(encoding))
-        sys.stdout.flush()
-    except BrokenPipeError:  # who reads has seen enough; what is left in the buffer goes nowhere when Python ends
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if arguments.json:
+        print_line(json.dumps(data))
+        return
+    for text in [*([table(HEADINGS, rows, RIGHT)] if rows else []), *map(printable, lines())]:
+        print_line(text, is_safe=True)
 
 
 def _complain(text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from jitdelegate.errors import CacheError, IncompleteError, JitDelegateError, ProgramError
@@ -19,28 +20,26 @@ LEAST_DIGITS = 8
 """Of the beginning of a fingerprint or digest."""
 
 
-class Entry:
-    """One entry, good or bad.
+class Kept:
+    """A file of the directory, good or bad: an entry, or a table.
 
     Attributes:
-        path: of the file.
-        model_name: the file name of the model; "" where it is not known.
+        name: of the file.
         size: in bytes, 0 where there is no such file.
         written, used: seconds since 1970 of the write, and of the last read that the file system remembers.
-        program: what it holds, without weights; None for a bad entry.
-        weights_bytes: how long its weights are.
         trouble: what is wrong with it, "" for a good one.
         is_unread: whether it could not be read, so that nobody knows whether it is good; `trouble` says why.
         stamp: what another file of this name would change; None where it could not be read either.
     """
 
-    def __init__(self, place: Place, name: str, *, verify: bool) -> None:
-        self.path = os.path.join(place.path, name)
-        self.model_name = ""
+    def __init__(self, place: Place, name: str, read: Callable[[], None]) -> None:
+        """
+        Args:
+            read: reads the file's content; where it fails, its error is the file's trouble.
+        """
+        self.name = name
         self.size = 0
         self.written = self.used = 0.0
-        self.program: Program | None = None
-        self.weights_bytes = 0
         self.trouble = ""
         self.is_unread = False
         self.stamp: Stamp | None = None
@@ -48,23 +47,48 @@ class Entry:
             known = place.stat(name)
             self.stamp, self.size, self.written = stamp(known), known.st_size, known.st_mtime
             self.used = max(known.st_atime, known.st_mtime)
-            program = _checked(open_entry(place, name, verify_code=verify), verify)
+            read()
         except UNUSABLE as error:
             self.trouble, self.is_unread = trouble_of(error)
-            return
-        # let go at once: a directory may hold more than a process can map
-        self.weights_bytes, program.weights = len(program.weights), b""
-        self.program = program
 
     @property
     def verdict(self) -> str:
         """Good, bad or unread."""
-        return verdict(self.trouble, is_unread=self.is_unread)
+        return ("unread" if self.is_unread else "bad") if self.trouble else "good"
 
-    @property
-    def name(self) -> str:
-        """The file's name."""
-        return os.path.basename(self.path)
+    def summary(self) -> dict[str, Any]:
+        """One line's worth, as plain data."""
+        return {
+            "name": self.name,
+            "bytes": self.size,
+            "written": self.written,
+            "trouble": self.trouble,
+            "verdict": self.verdict,
+        }
+
+
+class Entry(Kept):
+    """One entry.
+
+    Attributes:
+        path: of the file.
+        model_name: the file name of the model; "" where it is not known.
+        program: what it holds, without weights; None for a bad entry.
+        weights_bytes: how long its weights are.
+    """
+
+    def __init__(self, place: Place, name: str, *, verify: bool) -> None:
+        self.path = os.path.join(place.path, name)
+        self.model_name = ""
+        self.program: Program | None = None
+        self.weights_bytes = 0
+        super().__init__(place, name, lambda: self._read(place, verify))
+
+    def _read(self, place: Place, verify: bool) -> None:
+        program = _checked(open_entry(place, self.name, verify_code=verify), verify)
+        # let go at once: a directory may hold more than a process can map
+        self.weights_bytes, program.weights = len(program.weights), b""
+        self.program = program
 
     @property
     def fingerprint(self) -> str:
@@ -88,12 +112,12 @@ class Entry:
         return " ".join(f"{name} {parts[name].rstrip(';')}" for name in VARIANTS if parts.get(name))
 
     @property
-    def lenders(self) -> list[str]:
+    def shares_weights_of(self) -> list[str]:
         """Names of the entries that hold a part of its weights."""
         if self.program is None or not self.program.borrowed:
             return []
         names = [key.entry_name() for key in stored_key(self.program.key).lenders]
-        return [names[number] for number in dict.fromkeys(loan[1] for loan in self.program.borrowed)]
+        return [names[number] for number in dict.fromkeys(shared[1] for shared in self.program.borrowed)]
 
     def is_called(self, name: str) -> bool:
         """Whether a name of the command line means this entry."""
@@ -104,14 +128,7 @@ class Entry:
 
     def summary(self) -> dict[str, Any]:
         """One line's worth, as plain data."""
-        known: dict[str, Any] = {
-            "name": self.name,
-            "bytes": self.size,
-            "written": self.written,
-            "used": self.used,
-            "trouble": self.trouble,
-            "verdict": self.verdict,
-        }
+        known = super().summary() | {"used": self.used}
         if self.program is not None:
             known |= {
                 "target": self.program.target,
@@ -199,11 +216,6 @@ def trouble_of(error: BaseException) -> tuple[str, bool]:
     is_read = isinstance(error, (ProgramError, CacheError))
     is_unread = not is_read or (isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError))
     return (f"cannot be read: {error}" if not is_read else str(error)), is_unread
-
-
-def verdict(trouble: str, *, is_unread: bool) -> str:
-    """Good, bad or unread."""
-    return ("unread" if is_unread else "bad") if trouble else "good"
 
 
 def stamp(found: os.stat_result) -> Stamp:

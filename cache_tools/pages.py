@@ -22,11 +22,11 @@ def row(entry: Entry) -> tuple[str, ...]:
     if entry.program is None:
         return f"{entry.verdict}: {entry.trouble}", "", "", short_size(entry.size), *times, entry.digest[:SHOWN]
     failed = "(the compiler failed)" if entry.program.failure else ""
-    place = " ".join(part for part in (known["target"], known["features"], failed) if part)
+    where = " ".join(part for part in (known["target"], known["features"], failed) if part)
     called = known["model_name"] or known["token"] or known["model"]
     which = f"{called} ({entry.variant})" if entry.variant else called
     operators = f"{known['delegated']} of {known['operators']}"
-    return which, place, operators, short_size(entry.size), *times, entry.digest[:SHOWN]
+    return which, where, operators, short_size(entry.size), *times, entry.digest[:SHOWN]
 
 
 def page(entry: Entry) -> Iterable[str]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from cache_tools.entries import Entry, stamp
-from cache_tools.tables import Table
+from cache_tools.entries import Entry, Kept, stamp
 from jitdelegate.runtime.cache.place import LOCK_SUFFIX, TEMPORARY_SUFFIX, Place
 from jitdelegate.runtime.cache.store import STALE_AFTER
 
 
-def remove(place: Place, kept: Entry | Table) -> str:
+def remove(place: Place, kept: Kept) -> str:
     """Remove an entry or a table, unless its file was written again since it was read; "" or why it is still there."""
     try:
         found = stamp(place.stat(kept.name))
@@ -35,12 +34,12 @@ def matching(entries: Sequence[Entry], names: Sequence[str]) -> tuple[list[Entry
 
 def surplus(entries: Sequence[Entry], *, most_bytes: int | None, oldest: float | None) -> list[Entry]:
     """The entries to remove: those last used before the time `oldest`, and then the least recently used ones until the
-    rest takes at most `most_bytes`. Entries that borrow weights from a removed one are useless, and go with it. Those
+    rest takes at most `most_bytes`. Entries that share weights of a removed one are useless, and go with it. Those
     stay whose last use and size could not be read."""
     kept = sorted((entry for entry in entries if entry.stamp), key=lambda entry: entry.used)
     removed: list[Entry] = []
     while kept and ((oldest is not None and kept[0].used < oldest) or _exceeds(kept, most_bytes)):
-        gone = with_borrowers(kept[:1], kept)
+        gone = with_dependents(kept[:1], kept)
         removed += gone
         kept = [entry for entry in kept if entry not in gone]
     return removed
@@ -50,11 +49,11 @@ def _exceeds(entries: Iterable[Entry], most_bytes: int | None) -> bool:
     return most_bytes is not None and sum(entry.size for entry in entries) > most_bytes
 
 
-def with_borrowers(removed: Sequence[Entry], entries: Sequence[Entry]) -> list[Entry]:
-    """The entries, and those that borrow weights from them."""
+def with_dependents(removed: Sequence[Entry], entries: Sequence[Entry]) -> list[Entry]:
+    """The entries, and those that share their weights."""
     found = list(removed)
     names = {entry.name for entry in found}
-    while more := [each for each in entries if each not in found and names.intersection(each.lenders)]:
+    while more := [entry for entry in entries if entry not in found and names.intersection(entry.shares_weights_of)]:
         found += more
         names |= {entry.name for entry in more}
     return found

@@ -1,6 +1,6 @@
 """Members of a tar file that is not trusted: only plain files, as `export` and the common tools write them.
 
-Headers are read in pieces of a fixed size, and every place is checked against the file's length, so no number in the
+Headers are read in pieces of a fixed size, and every offset is checked against the file's length, so no number in the
 file decides how much memory or disk is taken. The standard library's reader trusts such numbers.
 """
 

@@ -20,8 +20,14 @@ if TYPE_CHECKING:
     from jitdelegate.api.model_session import ModelSession
     from jitdelegate.api.report import Report
     from jitdelegate.api.tensor_buffer import TensorBuffer
-    from jitdelegate.base.flags import Accelerator, CpuKernelMode, HardwareAccelerator
-    from jitdelegate.base.option_groups import CpuOptions, GpuOptions, Options
+    from jitdelegate.base.litert_options import (
+        Accelerator,
+        CpuKernelMode,
+        CpuOptions,
+        GpuOptions,
+        HardwareAccelerator,
+        Options,
+    )
     from jitdelegate.base.options import DelegateOptions
     from jitdelegate.engine.delegate_message import DelegateMessage
     from jitdelegate.errors import (
@@ -94,16 +100,16 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Accelerator": "jitdelegate.base.flags",
-    "HardwareAccelerator": "jitdelegate.base.flags",
+    "Accelerator": "jitdelegate.base.litert_options",
+    "HardwareAccelerator": "jitdelegate.base.litert_options",
     "CompiledModel": "jitdelegate.api.compiled_model",
     "TensorBuffer": "jitdelegate.api.tensor_buffer",
     "Environment": "jitdelegate.api.environment",
     "EnvironmentOptions": "jitdelegate.api.environment",
-    "Options": "jitdelegate.base.option_groups",
-    "CpuOptions": "jitdelegate.base.option_groups",
-    "GpuOptions": "jitdelegate.base.option_groups",
-    "CpuKernelMode": "jitdelegate.base.flags",
+    "Options": "jitdelegate.base.litert_options",
+    "CpuOptions": "jitdelegate.base.litert_options",
+    "GpuOptions": "jitdelegate.base.litert_options",
+    "CpuKernelMode": "jitdelegate.base.litert_options",
     "BatchPredictor": "jitdelegate.api.batch_predictor",
     "DynamicBatcher": "jitdelegate.api.dynamic_batcher",
     "fingerprint": "jitdelegate.runtime.cache.fingerprint",

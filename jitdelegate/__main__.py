@@ -2,7 +2,7 @@
 
 import sys
 
-from jitdelegate.commands.overview import main
+from jitdelegate.commands.entrance import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from jitdelegate.base.flags import CpuKernelMode
+from jitdelegate.base.litert_options import CpuKernelMode
 
 __all__ = ["CpuKernelMode"]

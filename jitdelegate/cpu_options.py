@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from jitdelegate.base.flags import CpuKernelMode
-from jitdelegate.base.option_groups import CpuOptions
+from jitdelegate.base.litert_options import CpuKernelMode, CpuOptions
 
 __all__ = ["CpuKernelMode", "CpuOptions"]

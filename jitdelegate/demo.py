@@ -2,7 +2,7 @@
 
 import sys
 
-from jitdelegate.commands.interruptible import run
+from jitdelegate.commands.entrance import run
 
 
 def main() -> int:

@@ -33,7 +33,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jitdelegate.commands.measurement.memory import peak_bytes
+from jitdelegate.commands.measurement.own_process import peak_bytes
 from jitdelegate.commands.measurement.process import run_module
 from jitdelegate.commands.measurement.timing import ratio, settle
 from jitdelegate.commands.measurement.timing import seconds as seconds_of

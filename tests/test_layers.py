@@ -59,7 +59,8 @@ COLD_MODULES = {
     "jitdelegate.engine.choose_precision",
     "jitdelegate.engine.example_values",
     "jitdelegate.engine.precompile",
-    "jitdelegate.base.flags",
+    "jitdelegate.base.litert_options",
+    "jitdelegate.base.option_types",
     "jitdelegate.base.user_warning",
     "jitdelegate.api.dynamic_batcher",
 }

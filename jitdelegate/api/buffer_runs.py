@@ -63,7 +63,7 @@ class BufferRuns:
         self._check_open()
         if not isinstance(key, str):
             raise TypeError(f"a signature's key is {type(key).__name__}, expected str")
-        return next((index for index, each in enumerate(self._signatures) if key in ("", each.key)), -1)
+        return next((index for index, signature in enumerate(self._signatures) if key in ("", signature.key)), -1)
 
     def _signature(self, index: int | str) -> SignatureArguments:
         if isinstance(index, str):
@@ -94,14 +94,14 @@ class BufferRuns:
     def _open_all(self) -> list[CurrentSubgraph]:
         return [self._graph(signature) for signature in self._signatures]
 
-    def _place(self, signature: SignatureArguments, arguments: Arguments, position: int) -> int:
+    def _port_index(self, signature: SignatureArguments, arguments: Arguments, position: int) -> int:
         """Position of an argument among the tensors of its subgraph."""
-        places = arguments.places(self._graph(signature).base.program)
-        if not 0 <= position < len(places):
+        indices = arguments.port_indices(self._graph(signature).base.program)
+        if not 0 <= position < len(indices):
             raise CompiledModelError(
-                f"{arguments.kind.capitalize()} index out of range: {position}, the signature has {len(places)}"
+                f"{arguments.kind.capitalize()} index out of range: {position}, the signature has {len(indices)}"
             )
-        return places[position]
+        return indices[position]
 
     def _tensors(self, signature: SignatureArguments, arguments: Arguments) -> list[tuple[str, Shape]]:
         """Element type and current shape of each argument."""
@@ -109,47 +109,41 @@ class BufferRuns:
         program, is_input = graph.base.program, arguments.kind == "input"
         shapes = graph.shapes if is_input else graph.output_shapes()
         ports = program.inputs if is_input else program.outputs
-        return [(ports[place].dtype, shapes[place]) for place in arguments.places(program)]
+        return [(ports[index].dtype, shapes[index]) for index in arguments.port_indices(program)]
 
     def _make_buffers(
-        self, signature: SignatureArguments, arguments: Arguments, *, on_device: bool
+        self,
+        signature: SignatureArguments,
+        arguments: Arguments,
+        positions: Sequence[int] | None = None,
+        *,
+        on_device: bool,
     ) -> list[TensorBuffer]:
-        """Buffers of zeros where the signature's program reaches them fastest."""
-        positions = range(len(arguments.names))
-        return self._make_some(signature, arguments, positions, on_device=on_device)
-
-    def _make_buffer(
-        self, signature: SignatureArguments, arguments: Arguments, position: int, *, on_device: bool
-    ) -> TensorBuffer:
-        """One of them."""
-        return self._make_some(signature, arguments, [position], on_device=on_device)[0]
-
-    def _make_some(
-        self, signature: SignatureArguments, arguments: Arguments, positions: Sequence[int], *, on_device: bool
-    ) -> list[TensorBuffer]:
+        """Buffers of zeros where the signature's program reaches them fastest: for all arguments, or for some."""
+        positions = range(len(arguments.names)) if positions is None else positions
         tensors = self._tensors(signature, arguments)
         executable = self._graph(signature).executable
         program, session = executable.program, executable.session
         if session is None:
             return [TensorBuffer.create(*tensors[position]) for position in positions]
-        places = arguments.places(program)
+        indices = arguments.port_indices(program)
         before = len(program.inputs) if arguments.kind == "output" else 0
         return [
-            TensorBuffer(session.make_place(before + places[position], on_device=on_device), *tensors[position])
+            TensorBuffer(session.make_place(before + indices[position], on_device=on_device), *tensors[position])
             for position in positions
         ]
 
     def _details(self, signature: SignatureArguments, arguments: Arguments) -> dict[str, Any]:
         program = self._graph(signature).base.program
         ports = program.inputs if arguments.kind == "input" else program.outputs
-        found = zip(arguments.names, arguments.places(program), self._tensors(signature, arguments), strict=True)
+        found = zip(arguments.names, arguments.port_indices(program), self._tensors(signature, arguments), strict=True)
         return {
-            name: {"name": ports[place].name, "index": ports[place].index, "dtype": dtype, "shape": list(shape)}
-            for name, place, (dtype, shape) in found
+            name: {"name": ports[index].name, "index": ports[index].index, "dtype": dtype, "shape": list(shape)}
+            for name, index, (dtype, shape) in found
         }
 
     def _requirements(self, signature: SignatureArguments, arguments: Arguments, position: int) -> dict[str, Any]:
-        self._place(signature, arguments, position)
+        self._port_index(signature, arguments, position)
         dtype, shape = self._tensors(signature, arguments)[position]
         return {"buffer_size": nbytes_of(dtype, shape), "supported_types": [HOST_MEMORY]}
 
@@ -195,7 +189,7 @@ class BufferRuns:
         session = executable.session  # read once: another thread may close the model
         if session is None:
             return None
-        found = Bound(executable, session, session.bind(self._places(signature, executable, inputs, outputs)))
+        found = Bound(executable, session, session.bind(self._memory(signature, executable, inputs, outputs)))
         if not executable.values:  # else the program depends on the inputs' values
             self._keep(key, found, (*inputs, *outputs))
         return found
@@ -211,7 +205,7 @@ class BufferRuns:
             executable.announce()
         return executable
 
-    def _places(
+    def _memory(
         self,
         signature: SignatureArguments,
         executable: Executable,
@@ -221,9 +215,9 @@ class BufferRuns:
         """Where the program's inputs and outputs lie; outputs without a name get memory of their own."""
         program = executable.program
         found = [inputs[position].place for position in signature.inputs.positions(program)]
-        named = dict(zip(signature.outputs.places(program), outputs, strict=True))
-        for place, port in enumerate(program.outputs):
-            buffer = named.get(place) or TensorBuffer.create(port.dtype, port.shape)
+        named = dict(zip(signature.outputs.port_indices(program), outputs, strict=True))
+        for index, port in enumerate(program.outputs):
+            buffer = named.get(index) or TensorBuffer.create(port.dtype, port.shape)
             if buffer.dtype != port.dtype:
                 raise CompiledModelError(f"output {port.name!r} has a buffer of {buffer.dtype}, expected {port.dtype}")
             if buffer.nbytes < port.nbytes:
@@ -272,7 +266,7 @@ class BufferRuns:
         program = graph.base.program
         given = [inputs[position] for position in signature.inputs.positions(program)]
         found = graph.run_on_litert([buffer.view() if buffer.place.gpu == HOST else buffer.read() for buffer in given])
-        return [found[place].__array__() for place in signature.outputs.places(program)]
+        return [found[index].__array__() for index in signature.outputs.port_indices(program)]
 
     def _run_async(
         self, signature_index: int, inputs: Sequence[TensorBuffer], outputs: Sequence[TensorBuffer]
@@ -282,7 +276,7 @@ class BufferRuns:
         if found is None or found.binding is None:
             found = self._prepared(signature_index, inputs, outputs)
         event: Event
-        needs, after = _events(inputs), [each for buffer in outputs for each in buffer.users()]
+        needs, after = _events(inputs), [user for buffer in outputs for user in buffer.users()]
         if found is None:
             signature, sides = self._signature(signature_index), (_apart(inputs), _apart(outputs))
             event = self._requests().submit(lambda: self._run_on_litert(signature, *sides), needs, after)
@@ -323,8 +317,8 @@ class BufferRuns:
                 buffer.write(result)
             return outputs
         ports = executable.program.outputs
-        places = signature.outputs.places(executable.program)
-        outputs = [TensorBuffer.create(ports[place].dtype, ports[place].shape) for place in places]
+        indices = signature.outputs.port_indices(executable.program)
+        outputs = [TensorBuffer.create(ports[index].dtype, ports[index].shape) for index in indices]
         self._run_unbound(self._signatures.index(signature), inputs, outputs)
         return outputs
 

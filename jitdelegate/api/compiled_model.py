@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jitdelegate.api.environment import Environment
     from jitdelegate.api.report import Report
     from jitdelegate.api.signature_arguments import Arguments
-    from jitdelegate.base.option_groups import Options
+    from jitdelegate.base.litert_options import Options
     from jitdelegate.engine.executable import Executable
     from jitdelegate.engine.model_file import Source
     from jitdelegate.runtime.event import Event
@@ -133,7 +133,7 @@ class CompiledModel(BufferRuns):
     def get_signature_list(self) -> dict[str, dict[str, list[str]]]:
         """Signature key to {"inputs": [names], "outputs": [names]}, in the order of `run_by_index`."""
         self._check_open()
-        return {each.key: each.names() for each in self._signatures}
+        return {signature.key: signature.names() for signature in self._signatures}
 
     def get_signature_by_index(self, index: int) -> dict[str, Any]:
         """{"key": key, "inputs": [names], "outputs": [names]} of a signature; raises RuntimeError for a wrong index."""
@@ -188,7 +188,7 @@ class CompiledModel(BufferRuns):
         """A buffer of zeros for an input; raises RuntimeError for unknown names."""
         signature = self._keyed(signature_key)
         position = signature.inputs.position(input_name)
-        return self._make_buffer(signature, signature.inputs, position, on_device=on_device)
+        return self._make_buffers(signature, signature.inputs, [position], on_device=on_device)[0]
 
     def create_output_buffer_by_name(
         self, signature_key: str, output_name: str, *, on_device: bool = False
@@ -196,7 +196,7 @@ class CompiledModel(BufferRuns):
         """A buffer of zeros for an output; raises RuntimeError for unknown names."""
         signature = self._keyed(signature_key)
         position = signature.outputs.position(output_name)
-        return self._make_buffer(signature, signature.outputs, position, on_device=on_device)
+        return self._make_buffers(signature, signature.outputs, [position], on_device=on_device)[0]
 
     def create_input_buffers(self, signature_index: int | str = 0, *, on_device: bool = False) -> list[TensorBuffer]:
         """Buffers of zeros for all inputs of a signature, given by its index or key.
@@ -225,11 +225,11 @@ class CompiledModel(BufferRuns):
             RuntimeError: the shape is refused, or there is no such signature or input.
         """
         signature = self._signature(signature_index)
-        place = self._place(signature, signature.inputs, input_index)
+        index = self._port_index(signature, signature.inputs, input_index)
         if not all(hasattr(size, "__index__") for size in dims):
             raise TypeError(f"sizes are {dims!r}, expected whole numbers")
         shape = tuple(size.__index__() for size in dims)
-        self._graph(signature).resize(place, shape, strict=strict)
+        self._graph(signature).resize(index, shape, strict=strict)
         self._bound.clear()
 
     def resize_input_tensor_by_name(

@@ -6,16 +6,18 @@ import os
 import sys
 
 from jitdelegate.api import announce
-from jitdelegate.base.options import DelegateOptions
+from jitdelegate.base.options import DelegateOptions, OptionSignature
 from jitdelegate.base.targets import AUTO
 from jitdelegate.errors import DelegationError, DeviceError, OptionError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any, Never
+    from types import CodeType
+    from typing import Any, Unpack
 
     from jitdelegate.api.report import Report
+    from jitdelegate.base.option_types import Keywords
     from jitdelegate.engine.hosted_model import HostedModel
     from jitdelegate.engine.litert_delegate.native_delegate import NativeDelegate
 
@@ -41,39 +43,7 @@ class GpuDelegate:
         model_token: str | None = None,
         target: str | None = None,
         num_threads: int | None = None,
-        *,
-        backend: str | None = None,
-        experimental_enable_quant: bool | int | None = None,
-        cpu_features: str | None = None,
-        device: int | str | None = None,
-        hardware_accelerators: int | None = None,
-        stream: int | None = None,
-        precision: str | None = None,
-        precision_bound: float | None = None,
-        precision_inputs: str | os.PathLike[str] | None = None,
-        tuning: str | None = None,
-        is_precision_loss_allowed: bool | int | None = None,
-        inference_preference: str | int | None = None,
-        inference_priority1: str | int | None = None,
-        inference_priority2: str | int | None = None,
-        inference_priority3: str | int | None = None,
-        max_delegated_partitions: int | None = None,
-        min_nodes_per_partition: int | None = None,
-        private_weights: bool | int | None = None,
-        requests_in_flight: int | None = None,
-        require_full_delegation: bool | int | None = None,
-        first_delegate_node_index: int | None = None,
-        last_delegate_node_index: int | None = None,
-        only_ops: str | list[str] | tuple[str, ...] | None = None,
-        partitioning: str | None = None,
-        profile: bool | int | None = None,
-        quantized_models_allowed: bool | int | None = None,
-        experimental_flags: int | str | list[str] | tuple[str, ...] | None = None,
-        quantized_execution: str | None = None,
-        quantized_rounding: str | None = None,
-        quantize_inputs: bool | int | None = None,
-        dequantize_outputs: bool | int | None = None,
-        **unknown: Never,
+        **keywords: Unpack[Keywords],
     ) -> None:
         """
         Args are the options of `jitdelegate.DelegateOptions`; None leaves one as it is by default. `backend` is another
@@ -82,8 +52,15 @@ class GpuDelegate:
         Raises:
             OptionError: an option is unknown, or its value is refused.
         """
-        given = {name: value for name, value in locals().items() if name not in ("self", "unknown")}
-        self._keep(DelegateOptions.from_keywords({**given, **unknown}))
+        named = {
+            "serialization_dir": serialization_dir,
+            "model_token": model_token,
+            "target": target,
+            "num_threads": num_threads,
+        }
+        self._keep(DelegateOptions.from_keywords({**named, **keywords}))
+
+    __signature__ = OptionSignature(__init__)
 
     def _keep(self, options: DelegateOptions) -> None:
         self.options = options
@@ -112,7 +89,7 @@ class GpuDelegate:
 
         interpreter, model, num_threads = _calling_interpreter()
         native = self._native_delegate(model, num_threads)
-        self._natives = [each for each in self._natives if each[0]() is not None]
+        self._natives = [native for native in self._natives if native[0]() is not None]
         self._natives.append((weakref.ref(interpreter), native))
         return native.pointer
 
@@ -178,11 +155,21 @@ def _calling_interpreter() -> tuple[Any, Any, int | None]:
     """(interpreter, model, threads) of the constructor of LiteRT's interpreter that asks for the delegate.
 
     The model is a path or content; it and the threads are None where they were not given. LiteRT calls the delegate
-    without arguments, so the constructor's frame is the only place that knows the model.
+    without arguments, and its interpreter keeps none of its own, so that only the constructor's frame knows the model.
+    It is known by its parameters, since a constructor may ask from within a function of its own.
     """
-    arguments = sys._getframe(2).f_locals
-    model = arguments.get("model_content") or arguments.get("model_path")
-    return arguments.get("self", _calling_interpreter), model, arguments.get("num_threads")
+    frame = sys._getframe(2)
+    while frame.f_back is not None and not _takes_a_model(frame.f_code):
+        frame = frame.f_back
+    if not _takes_a_model(frame.f_code):
+        return _calling_interpreter, None, None
+    arguments = frame.f_locals
+    model = arguments["model_content"] or arguments["model_path"]
+    return arguments["self"], model, arguments.get("num_threads")
+
+
+def _takes_a_model(code: CodeType) -> bool:
+    return code.co_name == "__init__" and {"self", "model_path", "model_content"}.issubset(code.co_varnames)
 
 
 def load_delegate(library: str, options: Mapping[str, Any] | str | os.PathLike[str] | None = None) -> Any:

@@ -100,7 +100,7 @@ class DynamicBatcher:
         return arrays
 
     def _gathering(self) -> _Gathering:
-        """That of the running loop. Loops of several threads may ask at the same time; each changes its own place only,
+        """That of the running loop. Loops of several threads may ask at the same time; each changes its own entry only,
         besides those of loops that have ended."""
         loop = asyncio.get_running_loop()
         if loop not in self._gatherings:
@@ -233,12 +233,12 @@ class _Gathering:
     def _outcomes(self, batch: list[_Request]) -> list[Outputs | Exception]:
         """The outputs of each row, or its error. Where the model refuses a value, each row runs alone."""
         try:
-            columns = {name: np.stack([each.row[name] for each in batch]) for name in batch[0].row}
+            columns = {name: np.stack([request.row[name] for request in batch]) for name in batch[0].row}
             found = self._rows.run(columns)
-            return [{name: values[place] for name, values in found.items()} for place in range(len(batch))]
+            return [{name: values[row] for name, values in found.items()} for row in range(len(batch))]
         except BaseException as error:  # noqa: BLE001 every caller gets it
             if isinstance(error, RefusedValueError) and len(batch) > 1:
-                return [outcome for each in batch for outcome in self._outcomes([each])]
+                return [outcome for request in batch for outcome in self._outcomes([request])]
             return [_passed_on(error)] * len(batch)
 
     def _end(self, batch: list[_Request], outcomes: Sequence[Outputs | Exception]) -> None:
@@ -248,13 +248,13 @@ class _Gathering:
     def _finish(self, batch: list[_Request], outcomes: Sequence[Outputs | Exception]) -> None:
         """Answer the calls that still wait."""
         self._running = []
-        for each, outcome in zip(batch, outcomes, strict=True):
-            if each.future.done():
+        for request, outcome in zip(batch, outcomes, strict=True):
+            if request.future.done():
                 continue
             if isinstance(outcome, Exception):
-                each.future.set_exception(outcome)
+                request.future.set_exception(outcome)
             else:
-                each.future.set_result(outcome)
+                request.future.set_result(outcome)
 
     def close(self) -> None:
         """Let all calls fail. A batch that runs goes on, and nobody gets its answers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from jitdelegate.base.record import Record
 from jitdelegate.errors import OptionError, TensorError
 
 TYPE_CHECKING = False
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-class EnvironmentOptions:
+class EnvironmentOptions(Record):
     """Options of an Environment; they do not change.
 
     Attributes:
@@ -20,39 +21,16 @@ class EnvironmentOptions:
         compiler_cache_dir: directory of compiled programs for models whose options name none; "" is the user's.
     """
 
-    __slots__ = ("compiler_cache_dir", "compiler_plugin_path", "dispatch_library_path", "runtime_path")
-    compiler_cache_dir: str | os.PathLike[str]
-    compiler_plugin_path: str
-    dispatch_library_path: str
-    runtime_path: str | None
-
-    def __init__(
-        self,
-        runtime_path: str | None = None,
-        compiler_plugin_path: str = "",
-        dispatch_library_path: str = "",
-        compiler_cache_dir: str | os.PathLike[str] = "",
-    ) -> None:
-        values = (compiler_cache_dir, compiler_plugin_path, dispatch_library_path, runtime_path)
-        for name, value in zip(self.__slots__, values, strict=True):
-            object.__setattr__(self, name, value)
+    runtime_path: str | None = None
+    compiler_plugin_path: str = ""
+    dispatch_library_path: str = ""
+    compiler_cache_dir: str | os.PathLike[str] = ""
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"EnvironmentOptions cannot be changed: {name}")
 
-    def __reduce__(self) -> tuple[type[EnvironmentOptions], tuple[object, ...]]:
-        """Copied and pickled as its values, which nobody sets afterwards."""
-        values = (self.runtime_path, self.compiler_plugin_path, self.dispatch_library_path, self.compiler_cache_dir)
-        return EnvironmentOptions, values
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is EnvironmentOptions and repr(other) == repr(self)
-
     def __hash__(self) -> int:
         return hash(repr(self))
-
-    def __repr__(self) -> str:
-        return f"EnvironmentOptions({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
 
 
 class Environment:

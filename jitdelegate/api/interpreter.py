@@ -349,7 +349,7 @@ class SignatureRunner:
     def _find_subgraph(self) -> int:
         """The subgraph that the signature runs."""
         signatures = self._interpreter._opened.program.signatures
-        return next((each.graph for each in signatures if each.key == self._key), 0)
+        return next((signature.graph for signature in signatures if signature.key == self._key), 0)
 
     def _run_on_litert(self, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
         fallback = self._interpreter._opened.source.fallback()
@@ -401,11 +401,13 @@ def _check_arguments(path: Any, content: Any, num_threads: Any, resolver: Any) -
 
 def _split_delegates(delegates: Sequence[Any], num_threads: int | None) -> tuple[DelegateOptions, list[Any]]:
     """Our options (from the one GpuDelegate, or defaults) and the other delegates."""
-    ours = [each for each in delegates if isinstance(each, GpuDelegate)]
+    ours = [delegate for delegate in delegates if isinstance(delegate, GpuDelegate)]
     if len(ours) > 1:
         raise OptionError(f"{len(ours)} GpuDelegates given, expected at most one")
     given = ours[0].options if ours else DelegateOptions()
-    return given.with_threads(num_threads), [each for each in delegates if not isinstance(each, GpuDelegate)]
+    return given.with_threads(num_threads), [
+        delegate for delegate in delegates if not isinstance(delegate, GpuDelegate)
+    ]
 
 
 def _reasons_for_litert(arguments: dict[str, Any]) -> list[str]:

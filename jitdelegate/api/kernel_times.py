@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from jitdelegate.base.record import Record
 from jitdelegate.program.read import read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any
 
     from jitdelegate.engine.executable import Executable
 
 
-class KernelTime:
+class KernelTime(Record):
     """Time of one kernel.
 
     Attributes:
@@ -22,17 +22,14 @@ class KernelTime:
         seconds: in one inference, on a GPU by all its launches; the median of the last runs, None before the first.
     """
 
-    __slots__ = ("form", "name", "operators", "seconds")
-
-    def __init__(self, *, name: str, form: str, operators: Sequence[int], seconds: float | None) -> None:
-        self.name = name
-        self.form = form
-        self.operators = tuple(operators)
-        self.seconds = seconds
+    name: str
+    form: str
+    operators: tuple[int, ...]
+    seconds: float | None
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
-        return {"name": self.name, "form": self.form, "operators": list(self.operators), "seconds": self.seconds}
+        return self.values() | {"operators": list(self.operators)}
 
     def __repr__(self) -> str:
         return f"KernelTime({self.name!r}, {self.form}, operators={list(self.operators)}, seconds={self.seconds})"
@@ -47,8 +44,8 @@ def kernel_times(executable: Executable) -> list[KernelTime]:
     for one in program.operators:
         operators.setdefault(one.kernel, []).append(one.index)
     return [
-        KernelTime(name=kernel.name, form=kernel.form, operators=operators.get(number, ()), seconds=each)
-        for number, (kernel, each) in enumerate(zip(program.kernels, _seconds(executable), strict=True))
+        KernelTime(name=kernel.name, form=kernel.form, operators=tuple(operators.get(number, ())), seconds=time)
+        for number, (kernel, time) in enumerate(zip(program.kernels, _seconds(executable), strict=True))
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jitdelegate.api import announce
-from jitdelegate.base.options import DelegateOptions
+from jitdelegate.base.options import DelegateOptions, OptionSignature
 from jitdelegate.engine import load_path
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import DeviceError, ModelError, ProgramError, TensorError
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
-    from typing import Any, Never
+    from typing import Any, Unpack
 
     from jitdelegate.api.model_session import ModelSession
     from jitdelegate.api.report import Report
+    from jitdelegate.base.option_types import Keywords
     from jitdelegate.engine.executable import Executable
     from jitdelegate.engine.model_file import Source
     from jitdelegate.engine.specializations import Specializations
@@ -377,39 +378,8 @@ def load(
     serialization_dir: str | os.PathLike[str] | bool | None = None,
     model_token: str | None = None,
     num_threads: int | None = None,
-    backend: str | None = None,
-    experimental_enable_quant: bool | int | None = None,
-    cpu_features: str | None = None,
-    device: int | str | None = None,
-    hardware_accelerators: int | None = None,
-    stream: int | None = None,
-    precision: str | None = None,
-    precision_bound: float | None = None,
-    precision_inputs: str | os.PathLike[str] | None = None,
-    tuning: str | None = None,
-    is_precision_loss_allowed: bool | int | None = None,
-    inference_preference: str | int | None = None,
-    inference_priority1: str | int | None = None,
-    inference_priority2: str | int | None = None,
-    inference_priority3: str | int | None = None,
-    max_delegated_partitions: int | None = None,
-    min_nodes_per_partition: int | None = None,
-    private_weights: bool | int | None = None,
-    requests_in_flight: int | None = None,
-    require_full_delegation: bool | int | None = None,
-    first_delegate_node_index: int | None = None,
-    last_delegate_node_index: int | None = None,
-    only_ops: str | list[str] | tuple[str, ...] | None = None,
-    partitioning: str | None = None,
-    profile: bool | int | None = None,
-    quantized_models_allowed: bool | int | None = None,
-    experimental_flags: int | str | list[str] | tuple[str, ...] | None = None,
-    quantized_execution: str | None = None,
-    quantized_rounding: str | None = None,
-    quantize_inputs: bool | int | None = None,
-    dequantize_outputs: bool | int | None = None,
     options: Mapping[str, Any] | str | os.PathLike[str] | None = None,
-    **unknown: Never,
+    **keywords: Unpack[Keywords],
 ) -> Model:
     """A model ready to run.
 
@@ -442,9 +412,17 @@ def load(
         DeviceError: this machine lacks the requested target or CPU features.
         DelegationError: full delegation was required, and some operators cannot be delegated.
     """
-    given = {name: value for name, value in locals().items() if name not in ("path_or_bytes", "options", "unknown")}
-    checked = DelegateOptions.from_keywords({**given, **unknown}, options)
+    named = {
+        "target": target,
+        "serialization_dir": serialization_dir,
+        "model_token": model_token,
+        "num_threads": num_threads,
+    }
+    checked = DelegateOptions.from_keywords({**named, **keywords}, options)
     return Model(load_path.open_model(ModelFile(path_or_bytes, checked, listener=announce)))
+
+
+load.__wrapped__ = OptionSignature(load)  # type: ignore[attr-defined] # which `inspect` follows
 
 
 def _load_again(origin: str | bytes, fingerprint: str, options: DelegateOptions) -> Model:

@@ -48,7 +48,7 @@ class ModelSession:
             ready: gives the program for the inputs of a run, and its session; no session for a model on LiteRT.
             patterns: of the names of the state, as `Model.session` takes them.
         """
-        self._signatures = {each.key: each for each in signatures}
+        self._signatures = {signature.key: signature for signature in signatures}
         self._subgraph = subgraph
         self._ready = ready
         self._lock = _thread.allocate_lock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jitdelegate.base.record import Record
 from jitdelegate.engine.executable import named, subgraph_title
 from jitdelegate.runtime.cache.store import counts
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Operator
 
 
-class CacheReport:
+class CacheReport(Record):
     """The cache's part in opening one model.
 
     Attributes:
@@ -28,16 +29,11 @@ class CacheReport:
         counters: event name to count, for this process's cache; misses by their kind.
     """
 
-    __slots__ = ("counters", "outcome", "path", "reason", "write_failure")
-
-    def __init__(
-        self, *, outcome: str, reason: str, path: str, write_failure: str, counters: Mapping[str, int | dict[str, int]]
-    ) -> None:
-        self.outcome = outcome
-        self.reason = reason
-        self.path = path
-        self.write_failure = write_failure
-        self.counters = {name: dict(count) if isinstance(count, dict) else count for name, count in counters.items()}
+    outcome: str
+    reason: str
+    path: str
+    write_failure: str
+    counters: Mapping[str, int | dict[str, int]]
 
     @property
     def hit(self) -> bool:
@@ -45,10 +41,10 @@ class CacheReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
-        return {name: getattr(self, name) for name in ("outcome", "reason", "path", "write_failure", "counters")}
+        return self.values()
 
 
-class SubgraphReport:
+class SubgraphReport(Record):
     """State of a further subgraph, which a signature or an operator runs.
 
     Attributes:
@@ -59,22 +55,11 @@ class SubgraphReport:
         outcome: outcome of the cache, "hit", "miss" or "off"; "" before it is opened.
     """
 
-    __slots__ = ("number", "operators", "outcome", "signatures", "target")
-
-    def __init__(
-        self,
-        *,
-        number: int,
-        signatures: Sequence[str] = (),
-        target: str = "",
-        operators: Sequence[Operator] = (),
-        outcome: str = "",
-    ) -> None:
-        self.number = number
-        self.signatures = tuple(signatures)
-        self.target = target
-        self.operators = tuple(operators)
-        self.outcome = outcome
+    number: int
+    signatures: tuple[str, ...] = ()
+    target: str = ""
+    operators: tuple[Operator, ...] = ()
+    outcome: str = ""
 
     @property
     def is_open(self) -> bool:
@@ -111,7 +96,7 @@ class SubgraphReport:
         return f"{self.target}, {self.delegated} of {len(self.operators)} operators delegated, cache {self.outcome}"
 
 
-class Report:
+class Report(Record):
     """State of one model when the report was made; `print` shows a table.
 
     Attributes:
@@ -131,55 +116,20 @@ class Report:
         ignored_options: names of the given options that change nothing on the target that was chosen.
     """
 
-    __slots__ = (
-        "cache",
-        "device",
-        "failure",
-        "features",
-        "ignored_options",
-        "kernel_times",
-        "kernels",
-        "launches",
-        "notes",
-        "operators",
-        "seconds",
-        "subgraphs",
-        "target",
-        "threads",
-    )
-
-    def __init__(
-        self,
-        *,
-        target: str,
-        features: str,
-        threads: int,
-        kernels: int,
-        operators: Sequence[Operator],
-        cache: CacheReport,
-        seconds: Mapping[str, float],
-        notes: Sequence[str],
-        device: str = "",
-        launches: int = 0,
-        subgraphs: Sequence[SubgraphReport] = (),
-        kernel_times: Sequence[KernelTime] = (),
-        ignored_options: Sequence[str] = (),
-        failure: str = "",
-    ) -> None:
-        self.target = target
-        self.features = features
-        self.device = device
-        self.launches = launches
-        self.threads = threads
-        self.kernels = kernels
-        self.kernel_times = tuple(kernel_times)
-        self.operators = tuple(operators)
-        self.subgraphs = tuple(subgraphs)
-        self.cache = cache
-        self.seconds = dict(seconds)
-        self.notes = tuple(notes)
-        self.ignored_options = tuple(ignored_options)
-        self.failure = failure
+    target: str
+    features: str
+    threads: int
+    kernels: int
+    operators: tuple[Operator, ...]
+    cache: CacheReport
+    seconds: dict[str, float]
+    notes: tuple[str, ...]
+    device: str = ""
+    launches: int = 0
+    subgraphs: tuple[SubgraphReport, ...] = ()
+    kernel_times: tuple[KernelTime, ...] = ()
+    ignored_options: tuple[str, ...] = ()
+    failure: str = ""
 
     @property
     def fully_delegated(self) -> bool:
@@ -233,21 +183,21 @@ class Report:
             f"operators  {self.delegated} of {len(self.operators)} delegated",
             f"cache      {cache}",
         ]
-        lines += [f"{'further' if not place else '':<11}{one.name}: {one.summary()}"
-                  for place, one in enumerate(self.subgraphs)]  # fmt: skip
+        lines += [f"{'further' if not number else '':<11}{one.name}: {one.summary()}"
+                  for number, one in enumerate(self.subgraphs)]  # fmt: skip
         plural = "s" if len(self.ignored_options) > 1 else ""
         lines += [f"ignored    the option{plural} {', '.join(self.ignored_options)}"] if self.ignored_options else []
         return lines + [f"note       {note}" for note in self.notes]
 
     def _where(self) -> str:
-        place = " ".join(part for part in (self.target, self.features) if part)
+        where = " ".join(part for part in (self.target, self.features) if part)
         if self.device:
-            return f"{place}, {self.device}, {self.launches} launches of {self.kernels} kernels"
-        return f"{place}, {self.threads} thread{'s' if self.threads != 1 else ''}, {self.kernels} kernels"
+            return f"{where}, {self.device}, {self.launches} launches of {self.kernels} kernels"
+        return f"{where}, {self.threads} thread{'s' if self.threads != 1 else ''}, {self.kernels} kernels"
 
     def _stages(self) -> list[str]:
-        return [f"{'seconds' if not place else '':<10} {name:<12}{value:>10.6f}"
-                for place, (name, value) in enumerate(self.seconds.items())]  # fmt: skip
+        return [f"{'seconds' if not number else '':<10} {name:<12}{value:>10.6f}"
+                for number, (name, value) in enumerate(self.seconds.items())]  # fmt: skip
 
     def _kernel_lines(self) -> list[str]:
         from jitdelegate.runtime.profile import kernel_lines  # not before: few models are profiled
@@ -256,19 +206,19 @@ class Report:
         lines = kernel_lines(
             (one.seconds, one.form, ", ".join(ops[index] for index in one.operators)) for one in self.kernel_times
         )
-        return [f"{'kernels' if not place else '':<10} {line}" for place, line in enumerate(lines)]
+        return [f"{'kernels' if not number else '':<10} {line}" for number, line in enumerate(lines)]
 
 
 def model_report(specializations: Specializations, executable: Executable) -> Report:
     """Report on one program of a model's first subgraph, with notes on the others."""
-    further = [_sentence(each) for each in specializations.further]
+    further = [_sentence(executable) for executable in specializations.further]
     return _report(executable, further, _signed_subgraphs(specializations))
 
 
 def hosted_report(model: HostedModel) -> Report:
     """Report on a model in LiteRT's own interpreter."""
     main, *others = model.executables()
-    return _report(main, list(map(_sentence, model.further)), [_subgraph_report(each) for each in others])
+    return _report(main, list(map(_sentence, model.further)), [_subgraph_report(executable) for executable in others])
 
 
 def _report(executable: Executable, notes: Sequence[str], subgraphs: Sequence[SubgraphReport]) -> Report:
@@ -281,29 +231,25 @@ def _report(executable: Executable, notes: Sequence[str], subgraphs: Sequence[Su
         threads=1 if device else source.threads,
         kernels=len(program.kernels),
         launches=sum(kernel.chunks for kernel in program.kernels) if device else 0,
-        operators=executable.operators,
+        operators=tuple(executable.operators),
         cache=_cache_report(executable),
-        seconds=executable.seconds,
-        notes=[*executable.notes, *_session_notes(executable), *notes],
-        subgraphs=subgraphs,
+        seconds=dict(executable.seconds),
+        notes=(*executable.notes, *filter(None, [executable.session.note if executable.session else ""]), *notes),
+        subgraphs=tuple(subgraphs),
         kernel_times=_kernel_times(executable),
-        ignored_options=[name for name in source.options.changed if name in executable.device.target.ignored_options],
+        ignored_options=tuple(
+            name for name in source.options.changed if name in executable.device.target.ignored_options
+        ),
         failure=executable.failure,
     )
 
 
-def _session_notes(executable: Executable) -> list[str]:
-    """What the session says about its runs so far."""
-    note = executable.session.note if executable.session else ""
-    return [note] if note else []
-
-
-def _kernel_times(executable: Executable) -> Sequence[KernelTime]:
+def _kernel_times(executable: Executable) -> tuple[KernelTime, ...]:
     if not executable.source.options.profile:
         return ()
     from jitdelegate.api.kernel_times import kernel_times  # not before: few models are profiled
 
-    return kernel_times(executable)
+    return tuple(kernel_times(executable))
 
 
 def _cache_report(executable: Executable) -> CacheReport:
@@ -313,16 +259,19 @@ def _cache_report(executable: Executable) -> CacheReport:
         reason=executable.damage or lookup.reason,
         path="" if lookup.write_failure else lookup.path or "",
         write_failure=lookup.write_failure,
-        counters={name: getattr(counts, name) for name in counts.__slots__},
+        counters={
+            name: dict(count) if isinstance(count, dict) else count
+            for name, count in ((name, getattr(counts, name)) for name in counts.__slots__)
+        },
     )
 
 
 def _subgraph_report(executable: Executable) -> SubgraphReport:
     return SubgraphReport(
         number=executable.subgraph,
-        signatures=executable.signatures,
+        signatures=tuple(executable.signatures),
         target=executable.target,
-        operators=executable.operators,
+        operators=tuple(executable.operators),
         outcome=executable.outcome,
     )
 
@@ -334,7 +283,7 @@ def _signed_subgraphs(specializations: Specializations) -> list[SubgraphReport]:
         entered.setdefault(signature.graph, []).append(signature.key)
     known = specializations.open_subgraphs
     return [
-        _subgraph_report(known[number]) if number in known else SubgraphReport(number=number, signatures=keys)
+        _subgraph_report(known[number]) if number in known else SubgraphReport(number=number, signatures=tuple(keys))
         for number, keys in sorted(entered.items())
         if number
     ]

@@ -49,7 +49,7 @@ class Arguments:
             )
         return self.names.index(name)
 
-    def places(self, program: Program) -> list[int]:
+    def port_indices(self, program: Program) -> list[int]:
         """Positions of the arguments among the inputs or outputs of their subgraph's program.
 
         Raises:
@@ -66,12 +66,12 @@ class Arguments:
         return [indices.index(index) for index in self._indices]
 
     def positions(self, program: Program) -> list[int]:
-        """For each input or output of the program, the position of its argument; raises the errors of `places`.
+        """For each input or output of the program, the position of its argument; raises the errors of `port_indices`.
 
         Outputs without a name have none.
         """
-        places = self.places(program)
-        return [places.index(place) for place in sorted({*places})]
+        indices = self.port_indices(program)
+        return [indices.index(index) for index in sorted({*indices})]
 
     def in_order(self, values: Mapping[str, Value]) -> list[Value]:
         """Values by name as a list. Other names are ignored, as in LiteRT.
@@ -129,4 +129,7 @@ def signatures_of(program: Program) -> list[SignatureArguments]:
     if not program.signatures:
         sides = ([(port.name, port.index) for port in ports] for ports in (program.inputs, program.outputs))
         return [SignatureArguments(DEFAULT_SIGNATURE, 0, *sides)]
-    return [SignatureArguments(each.key, each.graph, each.inputs, each.outputs) for each in program.signatures]
+    return [
+        SignatureArguments(signature.key, signature.graph, signature.inputs, signature.outputs)
+        for signature in program.signatures
+    ]

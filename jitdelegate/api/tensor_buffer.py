@@ -354,8 +354,8 @@ class TensorBuffer:
 
     def wait_for_users(self) -> None:
         """Wait until nobody uses the memory. What they were to write is lost, so their errors do not matter."""
-        for each in self.users():
-            each.wait_quietly()
+        for user in self.users():
+            user.wait_quietly()
         self._forget_readers()
         if self._event is not None and self._event.done:
             self.clear_event()
@@ -368,7 +368,7 @@ class TensorBuffer:
     def _forget_readers(self) -> None:
         """Forget requests that have ended."""
         if self._readers:
-            self._readers = tuple(each for each in self._readers if not each.done)
+            self._readers = tuple(reader for reader in self._readers if not reader.done)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return as_asked(self, self.view(), dtype, copy)

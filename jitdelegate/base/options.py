@@ -1,9 +1,8 @@
-"""The options of a model: names, values, and which of them change the compiled code.
+"""The options of a model: one table of names, types, defaults and checks, and `DelegateOptions` with their values.
 
-- here: `DelegateOptions`, and the level of the debug log. `checks.py`: the options one by one.
-- `groups.py`, `flags.py`: LiteRT's options of a CompiledModel, whose names are found here too.
-- `texts.py`, `option_file.py`: options from strings, and from JSON and TOML files.
-- `user_warning.py`: warnings that name the user's line. `debug.py`: the log of JITDELEGATE_DEBUG.
+`FIELDS` is the only list of options. The constructor and the slots of `DelegateOptions`, options from texts, from files
+and from arguments of commands, and the parts of the cache key follow from it. `python -m scripts.generate_option_docs`
+writes `option_types.py` for type checkers and the table of docs/options.md from it.
 
 Load path: plain classes only, no dataclasses, no enum, no typing at import time.
 """
@@ -12,37 +11,59 @@ from __future__ import annotations
 
 import os
 
-from jitdelegate.base import option_checks as checks
-from jitdelegate.base.targets import CPU, GPU, NAMES
+from jitdelegate.base.targets import AUTO as AUTO_TARGET
+from jitdelegate.base.targets import CPU, GPU, NAMES, NPU, ROWS
 from jitdelegate.errors import OptionError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+    import inspect
+    from collections.abc import Callable, Mapping
+    from typing import Any, Unpack
 
-    from jitdelegate.base.flags import CpuKernelMode as CpuKernelMode
-    from jitdelegate.base.flags import HardwareAccelerator as HardwareAccelerator
-    from jitdelegate.base.option_groups import CpuOptions as CpuOptions
-    from jitdelegate.base.option_groups import GpuOptions as GpuOptions
-    from jitdelegate.base.option_groups import IntelOpenVinoOptions as IntelOpenVinoOptions
-    from jitdelegate.base.option_groups import Options as Options
-    from jitdelegate.base.option_groups import QualcommOptions as QualcommOptions
+    from jitdelegate.base.option_types import Arguments, Checked
+else:
+    Checked = object
 
-_PARTITION_DEFAULTS = {
-    "first_delegate_node_index": 0,
-    "last_delegate_node_index": None,
-    "max_delegated_partitions": None,
-    "min_nodes_per_partition": 0,
-    "only_ops": None,
-    "partitioning": "cost_model",
-    "quantized_models_allowed": True,
-}
-"""The options that change which operators are delegated, sorted by name."""
-_QUANTIZATION_DEFAULTS = {"quantized_execution": "auto", "quantized_rounding": "litert"}
-"""The options that change how quantized operators are computed, sorted by name."""
-_PORT_DEFAULTS = {"dequantize_outputs": False, "quantize_inputs": False}
-"""The options that change the types of inputs and outputs, sorted by name."""
+CPU_FEATURES = (
+    *("auto", "x86-64-v4-vbmi", "x86-64-v4-vnni", "x86-64-v4"),
+    *("x86-64-v3-vnni", "x86-64-v3", "generic"),
+)
+PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
+ANY_PRECISION = "auto"
+"""Takes the fastest of PRECISIONS whose results are near enough."""
+TUNINGS = ("none", "fast", "full")
+PREFERENCES = ("FAST_SINGLE_ANSWER", "SUSTAINED_SPEED", "BALANCED")
+"""In the order of TFLite's numbers, as `PRIORITIES`."""
+PRIORITIES = ("AUTO", "MAX_PRECISION", "MIN_LATENCY", "MIN_MEMORY_USAGE")
+AUTO, MAX_PRECISION = PRIORITIES[:2]
+FLAGS = ("ENABLE_QUANT", "CL_ONLY", "GL_ONLY", "ENABLE_SERIALIZATION")
+"""In the order of TFLite's bits, the lowest first."""
+ENABLE_QUANT, *_FOREIGN, ENABLE_SERIALIZATION = FLAGS
+MOST_THREADS = 64
+LARGEST_DEVICE = 1023
+LARGEST_INDEX = 2147483647
+"""TFLite's INT_MAX; as the last node of a range it means no end."""
+LONGEST_SHOWN = 80
+"""Most letters of a value in a message."""
+LONGEST_NUMBER = 20
+"""Most digits of a number, those of the largest handle; Python refuses to parse thousands."""
+_LARGEST_HANDLE = (1 << 64) - 1
+_NO = ("False", "false")
+_TRUTHS = {"True": True, "true": True, "1": True, "0": False, **dict.fromkeys(_NO, False)}
+
+
+def refused(name: str, value: object, expected: str) -> OptionError:
+    return OptionError(f"{name} is {shown(value)}, expected {expected}")
+
+
+def shown(value: object) -> str:
+    """A value for an error message, truncated."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python prints no integers of thousands of digits
+        return "a number of thousands of digits"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
 def _debug_level(text: str) -> int:
@@ -51,18 +72,321 @@ def _debug_level(text: str) -> int:
         OptionError: JITDELEGATE_DEBUG is no level.
     """
     if text not in DEBUG_LEVELS:
-        raise checks.refused("JITDELEGATE_DEBUG", text, f"one of {', '.join(DEBUG_LEVELS)}")
+        raise refused("JITDELEGATE_DEBUG", text, f"one of {', '.join(DEBUG_LEVELS)}")
     return int(text)
 
 
 DEBUG_LEVELS = ("0", "1", "2", "3", "4")
 DEBUG_LEVEL = _debug_level(os.environ.get("JITDELEGATE_DEBUG") or "0")
-"""Level of the debug log, read once; `options.debug` describes the levels."""
+"""Level of the debug log, read once; `debug.py` describes the levels."""
 TIMED_LEVEL = 2
 """Lowest level that turns the option `profile` on."""
 
 
-class DelegateOptions:
+def check_mapping(mapping: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        OptionError: `mapping` is not a mapping.
+    """
+    if not (hasattr(mapping, "keys") and hasattr(mapping, "items")):
+        raise OptionError(f"options are {shown(mapping)}, expected a mapping from names to values, or a file's path")
+
+
+class Field:
+    """One option.
+
+    Attributes:
+        default: its value where it is not given; None also where other options then decide.
+        usual: the value that is kept where no option is given.
+        given: types of the values that are taken, as for a type checker; texts are parsed by them.
+        kept: the type of the checked value.
+        check: takes the option's name and a given value, not None, and returns the value that is kept, or raises
+            OptionError; None for options with `choices`.
+        choices: all values, of options that have a few. An option with numbers too takes positions in `choices`.
+        key: the part of the cache key that has the value where it is not the default; OTHER for those that the
+            target's own parts have, or other options stand for; "" where no program depends on the option.
+        alias: another name of the option.
+    """
+
+    __slots__ = ("alias", "check", "choices", "default", "given", "kept", "key", "usual")
+
+    def __init__(
+        self,
+        default: Any,
+        given: str = "str",
+        kept: str = "",
+        *,
+        check: Callable[[str, Any], Any] | None = None,
+        choices: tuple[str, ...] = (),
+        key: str = "",
+        alias: str = "",
+        usual: Any = None,
+    ) -> None:
+        self.default = default
+        self.given = given
+        self.kept = kept or given
+        self.check = check
+        self.choices = choices
+        self.key = key
+        self.alias = alias
+        self.usual = default if usual is None else usual
+
+    def checked(self, name: str, value: Any) -> Any:
+        """The value that is kept of a given one.
+
+        Args:
+            name: of the option, for the message.
+        Raises:
+            OptionError: the value is refused.
+        """
+        if value is None and self.given.endswith("None"):
+            return None
+        if self.check is not None:
+            return self.check(name, value)
+        return (numbered if "int" in self.given else choice)(name, value, self.choices)
+
+    def parsed(self, text: str) -> Any:
+        """The value in a text, by the types that the option takes; the text itself where it is none of those."""
+        types = self.given.split(" | ")
+        if text == "None" and "None" in types:
+            return None
+        if "bool" in types and text in (_TRUTHS if "int" in types else _NO):
+            return _TRUTHS[text]
+        if "tuple[str, ...]" in types and text[:1] + text[-1:] in ("()", "[]"):
+            return tuple(name.strip().strip("'\"") for name in text[1:-1].rstrip(", ").split(","))
+        if len(text) > LONGEST_NUMBER:
+            return text
+        if "float" in types:
+            try:
+                return float(text)
+            except ValueError:
+                return text
+        # other texts stay as they are, so that messages show them: signs that mean nothing, and names of devices
+        is_negative = text[:1] == "-" and text[1:].isdecimal() and self.check in (_partitions, _precision_loss)
+        is_number = text.isdecimal() and "int" in types and "bool" not in types and self.check is not _device
+        return int(text) if is_negative or is_number else text
+
+
+def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    if isinstance(value, str) and value in choices:
+        return value
+    raise refused(name, value, f"one of {', '.join(choices)}")
+
+
+def numbered(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    if type(value) is int and 0 <= value < len(choices):
+        return choices[value]
+    if isinstance(value, str) and value in choices:
+        return value
+    raise refused(name, value, f"one of {', '.join(choices)}, or a whole number from 0 to {len(choices) - 1}")
+
+
+def whole(least: int, most: int, words: str = "a whole number from {} to {}") -> Callable[[str, Any], int]:
+    """A check of whole numbers; `words` say what is expected."""
+
+    def check(name: str, value: Any) -> int:
+        if type(value) is int and least <= value <= most:
+            return value
+        raise refused(name, value, words.format(least, most))
+
+    return check
+
+
+def _truth(name: str, value: Any) -> bool:
+    if type(value) in (bool, int) and value in (0, 1):
+        return bool(value)
+    raise refused(name, value, "True, False, 1 or 0")
+
+
+def _precision_loss(name: str, value: Any) -> bool | None:
+    if type(value) in (bool, int) and value in (-1, 0, 1):
+        return None if value == -1 else bool(value)
+    raise refused(name, value, "True, False, 1 or 0, or None or -1 where it is not given")
+
+
+def _token(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise refused(name, value, "a string or None")
+
+
+def _directory(name: str, value: Any) -> str | bool:
+    if value is False:
+        return False
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise refused(name, value, "a directory, None (user cache) or False (no cache)")
+    return os.fspath(value)
+
+
+def _inputs_file(name: str, value: Any) -> str:
+    if isinstance(value, str | os.PathLike) and os.fsdecode(value).endswith(".npz"):
+        return os.fsdecode(value)
+    raise refused(name, value, "None or the path of a .npz file")
+
+
+def _device(name: str, value: Any) -> int | str:
+    device = value
+    if isinstance(device, str) and device.isdecimal() and len(device) <= LONGEST_NUMBER:
+        device = int(device)
+    if type(device) is int and 0 <= device <= LARGEST_DEVICE:
+        return device
+    if isinstance(device, str) and device.strip() and not device.strip().lstrip("+-").isdecimal():
+        return device
+    raise refused(name, value, f"a whole number from 0 to {LARGEST_DEVICE} or a part of a GPU's name")
+
+
+def _accelerators(name: str, value: Any) -> int:
+    """LiteRT's flags of the hardware to use."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= CPU | GPU | NPU:
+        raise refused(name, value, "CPU (1), GPU (2), or GPU | CPU (3)")
+    if value & NPU:
+        raise refused(name, value, "CPU (1), GPU (2), or GPU | CPU (3): nothing here runs on an NPU")
+    return int(value)
+
+
+def _bound(name: str, value: Any) -> float:
+    if type(value) in (int, float) and 0 <= value <= 1:
+        return float(value)
+    raise refused(name, value, "a number from 0 to 1")
+
+
+def _partitions(name: str, value: Any) -> int:
+    if type(value) is int and value <= LARGEST_INDEX:
+        return max(value, 1)
+    raise refused(name, value, f"None or a whole number up to {LARGEST_INDEX}")
+
+
+def _last_index(name: str, value: Any) -> int | None:
+    index = whole(0, LARGEST_INDEX, "None or a whole number from {} to {}")(name, value)
+    return None if index == LARGEST_INDEX else index
+
+
+def _operators(name: str, value: Any) -> tuple[str, ...]:
+    given = value.split(",") if isinstance(value, str) else value
+    if isinstance(given, list | tuple) and given and all(isinstance(operator, str) for operator in given):
+        names = sorted({operator.strip() for operator in given})
+        if all(map(_is_operator, names)):
+            return tuple(names)
+    raise refused(name, value, "None or names of operators, as ('ADD', 'CONV_2D') or 'ADD,CONV_2D'")
+
+
+def _is_operator(name: str) -> bool:
+    """Whether a name fits into a part of the key, which separates options by spaces and names by commas."""
+    return bool(name) and name.isprintable() and not any(letter in " ," for letter in name)
+
+
+def _flags(name: str, value: Any) -> tuple[str, ...]:
+    """TFLite's flags by name, in the order of their bits.
+
+    Raises:
+        OptionError: an unknown flag, or one that names an API that is not used here.
+    """
+    if type(value) is int and 0 <= value < 1 << len(FLAGS):
+        flags = {flag for bit, flag in enumerate(FLAGS) if value >> bit & 1}
+    elif isinstance(value, str | list | tuple) and all(isinstance(flag, str) for flag in value):
+        listed = value.split(",") if isinstance(value, str) else value
+        flags = {flag.strip() for flag in listed} - {""}
+    else:
+        flags = {""}
+    if not flags.issubset(FLAGS):
+        raise refused(name, value, f"{ENABLE_QUANT}, {ENABLE_SERIALIZATION} or both, or TFLite's number of them")
+    for flag in flags.intersection(_FOREIGN):
+        api = "OpenCL" if flag == "CL_ONLY" else "OpenGL"
+        reason = f"but nothing here runs on {api}: a GPU is used through CUDA"
+        raise OptionError(f"{name} has {flag}, {reason}; expected {ENABLE_QUANT}, {ENABLE_SERIALIZATION}")
+    return tuple(flag for flag in FLAGS if flag in flags)
+
+
+PARTITIONS, QUANTIZATION, PORTS, OTHER = "partitions", "quantization", "ports", "other"
+"""Parts of the key."""
+_PATH = "str | os.PathLike[str]"
+_NAMES = "str | list[str] | tuple[str, ...]"
+_TRUTH = ("bool | int", "bool")
+_NUMBERED = ("str | int", "str")
+_index = whole(0, LARGEST_INDEX)
+
+FIELDS = {
+    "target": Field("auto", choices=NAMES, key=OTHER, alias="backend"),
+    "serialization_dir": Field(None, f"{_PATH} | bool | None", "str | bool | None", check=_directory),
+    "model_token": Field(None, "str | None", check=_token, key=OTHER),
+    "num_threads": Field(None, "int | None", check=whole(1, MOST_THREADS, "None or a whole number from {} to {}")),
+    "cpu_features": Field("auto", choices=CPU_FEATURES, key=OTHER),
+    "device": Field(0, "int | str", check=_device),
+    "hardware_accelerators": Field(GPU | CPU, "int", check=_accelerators),
+    "stream": Field(
+        None,
+        "int | None",
+        check=whole(0, _LARGEST_HANDLE, "None or the handle of a CUDA stream, a whole number"),
+    ),
+    "precision": Field(None, "str | None", "str", choices=(*PRECISIONS, ANY_PRECISION), key=OTHER, usual=PRECISIONS[0]),
+    "precision_bound": Field(0.01, "float", check=_bound, key=OTHER),
+    "precision_inputs": Field(None, f"{_PATH} | None", "str | None", check=_inputs_file, key=OTHER),
+    "is_precision_loss_allowed": Field(None, "bool | int | None", "bool | None", check=_precision_loss, key=OTHER),
+    "tuning": Field("none", choices=TUNINGS, key=OTHER),
+    "inference_preference": Field("FAST_SINGLE_ANSWER", *_NUMBERED, choices=PREFERENCES),
+    "inference_priority1": Field("MAX_PRECISION", *_NUMBERED, choices=PRIORITIES, key=OTHER),
+    "inference_priority2": Field("AUTO", *_NUMBERED, choices=PRIORITIES, key=OTHER),
+    "inference_priority3": Field("AUTO", *_NUMBERED, choices=PRIORITIES, key=OTHER),
+    "max_delegated_partitions": Field(None, "int | None", check=_partitions, key=PARTITIONS),
+    "min_nodes_per_partition": Field(0, "int", check=_index, key=PARTITIONS),
+    "private_weights": Field(False, *_TRUTH, check=_truth),
+    "requests_in_flight": Field(2, "int", check=whole(1, MOST_THREADS)),
+    "require_full_delegation": Field(False, *_TRUTH, check=_truth),
+    "first_delegate_node_index": Field(0, "int", check=_index, key=PARTITIONS),
+    "last_delegate_node_index": Field(None, "int | None", check=_last_index, key=PARTITIONS),
+    "only_ops": Field(None, f"{_NAMES} | None", "tuple[str, ...] | None", check=_operators, key=PARTITIONS),
+    "profile": Field(False, *_TRUTH, check=_truth, key=OTHER, usual=DEBUG_LEVEL >= TIMED_LEVEL),
+    "partitioning": Field("cost_model", choices=("cost_model", "all"), key=PARTITIONS),
+    "quantized_models_allowed": Field(
+        None, "bool | int | None", "bool", check=_truth, key=PARTITIONS, alias="experimental_enable_quant", usual=True
+    ),
+    "experimental_flags": Field((ENABLE_QUANT,), f"int | {_NAMES}", "tuple[str, ...]", check=_flags, key=OTHER),
+    "quantized_execution": Field("auto", choices=("auto", "dynamic", "float_view"), key=QUANTIZATION),
+    "quantized_rounding": Field("litert", choices=("litert", "reference"), key=QUANTIZATION),
+    "quantize_inputs": Field(False, *_TRUTH, check=_truth, key=PORTS),
+    "dequantize_outputs": Field(False, *_TRUTH, check=_truth, key=PORTS),
+}
+"""Every option by its name, in the order of the documentation."""
+ALIASES = {field.alias: name for name, field in FIELDS.items() if field.alias}
+"""Other names of options."""
+_KEYS = {
+    part: [(name, FIELDS[name].usual) for name in sorted(FIELDS) if FIELDS[name].key == part]
+    for part in (PARTITIONS, QUANTIZATION, PORTS)
+}
+
+
+class OptionSignature:
+    """The signature of a function whose further keywords are options, with each of these; made when `inspect` asks."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function: Any = function
+
+    def __get__(self, instance: object, owner: type) -> inspect.Signature:
+        return self.__signature__
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        from inspect import Parameter, signature  # not before: few programs ask, and it is large
+
+        own = signature(self._function, follow_wrapped=False)
+        *named, keywords = (parameter for name, parameter in own.parameters.items() if name != "self")
+        takes_none, known = keywords.annotation == "Unpack[Keywords]", {parameter.name for parameter in named}
+        for name, field in (*FIELDS.items(), *((alias, FIELDS[name]) for alias, name in ALIASES.items())):
+            if name not in known:
+                kind = f"{field.given.removesuffix(' | None')} | None" if takes_none else field.given
+                default = None if takes_none else field.default
+                named.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind))
+        return own.replace(parameters=named)
+
+    @property
+    def __wrapped__(self) -> Any:
+        """The function for those who look for its source, in a copy that does not lead here again."""
+        return type(self._function)(self._function.__code__, self._function.__globals__)
+
+
+class DelegateOptions(Checked):
     """One model's options, checked; errors name unknown options and wrong values.
 
     Attributes:
@@ -141,175 +465,79 @@ class DelegateOptions:
             (stored value - zero point). LiteRT's own interpreter allows neither.
     """
 
-    __slots__ = (
-        "cpu_features",
-        "dequantize_outputs",
-        "device",
-        "experimental_flags",
-        "first_delegate_node_index",
-        "hardware_accelerators",
-        "inference_preference",
-        "inference_priority1",
-        "inference_priority2",
-        "inference_priority3",
-        "is_precision_loss_allowed",
-        "last_delegate_node_index",
-        "max_delegated_partitions",
-        "min_nodes_per_partition",
-        "model_token",
-        "num_threads",
-        "only_ops",
-        "partitioning",
-        "precision",
-        "precision_bound",
-        "precision_inputs",
-        "private_weights",
-        "profile",
-        "quantize_inputs",
-        "quantized_execution",
-        "quantized_models_allowed",
-        "quantized_rounding",
-        "requests_in_flight",
-        "require_full_delegation",
-        "serialization_dir",
-        "stream",
-        "target",
-        "tuning",
-    )
+    __slots__ = tuple(sorted(FIELDS))
 
-    def __init__(
-        self,
-        *,
-        target: str = "auto",
-        serialization_dir: str | os.PathLike[str] | bool | None = None,
-        model_token: str | None = None,
-        num_threads: int | None = None,
-        cpu_features: str = "auto",
-        device: int | str = 0,
-        hardware_accelerators: int = GPU | CPU,
-        stream: int | None = None,
-        precision: str | None = None,
-        precision_bound: float = 0.01,
-        precision_inputs: str | os.PathLike[str] | None = None,
-        tuning: str = "none",
-        is_precision_loss_allowed: bool | int | None = None,
-        inference_preference: str | int = "FAST_SINGLE_ANSWER",
-        inference_priority1: str | int = "MAX_PRECISION",
-        inference_priority2: str | int = "AUTO",
-        inference_priority3: str | int = "AUTO",
-        max_delegated_partitions: int | None = None,
-        min_nodes_per_partition: int = 0,
-        private_weights: bool | int = False,
-        requests_in_flight: int = 2,
-        require_full_delegation: bool | int = False,
-        first_delegate_node_index: int = 0,
-        last_delegate_node_index: int | None = None,
-        only_ops: str | list[str] | tuple[str, ...] | None = None,
-        partitioning: str = "cost_model",
-        profile: bool | int = False,
-        quantized_models_allowed: bool | int | None = None,
-        experimental_flags: int | str | list[str] | tuple[str, ...] = checks.ENABLE_QUANT,
-        quantized_execution: str = "auto",
-        quantized_rounding: str = "litert",
-        quantize_inputs: bool | int = False,
-        dequantize_outputs: bool | int = False,
-    ) -> None:
-        self.target = checks.choice("target", target, NAMES)
-        self.hardware_accelerators = checks.accelerators(hardware_accelerators, self.target)
-        self.cpu_features = checks.choice("cpu_features", cpu_features, checks.CPU_FEATURES)
-        self.serialization_dir = checks.directory(serialization_dir)
-        if model_token is not None and not isinstance(model_token, str):
-            raise checks.refused("model_token", model_token, "a string or None")
-        self.model_token = model_token
-        self.num_threads = checks.threads(num_threads)
-        self.device = checks.device(device)
-        self.stream = checks.stream(stream)
-        self.inference_preference = checks.numbered("inference_preference", inference_preference, checks.PREFERENCES)
-        self.inference_priority1 = checks.numbered("inference_priority1", inference_priority1, checks.PRIORITIES)
-        self.inference_priority2 = checks.numbered("inference_priority2", inference_priority2, checks.PRIORITIES)
-        self.inference_priority3 = checks.numbered("inference_priority3", inference_priority3, checks.PRIORITIES)
-        self.is_precision_loss_allowed = checks.precision_loss(is_precision_loss_allowed)
-        meant = self._meant_precision()
-        every = (*checks.PRECISIONS, checks.ANY_PRECISION)
-        self.precision = meant if precision is None else checks.choice("precision", precision, every)
-        self.precision_bound = checks.bound(precision_bound)
-        self.precision_inputs = checks.inputs_file(precision_inputs)
-        self.tuning = checks.choice("tuning", tuning, checks.TUNINGS)
-        self.max_delegated_partitions = checks.partitions(max_delegated_partitions)
-        self.min_nodes_per_partition = checks.whole("min_nodes_per_partition", min_nodes_per_partition)
-        self.private_weights = checks.truth("private_weights", private_weights)
-        self.requests_in_flight = checks.requests(requests_in_flight)
-        whole = checks.truth("require_full_delegation", require_full_delegation)
-        self.require_full_delegation = whole or self.hardware_accelerators == GPU
-        self.first_delegate_node_index = checks.whole("first_delegate_node_index", first_delegate_node_index)
-        self.last_delegate_node_index = checks.last_index(last_delegate_node_index)
-        self.only_ops = checks.operators(only_ops)
-        self.partitioning = checks.choice("partitioning", partitioning, checks.PARTITIONINGS)
-        self.profile = checks.truth("profile", profile) or DEBUG_LEVEL >= TIMED_LEVEL
-        self.experimental_flags = checks.flags(experimental_flags)
-        if self.serialization_dir is False and checks.ENABLE_SERIALIZATION in self.experimental_flags:
+    def __init__(self, **arguments: Unpack[Arguments]) -> None:
+        """
+        Raises:
+            OptionError: an option is unknown, a value is refused, or two options contradict each other.
+        """
+        keywords = _by_name(arguments)
+        for name, field in FIELDS.items():
+            setattr(self, name, field.checked(name, keywords[name]) if name in keywords else field.default)
+        if self.target != AUTO_TARGET and not self.hardware_accelerators & ROWS[self.target].hardware:
+            expected = f"flags that allow the target {self.target!r}"
+            raise refused("hardware_accelerators", self.hardware_accelerators, expected)
+        if self.serialization_dir is False and ENABLE_SERIALIZATION in self.experimental_flags:
             raise OptionError("experimental_flags has ENABLE_SERIALIZATION, but serialization_dir is False: no cache")
-        allowed = checks.ENABLE_QUANT in self.experimental_flags
-        if quantized_models_allowed is not None:
-            allowed = checks.truth("quantized_models_allowed", quantized_models_allowed)
-        self.quantized_models_allowed = allowed
-        self.quantized_execution = checks.choice(
-            "quantized_execution", quantized_execution, checks.QUANTIZED_EXECUTIONS
-        )
-        self.quantized_rounding = checks.choice("quantized_rounding", quantized_rounding, checks.QUANTIZED_ROUNDINGS)
-        self.quantize_inputs = checks.truth("quantize_inputs", quantize_inputs)
-        self.dequantize_outputs = checks.truth("dequantize_outputs", dequantize_outputs)
+        for name, meant in self._meant().items():
+            if getattr(self, name) == FIELDS[name].default:
+                setattr(self, name, meant)
+        self.profile = self.profile or DEBUG_LEVEL >= TIMED_LEVEL
+
+    __signature__ = OptionSignature(__init__)
 
     def __repr__(self) -> str:
         return f"DelegateOptions({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
 
-    def _meant_precision(self) -> str:
-        """The precision that TFLite's options request.
+    def _meant(self) -> dict[str, Any]:
+        """The values that other options mean for options that are not given.
 
         Raises:
             OptionError: TFLite refuses this order of priorities.
         """
-        if self.is_precision_loss_allowed is None:
-            order = self.inference_priority1, self.inference_priority2, self.inference_priority3
-            checks.check_order(order)
-            return "float32" if order[0] == checks.MAX_PRECISION else "float16"
-        return "float16" if self.is_precision_loss_allowed else "float32"
+        order = self.inference_priority1, self.inference_priority2, self.inference_priority3
+        loses = self.is_precision_loss_allowed
+        if loses is None:
+            _check_order(order)
+            loses = order[0] != MAX_PRECISION
+        return {
+            "require_full_delegation": self.hardware_accelerators == GPU,
+            "precision": "float16" if loses else "float32",
+            "quantized_models_allowed": ENABLE_QUANT in self.experimental_flags,
+        }
 
     @property
     def changed(self) -> tuple[str, ...]:
         """Names of the options that differ from their defaults, in alphabetical order."""
-        usual = DelegateOptions()
-        names = tuple(name for name in self.__slots__ if getattr(self, name) != getattr(usual, name))
-        meant = {  # by other options, which are named instead
-            "require_full_delegation": self.hardware_accelerators == GPU,
-            "precision": self._meant_precision(),
-            "quantized_models_allowed": checks.ENABLE_QUANT in self.experimental_flags,
-        }
+        meant = self._meant()  # an option that others stand for is not named beside them
+        names = (name for name in self.__slots__ if getattr(self, name) != FIELDS[name].usual)
         return tuple(name for name in names if name not in meant or getattr(self, name) != meant[name])
 
     @property
     def partition_key(self) -> str:
         """The options that decide which operators are delegated, as "name=value" pairs; "" for the defaults."""
-        return self._pairs(_PARTITION_DEFAULTS)
+        return self._pairs(PARTITIONS)
 
     @property
     def quantization_key(self) -> str:
         """As `partition_key`, of the options that decide how quantized operators are computed."""
-        return self._pairs(_QUANTIZATION_DEFAULTS)
+        return self._pairs(QUANTIZATION)
 
     @property
     def port_key(self) -> str:
         """As `partition_key`, of the options that decide the types of inputs and outputs."""
-        return self._pairs(_PORT_DEFAULTS)
+        return self._pairs(PORTS)
 
-    def _pairs(self, defaults: Mapping[str, Any]) -> str:
-        changed = [(name, getattr(self, name)) for name, usual in defaults.items() if getattr(self, name) != usual]
+    def _pairs(self, part: str) -> str:
+        """The options of one part of the key that differ from their defaults, sorted by name."""
+        changed = [(name, getattr(self, name)) for name, usual in _KEYS[part] if getattr(self, name) != usual]
         return " ".join(f"{name}={','.join(value) if name == 'only_ops' else value}" for name, value in changed)
 
     def with_threads(self, num_threads: int | None) -> DelegateOptions:
-        """The same options; an interpreter's `num_threads`, at most checks.MOST_THREADS, replaces None."""
+        """The same options; an interpreter's `num_threads`, at most MOST_THREADS, replaces None."""
         values = {name: getattr(self, name) for name in self.__slots__}
-        values["num_threads"] = self.num_threads or (num_threads and min(int(num_threads), checks.MOST_THREADS))
+        values["num_threads"] = self.num_threads or (num_threads and min(int(num_threads), MOST_THREADS))
         return DelegateOptions(**values)
 
     @classmethod
@@ -319,7 +547,7 @@ class DelegateOptions:
         Raises:
             OptionError: a name is not an option, a value is refused, or the argument is no mapping.
         """
-        return cls(**_keywords(mapping))
+        return cls(**_by_name(mapping))
 
     @classmethod
     def from_strings(cls, mapping: Mapping[str, Any]) -> DelegateOptions:
@@ -328,10 +556,8 @@ class DelegateOptions:
         Raises:
             OptionError: a name is not an option, or a string cannot be parsed as its value.
         """
-        from jitdelegate.base.option_texts import parse  # not before: most options are values
-
-        checks.check_mapping(mapping)
-        return cls.from_mapping({str(name): parse(str(name), str(value)) for name, value in mapping.items()})
+        check_mapping(mapping)
+        return cls.from_mapping(_parsed({str(name): str(value) for name, value in mapping.items()}))
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> DelegateOptions:
@@ -355,14 +581,12 @@ class DelegateOptions:
         Raises:
             OptionError: as `from_mapping` and `from_file`.
         """
-        given = _keywords({name: value for name, value in keywords.items() if value is not None})
+        given = _by_name({name: value for name, value in keywords.items() if value is not None})
         if isinstance(further, str | os.PathLike):
             return cls(**{**file_keywords(further), **given})
         if further is None:
             return cls(**given)
-        from jitdelegate.base.option_texts import parsed  # not before: most options are keywords
-
-        return cls(**{**_keywords(parsed(further)), **given})
+        return cls(**{**_by_name(_parsed(further)), **given})
 
 
 def file_keywords(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -372,69 +596,66 @@ def file_keywords(path: str | os.PathLike[str]) -> dict[str, Any]:
         OptionError: as `DelegateOptions.from_file`.
     """
     from jitdelegate.base.option_file import read_table  # not before: few options come from files
-    from jitdelegate.base.option_texts import parsed
 
     table = read_table(path)
     try:
-        keywords = _keywords(parsed(table))
+        keywords = _by_name(_parsed(table))
         DelegateOptions(**keywords)
     except OptionError as error:
         raise OptionError(f"{os.fsdecode(path)}: {error}") from error
     return keywords
 
 
-def _keywords(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """The mapping as keywords of `DelegateOptions`.
+def _parsed(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """The mapping with values in place of their texts."""
+    check_mapping(mapping)
+    values = dict(mapping.items())
+    for name, value in values.items():
+        field = FIELDS.get(ALIASES.get(name, name))
+        if field is not None and isinstance(value, str):
+            values[name] = field.parsed(value)
+    return values
+
+
+def _by_name(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """The mapping with options under their own names.
 
     Raises:
         OptionError: a name is not an option, or an option has two names and two values.
     """
-    checks.check_mapping(mapping)
-    unknown = [str(name) for name in mapping if name not in DelegateOptions.__slots__ and name not in checks.ALIASES]
+    check_mapping(mapping)
+    unknown = [str(name) for name in mapping if name not in FIELDS and name not in ALIASES]
     if unknown:
         raise _unknown(unknown)
     keywords = dict(mapping.items())
-    for alias, name in checks.ALIASES.items():
-        if alias in keywords:
-            value = _aliased(alias, keywords.pop(alias))
-            found = _aliased(name, keywords.setdefault(name, value))
-            if found != value:
-                raise OptionError(
-                    f"{name} is {found!r} but {alias}, another name of it, is {value!r}; expected one value"
-                )
+    for alias in ALIASES.keys() & keywords.keys():
+        name = ALIASES[alias]
+        value = FIELDS[name].checked(alias, keywords.pop(alias))
+        own = FIELDS[name].checked(name, keywords.setdefault(name, value))
+        if own != value:
+            raise OptionError(f"{name} is {own!r} but {alias}, another name of it, is {value!r}; expected one value")
     return keywords
 
 
-def _aliased(name: str, value: Any) -> str | bool:
-    """The checked value of an option that has two names, one of which is `name`."""
-    return (
-        checks.choice(name, value, NAMES) if checks.ALIASES.get(name, name) == "target" else checks.truth(name, value)
-    )
+def _check_order(priorities: tuple[str, str, str]) -> None:
+    """
+    Raises:
+        OptionError: TFLite refuses the priorities: none is given, one follows AUTO, or one is given twice.
+    """
+    named = tuple(priority for priority in priorities if priority != AUTO)
+    if not named or priorities[: len(named)] != named or len(set(named)) < len(named):
+        raise OptionError(
+            "inference_priority1, inference_priority2 and inference_priority3 are {!r}, {!r} and {!r}, expected a "
+            "first one that is not AUTO, none after AUTO but AUTO, and none twice".format(*priorities)
+        )
 
 
 def _unknown(names: list[str]) -> OptionError:
     """The error about unknown options, with similar names."""
     from difflib import get_close_matches  # not before: it is as large as the load path
 
-    options = sorted((*DelegateOptions.__slots__, *checks.ALIASES))
-    shown = [name[: checks.LONGEST_SHOWN] for name in names]
+    options = sorted((*FIELDS, *ALIASES))
+    shown = [name[:LONGEST_SHOWN] for name in names]
     near = {name: match for name in shown for match in get_close_matches(name, options, 1)}
     hints = [f"{name} (did you mean {near[name]}?)" if name in near else name for name in shown]
     return OptionError(f"unknown option {', '.join(hints)}; options are {', '.join(options)}")
-
-
-_LITERTS = {
-    **dict.fromkeys(("Options", "CpuOptions", "GpuOptions"), "groups"),
-    **dict.fromkeys(("CpuKernelMode", "HardwareAccelerator"), "flags"),
-    **dict.fromkeys(("IntelOpenVinoOptions", "QualcommOptions"), "groups"),
-}
-"""Names of `ai_edge_litert.options`, by the module here that has them; found on first use."""
-
-
-if not TYPE_CHECKING:  # type checkers take the names from above, and find misspelt ones
-
-    def __getattr__(name: str) -> object:
-        if name not in _LITERTS:
-            raise AttributeError(f"module 'jitdelegate.base.options' has no attribute {name!r}")
-        module = __import__(f"jitdelegate.base.options.{_LITERTS[name]}", fromlist=[name])
-        return getattr(module, name)

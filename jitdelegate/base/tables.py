@@ -1,8 +1,9 @@
-"""Tables as text, for commands: in lines as wide as the terminal, or as the longest row where there is none."""
+"""What commands print: lines, and tables as wide as the terminal, or as the longest row where there is none."""
 
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -19,11 +20,11 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequenc
     """Rows under headings.
 
     Args:
-        right: columns of numbers, which end at the same place.
+        right: columns of numbers, aligned to the right.
     """
     shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for place, heading in enumerate(headings):
-        shown.add_column(heading, justify="right" if place in right else "left", overflow="fold")
+    for column, heading in enumerate(headings):
+        shown.add_column(heading, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
         shown.add_row(*(Text(printable(cell)) for cell in row))
     is_terminal, text = sys.stdout.isatty(), io.StringIO()
@@ -51,3 +52,25 @@ def printable(text: str, keep: str = "") -> str:
     return "".join(
         c if c.isprintable() or c in keep else c.encode("unicode_escape", "surrogatepass").decode() for c in text
     )
+
+
+_LAYOUT = "\n\t"
+
+
+def complain(text: str) -> None:
+    """Print to stderr; control characters that a model brought along are escaped."""
+    print(printable(text, _LAYOUT), file=sys.stderr)  # noqa: T201
+
+
+def print_line(text: str, *, is_safe: bool = False) -> None:
+    """Print to stdout, in the characters that it accepts; a closed pipe is no error.
+
+    Args:
+        is_safe: the text is for terminals, as that of a table; else control characters are escaped.
+    """
+    encoding = sys.stdout.encoding or "utf-8"
+    text = text if is_safe else printable(text, _LAYOUT)
+    try:
+        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)  # noqa: T201
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -32,11 +32,11 @@ class PlainWarnings:
         self._before.__enter__()
         show = warnings.showwarning
 
-        def print_text(message: Warning | str, category: type[Warning], *place: Any, **further: Any) -> None:
+        def print_text(message: Warning | str, category: type[Warning], *location: Any, **further: Any) -> None:
             if issubclass(category, self._categories):
                 print(" ".join(str(message).splitlines()), file=sys.stderr)  # noqa: T201
             else:
-                show(message, category, *place, **further)
+                show(message, category, *location, **further)
 
         warnings.showwarning = print_text
 

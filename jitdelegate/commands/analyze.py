@@ -25,16 +25,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jitdelegate.base.options import DelegateOptions
-from jitdelegate.commands.arguments import (
-    TARGETS,
-    Target,
-    complain,
-    new_parser,
-    options_file,
-    print_line,
-    target,
-    write_file,
-)
+from jitdelegate.base.tables import complain, print_line
+from jitdelegate.commands.arguments import Target, add_options_file, add_target, new_parser, target, write_file
 from jitdelegate.commands.terminal import progress
 from jitdelegate.errors import JitDelegateError, OptionError
 
@@ -54,19 +46,19 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(str(error))
     if arguments.model_explorer and len(arguments.model) > 1:
         parser.error(f"--model-explorer is about one model, but {len(arguments.model)} models were given")
-    found = []
+    analyses = []
     with progress(len(arguments.model)) as bar:
         for model in arguments.model:
             bar.begin(model)
-            found.append(_analysis(model, options, arguments))
+            analyses.append(_analysis(model, options, arguments))
             bar.done()
     try:
-        _write_all(found, arguments)
+        _write_all(analyses, arguments)
     except OSError as error:
         name = repr(error.filename) if error.filename else "to stdout"
         complain(f"could not write {name}: {error.strerror}")
         return 1
-    return 1 if any(each.error for each in found) else 0
+    return 1 if any(each.error for each in analyses) else 0
 
 
 def _analysis(model: str, options: DelegateOptions, arguments: argparse.Namespace) -> Analysis:
@@ -85,16 +77,8 @@ def _analysis(model: str, options: DelegateOptions, arguments: argparse.Namespac
 def _parser() -> argparse.ArgumentParser:
     parser = new_parser("jitdelegate.analyze", __doc__)
     parser.add_argument("model", nargs="+", metavar="MODEL", help="a .tflite file")
-    parser.add_argument(
-        "--target",
-        type=_target,
-        default=Target(),
-        metavar="T",
-        help=f"{TARGETS}, or cuda:sm_90 for a GPU that is not here (default: auto)",
-    )
-    parser.add_argument(
-        "--options", type=options_file, default={}, metavar="FILE", help="further options of load from JSON or TOML"
-    )
+    add_target(parser, ", or cuda:sm_90 for a GPU that is not here", _target)
+    add_options_file(parser, "further options of load from JSON or TOML")
     parser.add_argument(
         "--json", nargs="?", const=STDOUT, metavar="FILE", help="write all facts; without FILE print them, not the text"
     )
@@ -113,28 +97,27 @@ def _target(text: str) -> Target:
 
 def _all_options(arguments: argparse.Namespace) -> DelegateOptions:
     """The options of the file, with --target instead of its target, and no cache."""
-    given = {"serialization_dir": False}
-    target = {} if arguments.target.name is None else {"target": arguments.target.name}
-    return DelegateOptions.from_keywords({**given, **target}, arguments.options)
+    given = {"serialization_dir": False, "target": arguments.target.name}
+    return DelegateOptions.from_keywords(given, arguments.options)
 
 
-def _write_all(found: Sequence[Analysis], arguments: argparse.Namespace) -> None:
+def _write_all(analyses: Sequence[Analysis], arguments: argparse.Namespace) -> None:
     """
     Raises:
         OSError: a file cannot be written; it has the file's name, or none for stdout.
     """
     from jitdelegate.commands.analysis.text import text
 
-    data = [analysis.to_dict() for analysis in found]
+    data = [analysis.to_dict() for analysis in analyses]
     facts = json.dumps(data if len(data) > 1 else data[0], indent=2) if arguments.json else ""
     if arguments.json and arguments.json != STDOUT:
         write_file(arguments.json, facts + "\n")
     if arguments.html:
         from jitdelegate.commands.analysis.html import page
 
-        write_file(arguments.html, page(found))
+        write_file(arguments.html, page(analyses))
     if arguments.model_explorer:
         from jitdelegate.commands.analysis.model_explorer import model_explorer
 
-        write_file(arguments.model_explorer, model_explorer(found[0]) + "\n")
-    print_line(facts if arguments.json == STDOUT else "\n\n".join(map(text, found)), is_safe=True)
+        write_file(arguments.model_explorer, model_explorer(analyses[0]) + "\n")
+    print_line(facts if arguments.json == STDOUT else "\n\n".join(map(text, analyses)), is_safe=True)

@@ -1,17 +1,20 @@
-"""Arguments that commands share, for argparse."""
+"""Arguments that commands share, for argparse, and files that they write.
+
+Flags of the commands in the manner of benchmark_model may be written as `--num_runs=50`, `--num-runs 50`,
+`--use_gpu=true` and `--use_gpu`.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import jitdelegate
-from jitdelegate.base.option_texts import thread_count
-from jitdelegate.base.options import file_keywords
-from jitdelegate.base.tables import printable
+from jitdelegate.base.options import LONGEST_NUMBER, MOST_THREADS, file_keywords
 from jitdelegate.base.targets import NAMES
 from jitdelegate.errors import OptionError
 from jitdelegate.targets import parse_target
@@ -19,6 +22,7 @@ from jitdelegate.targets.target import Device
 
 Value = TypeVar("Value")
 TARGETS = ", ".join(NAMES)
+TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
 class Target(NamedTuple):
@@ -52,7 +56,21 @@ def options_file(text: str) -> dict[str, Any]:
 
 def threads(text: str) -> int:
     """The value of --threads."""
-    return _checked(thread_count, text)
+    if not text.isdecimal() or len(text) > LONGEST_NUMBER or not 1 <= int(text) <= MOST_THREADS:
+        raise argparse.ArgumentTypeError(
+            f"num_threads is {text[:20]!r}, expected a whole number from 1 to {MOST_THREADS}"
+        )
+    return int(text)
+
+
+def add_target(parser: argparse._ActionsContainer, more: str = "", kind: Callable[[str], Target] = target) -> None:
+    """--target; `more` says what else it takes than names of targets."""
+    parser.add_argument("--target", type=kind, default=Target(), metavar="T", help=f"{TARGETS}{more} (default: auto)")
+
+
+def add_options_file(parser: argparse._ActionsContainer, help: str) -> None:
+    """--options."""
+    parser.add_argument("--options", type=options_file, default={}, metavar="FILE", help=help)
 
 
 def directory(text: str) -> str:
@@ -69,6 +87,48 @@ def _checked(check: Callable[[str], Value], text: str) -> Value:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def add_truth(parser: argparse._ActionsContainer, name: str, help: str, usual: str = "false") -> None:
+    """A flag that may have a value, true or false; None where it is not given, which means `usual`."""
+    parser.add_argument(name, type=_truth, metavar="BOOL", help=f"{help} (default: {usual})")
+
+
+def add_number(parser: argparse._ActionsContainer, name: str, default: float, help: str) -> None:
+    """A flag with a number of the default's type; negative only where the default is."""
+
+    def kind(text: str) -> float:
+        number = type(default)(text)
+        if default >= 0 and not number >= 0:  # nor what is no number
+            raise argparse.ArgumentTypeError(f"it is {text}, expected no negative number")
+        return number
+
+    kind.__name__ = type(default).__name__  # argparse's word for what is no number
+    parser.add_argument(name, type=kind, default=default, metavar="N", help=f"{help} (default: {default:g})")
+
+
+def _truth(text: str) -> bool:
+    try:
+        return TRUTHS[text.lower()]
+    except KeyError:
+        raise argparse.ArgumentTypeError(f"it is {text!r}, expected true or false") from None
+
+
+def parse_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments; hyphens in the names of flags count as underscores, and flags of `add_truth` need no value."""
+    truths = {name for action in parser._actions if action.type is _truth for name in action.option_strings}
+    given = [_underscored(text) for text in argv]
+    return parser.parse_args(
+        [
+            f"{text}=true" if text in truths and after.lower() not in TRUTHS else text
+            for text, after in pairwise([*given, ""])
+        ]
+    )
+
+
+def _underscored(text: str) -> str:
+    name, equals, value = text.partition("=")
+    return name[:2] + name[2:].replace("-", "_") + equals + value if text.startswith("--") else text
+
+
 def write_file(path: str, content: str | bytes) -> None:
     """Write a file; text in UTF-8.
 
@@ -82,25 +142,3 @@ def write_file(path: str, content: str | bytes) -> None:
     except OSError as error:
         error.filename = path  # `write` and `close` do not name it
         raise
-
-
-_LAYOUT = "\n\t"
-
-
-def complain(text: str) -> None:
-    """Print to stderr; control characters that a model brought along are escaped."""
-    print(printable(text, _LAYOUT), file=sys.stderr)
-
-
-def print_line(text: str, *, is_safe: bool = False) -> None:
-    """Print to stdout, in the characters that it accepts; a closed pipe is no error.
-
-    Args:
-        is_safe: the text is for terminals, as that of a table; else control characters are escaped.
-    """
-    encoding = sys.stdout.encoding or "utf-8"
-    text = text if is_safe else printable(text, _LAYOUT)
-    try:
-        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

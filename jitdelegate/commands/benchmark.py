@@ -19,11 +19,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from jitdelegate.commands.arguments import complain, new_parser, print_line
+from jitdelegate.base.tables import complain, print_line
+from jitdelegate.commands.arguments import add_number, add_truth, new_parser, parse_flags
 from jitdelegate.commands.benchmark_inputs import add_inputs
 from jitdelegate.commands.benchmark_lines import print_parameters
 from jitdelegate.commands.benchmark_run import Benchmark
-from jitdelegate.commands.flags import add_number, add_truth, parse
 from jitdelegate.commands.measurement import sides
 from jitdelegate.commands.run_arguments import add_model, add_options, model_of, options_of, quiet
 from jitdelegate.errors import JitDelegateError, OptionError
@@ -36,7 +36,7 @@ MODES = ("stdout", "csv")
 def main(argv: list[str] | None = None) -> int:
     """Exit status: see above."""
     parser = _parser()
-    arguments = parse(parser, sys.argv[1:] if argv is None else argv)
+    arguments = parse_flags(parser, sys.argv[1:] if argv is None else argv)
     arguments.graph = model_of(parser, arguments)
     try:
         options = options_of(arguments)
@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if arguments.list_signatures:
             return _list_signatures(arguments.graph)
-        print_parameters(arguments, parse(parser, []))
+        print_parameters(arguments, parse_flags(parser, []))
         with quiet():
             Benchmark(arguments, options).run()
     except (JitDelegateError, MemoryError) as error:
@@ -63,8 +63,8 @@ def _list_signatures(model: str) -> int:
     print_line(f"The Model contains {len(signatures)} signature key(s).")
     if signatures:
         print_line("They are listed below: ")
-    for each in signatures:
-        print_line(f"-> Signature Key: {each.key}")
+    for signature in signatures:
+        print_line(f"-> Signature Key: {signature.key}")
     return 0
 
 

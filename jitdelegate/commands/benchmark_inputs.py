@@ -24,7 +24,7 @@ class _Named:
     entry: Entry
     names: list[str]
 
-    def place(self, name: str, flag: str) -> int:
+    def position(self, name: str, flag: str) -> int:
         """
         Raises:
             OptionError: no input has the name.
@@ -33,7 +33,7 @@ class _Named:
             return self.names.index(name)
         if self.names:
             raise OptionError(f"{flag} names {name!r}, but --input_layer names {self.names}")
-        return self.entry.place(name)
+        return self.entry.position(name)
 
 
 def add_inputs(parser: argparse.ArgumentParser) -> None:
@@ -63,11 +63,11 @@ def inputs_of(arguments: argparse.Namespace, entry: Entry) -> tuple[Entry, Value
     entry = entry.with_shapes({**_positional(arguments, entry), **shapes_of(arguments, entry)})
     named, given = _Named(entry, names), dict[int, np.ndarray]()
     for text in filter(None, arguments.input_layer_value_range.split(":")):
-        place, low, high = _range(text, named)
-        given[place] = within(entry.inputs[place], low, high)
+        position, low, high = _range(text, named)
+        given[position] = within(entry.inputs[position], low, high)
     for text in filter(None, arguments.input_layer_value_files.split(",")):
         name, path = _named_file(text)
-        given |= from_file(path, entry, named.place(name, "--input_layer_value_files"))
+        given |= from_file(path, entry, named.position(name, "--input_layer_value_files"))
     entry = entry.with_shapes(shapes_of_values(given))
     return entry, seeded(entry, SEED, given)
 
@@ -89,7 +89,7 @@ def _range(text: str, named: _Named) -> tuple[int, int, int]:
     low, high = map(int, parts[1:])
     if low > high:
         raise OptionError(f"--input_layer_value_range has {text!r}: {low} is above {high}")
-    return named.place(parts[0], "--input_layer_value_range"), low, high
+    return named.position(parts[0], "--input_layer_value_range"), low, high
 
 
 def _named_file(text: str) -> tuple[str, str]:

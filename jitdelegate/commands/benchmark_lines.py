@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from jitdelegate.commands.arguments import print_line
-from jitdelegate.commands.measurement import memory
+from jitdelegate.base.tables import print_line
+from jitdelegate.commands.measurement import own_process
 from jitdelegate.commands.measurement.statistics import MICRO, Statistics
 from jitdelegate.commands.measurement.timing import Length
 
@@ -104,14 +104,14 @@ def memory_lines(init: int, overall: int, *, peak: bool) -> list[str]:
     Args:
         peak: also the most that it had. The operating system keeps this figure; nothing is monitored.
     """
-    mega = memory.MEGABYTE
+    mega = own_process.MEGABYTE
     lines = [
         APPROXIMATE,
         f"Memory footprint delta from the start of the tool (MB): init={init / mega:g} overall={overall / mega:g}",
     ]
     if peak:
-        lines.append(f"Overall peak memory footprint (MB) via periodic monitoring: {memory.peak_bytes() / mega:g}")
-        if found := memory.resident_bytes():
+        lines.append(f"Overall peak memory footprint (MB) via periodic monitoring: {own_process.peak_bytes() / mega:g}")
+        if found := own_process.resident_bytes():
             resident, shared = (each // mega for each in found)
             lines += [
                 "Memory status at the end of exeution:",

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from jitdelegate.base.options import DelegateOptions
+from jitdelegate.base.tables import print_line
 from jitdelegate.commands import benchmark_lines as lines
-from jitdelegate.commands.arguments import print_line, write_file
+from jitdelegate.commands.arguments import write_file
 from jitdelegate.commands.benchmark_inputs import inputs_of
 from jitdelegate.commands.measurement import sides
 from jitdelegate.commands.measurement.entry import find_entry
-from jitdelegate.commands.measurement.memory import MEGABYTE, peak_bytes
+from jitdelegate.commands.measurement.own_process import MEGABYTE, peak_bytes
 from jitdelegate.commands.measurement.profile import Node, profiled, tables
 from jitdelegate.commands.measurement.sides import OwnSide, Side, altered, open_side
 from jitdelegate.commands.measurement.starts import Start, measure_starts
@@ -118,9 +119,9 @@ class Benchmark:
         print_line(lines.running_line(length))
         runs = timed(ours.run, length)
         self._timeline.add_runs("warm-up", "warm-up", runs)
-        found = Statistics(tuple(seconds for _, seconds in runs))
-        print_line(f"{found.line()}\n")
-        return found
+        statistics = Statistics(tuple(seconds for _, seconds in runs))
+        print_line(f"{statistics.line()}\n")
+        return statistics
 
     def _length(self, runs: int, seconds: float) -> Length:
         arguments = self._arguments
@@ -134,9 +135,9 @@ class Benchmark:
             bar.begin("runs")
             runs = timed(ours.run, length, bar.done)
         self._timeline.add_runs("runs", "run", runs)
-        found = Statistics(tuple(seconds for _, seconds in runs))
-        print_line(f"{found.line()}\n")
-        return found
+        statistics = Statistics(tuple(seconds for _, seconds in runs))
+        print_line(f"{statistics.line()}\n")
+        return statistics
 
     def _measured_length(self) -> Length:
         arguments = self._arguments
@@ -206,7 +207,7 @@ class Benchmark:
         for name, each in figures.items():
             each["time_over_jitdelegate"] = ratio(times[name], times[sides.OURS])
         self._facts["sides"] = figures
-        rows = [(words, *(_number(each[name]) for each in figures.values())) for name, words in FIGURES.items()]
+        rows = [(words, *(_number(figure[name]) for figure in figures.values())) for name, words in FIGURES.items()]
         print_line("")
         print_table(("microseconds a run", *figures), rows, right=range(1, len(figures) + 1))
 
@@ -223,17 +224,17 @@ class Benchmark:
                     bar.begin(f"{kind} start")
                     bar.done()
 
-                found = measure_starts(
+                starts = measure_starts(
                     self._entry, self._values, self._options, self._threads, rounds=rounds, litert=litert, shown=shown
                 )
         except JitDelegateError as error:
             print_line(f"\nno starts: {error}")
             return
-        self._facts["starts"] = {each.kind: each.to_dict() for each in found}
-        stages = list(found[0].seconds)
+        self._facts["starts"] = {each.kind: each.to_dict() for each in starts}
+        stages = list(starts[0].seconds)
         print_line("\nstarts in fresh processes, in milliseconds; the process counts from its beginning to its end")
         headings = "start", "process", *stages, "peak MB"
-        print_table(headings, [_start_row(each, stages) for each in found], right=range(1, len(headings)))
+        print_table(headings, [_start_row(each, stages) for each in starts], right=range(1, len(headings)))
 
     def _write(self) -> None:
         if self._arguments.trace:
@@ -244,7 +245,7 @@ class Benchmark:
 
 def _start_row(start: Start, stages: Sequence[str]) -> tuple[str, ...]:
     seconds = [start.process, *(start.seconds.get(stage, 0.0) for stage in stages)]
-    return start.kind, *(f"{1e3 * each:.1f}" for each in seconds), f"{start.peak_bytes / MEGABYTE:.1f}"
+    return start.kind, *(f"{1e3 * duration:.1f}" for duration in seconds), f"{start.peak_bytes / MEGABYTE:.1f}"
 
 
 def _plain(node: Node) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from jitdelegate.commands.arguments import complain, new_parser, threads
+from jitdelegate.base.tables import complain
+from jitdelegate.commands.arguments import new_parser, threads
 from jitdelegate.commands.demo_model import mobilenet_v1
 from jitdelegate.commands.measurement.difference import nrmse
 from jitdelegate.commands.measurement.process import run_module
@@ -81,9 +82,9 @@ def write_inputs(path: Path, folder: Path) -> list[Tensor]:
         raise ModelError(f"could not open {str(path)!r}: {error.strerror}") from error
     random = np.random.default_rng(0)
     inputs = [graph.tensors[index] for index in graph.inputs]
-    for place, tensor in enumerate(inputs):
+    for position, tensor in enumerate(inputs):
         if tensor.dtype != "string":
-            (folder / f"input-{place}.bin").write_bytes(example_values(tensor.shape, tensor.dtype, random).tobytes())
+            (folder / f"input-{position}.bin").write_bytes(example_values(tensor.shape, tensor.dtype, random).tobytes())
     return inputs
 
 
@@ -98,7 +99,7 @@ def run_trial(road: str, path: Path, folder: Path, name: str, threads: int, runs
     if result["latency"] is not None:
         inside = sum(result["seconds"].values()) + runs * result["latency"]
         result["seconds"]["rest of process"] = max(0.0, seconds - inside)
-    result["bytes"] = [(folder / f"output-{place}.bin").read_bytes() for place in range(len(result["outputs"]))]
+    result["bytes"] = [(folder / f"output-{position}.bin").read_bytes() for position in range(len(result["outputs"]))]
     return result
 
 

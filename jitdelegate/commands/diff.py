@@ -22,15 +22,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from jitdelegate.base.options import DelegateOptions
+from jitdelegate.base.tables import complain, print_line
 from jitdelegate.commands.analysis.amounts import shortened
-from jitdelegate.commands.arguments import complain, new_parser, print_line, write_file
-from jitdelegate.commands.flags import add_truth, parse
+from jitdelegate.commands.arguments import add_truth, new_parser, parse_flags, write_file
 from jitdelegate.commands.measurement import inputs, sides
 from jitdelegate.commands.measurement.bisect import Bisection, Culprit
 from jitdelegate.commands.measurement.difference import Difference, Tolerance
 from jitdelegate.commands.measurement.entry import Entry, find_entry
 from jitdelegate.commands.measurement.inputs import Values
-from jitdelegate.commands.measurement.pictures import picture, picture_place
+from jitdelegate.commands.measurement.pictures import picture, picture_position
 from jitdelegate.commands.measurement.sides import OwnSide, Side, open_side
 from jitdelegate.commands.measurement.statistics import MICRO, Statistics
 from jitdelegate.commands.measurement.timing import seconds
@@ -76,7 +76,7 @@ class Comparison:
 def main(argv: list[str] | None = None) -> int:
     """Exit status: see above."""
     parser = _parser()
-    arguments = parse(parser, sys.argv[1:] if argv is None else argv)
+    arguments = parse_flags(parser, sys.argv[1:] if argv is None else argv)
     model = model_of(parser, arguments)
     try:
         options = options_of(arguments, serialization_dir=False)
@@ -110,22 +110,24 @@ def _run(model: str, options: DelegateOptions, arguments: argparse.Namespace) ->
     )
     runs = arguments.num_runs or len(given) or RUNS
     ours, theirs = open_ours(entry), open_theirs(entry)
-    found = _compare(ours, theirs, list(inputs.sets(entry, arguments.seed, runs, given)), tolerance)
+    comparison = _compare(ours, theirs, list(inputs.sets(entry, arguments.seed, runs, given)), tolerance)
     report = ours.report()
     culprit = None
-    if arguments.bisect and found.departed is not None:
-        culprit = _bisect(Bisection(entry, open_ours, open_theirs, found.departed, tolerance), len(entry.graph.nodes))
-    departs = any(each.departure(tolerance) for each in found.differences)
-    facts = _facts(entry, arguments.against, found, tolerance, culprit) | {
+    if arguments.bisect and comparison.departed is not None:
+        culprit = _bisect(
+            Bisection(entry, open_ours, open_theirs, comparison.departed, tolerance), len(entry.graph.nodes)
+        )
+    departs = any(difference.departure(tolerance) for difference in comparison.differences)
+    facts = _facts(entry, arguments.against, comparison, tolerance, culprit) | {
         "target": report.target,
         "departs": departs,
     }
     if arguments.json:
         _write_json(facts, arguments.json)
     if arguments.json != STDOUT:
-        _print(found, tolerance, arguments.against, f"{report.target} {report.features}".strip())
+        _print(comparison, tolerance, arguments.against, f"{report.target} {report.features}".strip())
         if arguments.bisect:
-            _print_culprit(entry, found, culprit)
+            _print_culprit(entry, comparison, culprit)
     return DEPARTS if departs else SAME
 
 
@@ -139,15 +141,15 @@ def _given(entry: Entry, arguments: argparse.Namespace) -> tuple[Entry, list[dic
     files: dict[int, Any] = {}
     for text in arguments.input:
         name, equals, path = text.rpartition("=")
-        files |= inputs.from_file(path, entry, entry.place(name) if equals else None)
-    place = entry.place(arguments.picture_input) if arguments.picture_input else None
+        files |= inputs.from_file(path, entry, entry.position(name) if equals else None)
+    position = entry.position(arguments.picture_input) if arguments.picture_input else None
     sets = []
     for path in arguments.picture:
-        where = picture_place(entry) if place is None else place
+        where = picture_position(entry) if position is None else position
         sets.append(files | {where: picture(path, entry, where, arguments.picture_range)})
     sets = sets or ([files] if files else [])
-    shapes = [inputs.shapes_of(each) for each in sets]
-    if any(each != shapes[0] for each in shapes):
+    shapes = [inputs.shapes_of(values) for values in sets]
+    if any(shape != shapes[0] for shape in shapes):
         raise JitDelegateError(
             "the pictures have several sizes, and the model takes any; expected one size, by --shape"
         )
@@ -155,7 +157,7 @@ def _given(entry: Entry, arguments: argparse.Namespace) -> tuple[Entry, list[dic
 
 
 def _compare(ours: Side, theirs: Side, runs: list[Values], tolerance: Tolerance) -> Comparison:
-    differences = [Difference(each) for each in ours.entry.outputs]
+    differences = [Difference(port) for port in ours.entry.outputs]
     departed = None
     times: tuple[list[float], list[float]] = [], []
     with progress(len(runs), still=True) as bar:
@@ -168,7 +170,7 @@ def _compare(ours: Side, theirs: Side, runs: list[Values], tolerance: Tolerance)
                 outputs.append(side.outputs())
             for difference, found, expected in zip(differences, *outputs, strict=True):
                 difference.add(found, expected)
-            if departed is None and any(each.departure(tolerance) for each in differences):
+            if departed is None and any(difference.departure(tolerance) for difference in differences):
                 departed = values
             bar.done()
     return Comparison(len(runs), (Statistics(tuple(times[0])), Statistics(tuple(times[1]))), differences, departed)
@@ -184,37 +186,37 @@ def _bisect(bisection: Bisection, operators: int) -> Culprit | None:
         return bisection.search(show)
 
 
-def _print(found: Comparison, tolerance: Tolerance, against: str, target: str) -> None:
-    ours, theirs = found.times
-    print_line(f"Num evaluation runs: {found.runs}")
+def _print(comparison: Comparison, tolerance: Tolerance, against: str, target: str) -> None:
+    ours, theirs = comparison.times
+    print_line(f"Num evaluation runs: {comparison.runs}")
     print_line(f"Reference run latency: avg={MICRO * theirs.average:g}(us), std_dev={MICRO * theirs.deviation:.0f}(us)")
     print_line(f"Test run latency: avg={MICRO * ours.average:g}(us), std_dev={MICRO * ours.deviation:.0f}(us)")
-    for place, each in enumerate(found.differences):
-        print_line(f"OutputDiff[{place}]: avg_error={each.mean:g}, std_dev={each.deviation:g}")
+    for position, difference in enumerate(comparison.differences):
+        print_line(f"OutputDiff[{position}]: avg_error={difference.mean:g}, std_dev={difference.deviation:g}")
     print_line(f"\njitdelegate ({target}) against {against}")
     headings = ("output", "name", "type", "max", "mean", "NRMSE", "LSB", "differing", "NaN", "verdict")
-    print_table(headings, list(_rows(found.differences, tolerance)), right=(0, 3, 4, 5, 6, 7, 8))
+    print_table(headings, list(_rows(comparison.differences, tolerance)), right=(0, 3, 4, 5, 6, 7, 8))
 
 
 def _rows(differences: list[Difference], tolerance: Tolerance) -> Iterator[tuple[str, ...]]:
-    for place, each in enumerate(differences):
-        reason = each.departure(tolerance)
+    for position, difference in enumerate(differences):
+        reason = difference.departure(tolerance)
         yield (
-            str(place),
-            shortened(each.interface.name, LONGEST_NAME),
-            f"{each.interface.dtype}{list(each.interface.shape)}",
-            f"{each.maximum:.3g}",
-            f"{each.mean:.3g}",
-            f"{each.nrmse:.2e}",
-            "" if each.steps is None else f"{each.steps:g}",
-            f"{each.differing:,} of {each.elements:,}",
-            f"{each.nans[0]} / {each.nans[1]}",
-            f"departs: {reason}" if reason else "same" if not each.differing else "close",
+            str(position),
+            shortened(difference.interface.name, LONGEST_NAME),
+            f"{difference.interface.dtype}{list(difference.interface.shape)}",
+            f"{difference.maximum:.3g}",
+            f"{difference.mean:.3g}",
+            f"{difference.nrmse:.2e}",
+            "" if difference.steps is None else f"{difference.steps:g}",
+            f"{difference.differing:,} of {difference.elements:,}",
+            f"{difference.nans[0]} / {difference.nans[1]}",
+            f"departs: {reason}" if reason else "same" if not difference.differing else "close",
         )
 
 
-def _print_culprit(entry: Entry, found: Comparison, culprit: Culprit | None) -> None:
-    if found.departed is None:
+def _print_culprit(entry: Entry, comparison: Comparison, culprit: Culprit | None) -> None:
+    if comparison.departed is None:
         print_line("\nbisect: no output departs, so that there is nothing to look for")
     elif culprit is None:
         print_line("\nbisect: nothing departs in a fresh start with the inputs that departed: it takes several runs")
@@ -231,16 +233,16 @@ def _print_culprit(entry: Entry, found: Comparison, culprit: Culprit | None) -> 
 
 
 def _facts(
-    entry: Entry, against: str, found: Comparison, tolerance: Tolerance, culprit: Culprit | None
+    entry: Entry, against: str, comparison: Comparison, tolerance: Tolerance, culprit: Culprit | None
 ) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "model": entry.source if isinstance(entry.source, str) else "",
         "signature": entry.called,
         "against": against,
-        "runs": found.runs,
-        "test_latency": found.times[0].to_dict(),
-        "reference_latency": found.times[1].to_dict(),
-        "outputs": [each.to_dict(tolerance) for each in found.differences],
+        "runs": comparison.runs,
+        "test_latency": comparison.times[0].to_dict(),
+        "reference_latency": comparison.times[1].to_dict(),
+        "outputs": [difference.to_dict(tolerance) for difference in comparison.differences],
         "culprit": None,
     }
     if culprit is not None:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from jitdelegate.base.option_checks import CPU_FEATURES, PRECISIONS
-from jitdelegate.base.options import DelegateOptions
+from jitdelegate.base.options import CPU_FEATURES, PRECISIONS, DelegateOptions
+from jitdelegate.base.tables import complain, print_line
 from jitdelegate.base.targets import ROWS
-from jitdelegate.commands.arguments import complain, new_parser, print_line, threads
+from jitdelegate.commands.arguments import new_parser, threads
 from jitdelegate.compiler.codegen import target_program
 from jitdelegate.compiler.trace import Trace
 from jitdelegate.engine.load_path import find_key
@@ -92,13 +92,13 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 def _replay_and_print(path: Path, options: DelegateOptions, arguments: argparse.Namespace, tolerance: float) -> int:
     try:
-        found = replay(path, options, arguments.runs, arguments.seed)
+        outcome = replay(path, options, arguments.runs, arguments.seed)
     except (JitDelegateError, OSError) as error:
         complain(f"{path}: {error}")
         return 1
-    passed = found.error <= tolerance
-    heading = f"{path}: {'same' if passed else 'DIFFERENT'}, largest error {found.error:.1e}"
-    print_line("\n".join([heading, found.graph, *found.times]))
+    passed = outcome.error <= tolerance
+    heading = f"{path}: {'same' if passed else 'DIFFERENT'}, largest error {outcome.error:.1e}"
+    print_line("\n".join([heading, outcome.graph, *outcome.times]))
     return 0 if passed else 1
 
 

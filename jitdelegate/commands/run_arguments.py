@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from jitdelegate.base.options import DelegateOptions
-from jitdelegate.commands.arguments import TARGETS, Target, options_file, target, threads
-from jitdelegate.commands.flags import add_truth
+from jitdelegate.base.options import FIELDS, DelegateOptions
+from jitdelegate.commands.arguments import add_options_file, add_target, add_truth, threads
 from jitdelegate.commands.measurement.entry import Entry, Shape
 from jitdelegate.engine.model_file import default_threads
 from jitdelegate.errors import CacheWarning, DelegateWarning, OptionError
@@ -19,6 +18,17 @@ from jitdelegate.errors import CacheWarning, DelegateWarning, OptionError
 GPU = "cuda"
 BACKENDS = ("", GPU)
 """Of --gpu_backend; TFLite's OpenCL and OpenGL are not there."""
+FLAGS = {
+    "gpu_precision_loss_allowed": ("is_precision_loss_allowed", "compute in float16 on a GPU"),
+    "gpu_experimental_enable_quant": ("quantized_models_allowed", "false leaves quantized operators to LiteRT"),
+    "gpu_inference_for_sustained_speed": ("inference_preference", "the option inference_preference"),
+    "max_delegated_partitions": ("max_delegated_partitions", "most partitions to compile"),
+    "min_nodes_per_partition": ("min_nodes_per_partition", "smaller ones run on LiteRT"),
+    "delegate_serialize_dir": ("serialization_dir", "the option serialization_dir"),
+    "delegate_serialize_token": ("model_token", "the option model_token"),
+    "require_full_delegation": ("require_full_delegation", "refuse a model with an operator that is not compiled"),
+}
+"""benchmark_model's flags for options of jitdelegate: (option, help)."""
 
 
 def add_model(parser: argparse.ArgumentParser, *names: str) -> None:
@@ -42,21 +52,18 @@ def model_of(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """How jitdelegate compiles the model: --target, --options, and benchmark_model's flags for delegates."""
     group = parser.add_argument_group("how jitdelegate runs the model")
-    group.add_argument("--target", type=target, default=Target(), metavar="T", help=f"{TARGETS} (default: auto)")
-    group.add_argument(
-        "--options", type=options_file, default={}, metavar="FILE", help="any options of load, from JSON or TOML"
-    )
+    add_target(group)
+    add_options_file(group, "any options of load, from JSON or TOML")
     group.add_argument("--num_threads", type=threads, metavar="N", help=f"of every side (default: {default_threads()})")
     add_truth(group, "--use_gpu", "as --target=cuda")
     group.add_argument("--gpu_backend", choices=BACKENDS, metavar="B", help="cuda: as --target=cuda")
-    add_truth(group, "--gpu_precision_loss_allowed", "compute in float16 on a GPU")
-    add_truth(group, "--gpu_experimental_enable_quant", "false leaves quantized operators to LiteRT", "true")
-    add_truth(group, "--gpu_inference_for_sustained_speed", "the option inference_preference")
-    group.add_argument("--max_delegated_partitions", type=int, metavar="N", help="most partitions to compile")
-    group.add_argument("--min_nodes_per_partition", type=int, metavar="N", help="smaller ones run on LiteRT")
-    group.add_argument("--delegate_serialize_dir", metavar="D", help="the option serialization_dir")
-    group.add_argument("--delegate_serialize_token", metavar="T", help="the option model_token")
-    add_truth(group, "--require_full_delegation", "refuse a model with an operator that is not compiled")
+    for name, (option, help) in FLAGS.items():
+        field = FIELDS[option]
+        if "bool | int" in field.given or field.choices:
+            add_truth(group, f"--{name}", help, "true" if field.usual is True else "false")
+        else:
+            kind, metavar = (int, "N") if "int" in field.given else (str, name.rpartition("_")[2][0].upper())
+            group.add_argument(f"--{name}", type=kind, metavar=metavar, help=help)
 
 
 def options_of(arguments: argparse.Namespace, **usual: Any) -> DelegateOptions:
@@ -73,14 +80,8 @@ def options_of(arguments: argparse.Namespace, **usual: Any) -> DelegateOptions:
         raise OptionError(f"--use_gpu means --target=cuda, but --target is {named}")
     given = {
         "target": GPU if is_gpu else named,
-        "is_precision_loss_allowed": arguments.gpu_precision_loss_allowed,
-        "quantized_models_allowed": arguments.gpu_experimental_enable_quant,
+        **{option: getattr(arguments, name) for name, (option, _) in FLAGS.items()},
         "inference_preference": "SUSTAINED_SPEED" if arguments.gpu_inference_for_sustained_speed else None,
-        "max_delegated_partitions": arguments.max_delegated_partitions,
-        "min_nodes_per_partition": arguments.min_nodes_per_partition,
-        "serialization_dir": arguments.delegate_serialize_dir,
-        "model_token": arguments.delegate_serialize_token,
-        "require_full_delegation": arguments.require_full_delegation,
     }
     return DelegateOptions.from_keywords(given, {**usual, **arguments.options})
 
@@ -117,7 +118,7 @@ def shapes_of(arguments: argparse.Namespace, entry: Entry) -> dict[int, Shape]:
     Raises:
         TensorError: no input has such a name.
     """
-    return {entry.place(name): shape for name, shape in arguments.shape}
+    return {entry.position(name): shape for name, shape in arguments.shape}
 
 
 def sizes(text: str) -> Shape:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 
-from jitdelegate.commands.measurement.clock import Clock
+from jitdelegate.commands.measurement.own_process import Clock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _start_jitdelegate(
     clock.stage("import")
     model = load(path, serialization_dir=cache, num_threads=threads)
     clock.stage("open")
-    inputs = [_input(folder, place, info) for place, info in enumerate(model.inputs)]
+    inputs = [_input(folder, position, info) for position, info in enumerate(model.inputs)]
     if road == "jitdelegate-numpy":
         inputs = [_array(value, info) for value, info in zip(inputs, model.inputs, strict=True)]
     clock.stage("inputs")
@@ -88,7 +88,7 @@ def _start_litert(
     fallback.allocate()
     clock.stage("allocate")
     infos = [_Detail(detail) for detail in fallback.interpreter.get_input_details()]
-    inputs = [_array(_input(folder, place, info), info) for place, info in enumerate(infos)]
+    inputs = [_array(_input(folder, position, info), info) for position, info in enumerate(infos)]
     clock.stage("inputs")
     outputs = fallback.run(inputs)
     clock.stage("first run")
@@ -104,13 +104,13 @@ class _Detail:
         self.dtype = "string" if detail["dtype"].__name__ in ("bytes_", "object_") else detail["dtype"].__name__
 
 
-def _input(folder: str, place: int, info: Any) -> Any:
+def _input(folder: str, position: int, info: Any) -> Any:
     """The value of one input: its file's bytes, or strings, which have no fixed length."""
     if info.dtype == "string":
         import numpy
 
         return numpy.full(info.shape, STRING)
-    with open(f"{folder}/input-{place}.bin", "rb") as file:
+    with open(f"{folder}/input-{position}.bin", "rb") as file:
         return file.read()
 
 
@@ -122,8 +122,8 @@ def _array(value: Any, info: Any) -> Any:
 
 def _store(outputs: Sequence[Any], folder: str) -> list[dict[str, Any]]:
     """Write the outputs, and return the type and shape of each."""
-    for place, output in enumerate(outputs):
-        with open(f"{folder}/output-{place}.bin", "wb") as file:
+    for position, output in enumerate(outputs):
+        with open(f"{folder}/output-{position}.bin", "wb") as file:
             file.write(_content(output))
     return [{"dtype": str(output.dtype), "shape": list(output.shape)} for output in outputs]
 

@@ -13,20 +13,10 @@ import time
 from typing import Any
 
 from jitdelegate.api.model import load
-from jitdelegate.base.option_checks import ANY_PRECISION, PRECISIONS, QUANTIZED_EXECUTIONS, QUANTIZED_ROUNDINGS, TUNINGS
-from jitdelegate.base.options import DelegateOptions
+from jitdelegate.base.options import ANY_PRECISION, FIELDS, TUNINGS, DelegateOptions
+from jitdelegate.base.tables import complain, print_line
 from jitdelegate.base.user_warning import PlainWarnings
-from jitdelegate.commands.arguments import (
-    TARGETS,
-    Target,
-    complain,
-    directory,
-    new_parser,
-    options_file,
-    print_line,
-    target,
-    threads,
-)
+from jitdelegate.commands.arguments import add_options_file, add_target, directory, new_parser, threads
 from jitdelegate.commands.terminal import progress
 from jitdelegate.engine.load_path import open_hosted
 from jitdelegate.engine.model_file import ModelFile
@@ -34,8 +24,15 @@ from jitdelegate.errors import CacheWarning, DelegateWarning, JitDelegateError
 from jitdelegate.targets import target_named
 from jitdelegate.targets.target import Device
 
-FURTHER = ("precision", "tuning", "quantized_execution", "quantized_rounding", "quantize_inputs", "dequantize_outputs")
-"""Options that arguments give, besides those of `load`'s first line."""
+FURTHER = {
+    "precision": "of CUDA code (default: float32)",
+    "tuning": "measure kernels on this machine's GPU, few or all (default: none)",
+    "quantized_execution": "how quantized operators are computed (default: auto)",
+    "quantized_rounding": "the kernels of LiteRT to agree with (default: litert)",
+    "quantize_inputs": "take float32 for quantized inputs",
+    "dequantize_outputs": "return float32 for quantized outputs",
+}
+"""Options that arguments give besides the parameters of `load`, with their help."""
 _UNTUNED = "not tuned, since kernels are measured on this machine's GPU only, with --target cuda"
 _UNCHOSEN = "float32 in place of auto, since precisions are measured on this machine's GPU only, with --target cuda"
 
@@ -80,36 +77,12 @@ def _parser() -> argparse.ArgumentParser:
         help="where programs are kept (default: the user's cache)",
     )
     parser.add_argument("--model-token", metavar="T", help="names the entry instead of the model's fingerprint")
-    parser.add_argument(
-        "--target",
-        type=target,
-        default=Target(),
-        metavar="T",
-        help=f"{TARGETS}, or cuda:sm_80,sm_90:114 and cuda:all for GPUs that are not here (default: auto)",
-    )
-    parser.add_argument("--precision", choices=(*PRECISIONS, ANY_PRECISION), help="of CUDA code (default: float32)")
-    parser.add_argument(
-        "--tuning", choices=TUNINGS, help="measure kernels on this machine's GPU, few or all (default: none)"
-    )
-    parser.add_argument(
-        "--quantized-execution",
-        choices=QUANTIZED_EXECUTIONS,
-        help="how quantized operators are computed (default: auto)",
-    )
-    parser.add_argument(
-        "--quantized-rounding",
-        choices=QUANTIZED_ROUNDINGS,
-        help="the kernels of LiteRT to agree with (default: litert)",
-    )
-    parser.add_argument(
-        "--quantize-inputs", action="store_true", default=None, help="take float32 for quantized inputs"
-    )
-    parser.add_argument(
-        "--dequantize-outputs", action="store_true", default=None, help="return float32 for quantized outputs"
-    )
-    parser.add_argument(
-        "--options", type=options_file, default={}, metavar="FILE", help="further options from JSON or TOML; others win"
-    )
+    add_target(parser, ", or cuda:sm_80,sm_90:114 and cuda:all for GPUs that are not here")
+    for name, help in FURTHER.items():
+        choices = FIELDS[name].choices
+        how: dict[str, Any] = {"choices": choices} if choices else {"action": "store_true", "default": None}
+        parser.add_argument(f"--{name.replace('_', '-')}", help=help, **how)
+    add_options_file(parser, "further options from JSON or TOML; others win")
     parser.add_argument(
         "--output", type=directory, metavar="D", help="keep programs for cuda:... in a folder to carry away"
     )
@@ -150,23 +123,18 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
             open_hosted(ModelFile(model, DelegateOptions.from_keywords(given, _further(arguments)))).prepare()
     except (JitDelegateError, OSError, MemoryError) as error:
         return _failed(model, error, start)
-    result = {
+    trouble = report.failure or f"nothing was stored: {report.cache.write_failure or report.cache.reason}"
+    return {
         "model": model,
-        "state": "hit" if report.cache.hit else "compiled",
-        "seconds": time.perf_counter() - start,
-        "bytes": _size(report.cache.path),
+        **_outcome(report.cache.hit, report.cache.path, start),
         "target": _where(report.target, report.features),
         "delegated": report.delegated + sum(one.delegated for one in report.subgraphs),
         "operators": len(report.operators) + sum(len(one.operators) for one in report.subgraphs),
         "path": report.cache.path,
         "notes": list(report.notes),
         "subgraphs": [one.to_dict() for one in report.subgraphs],
+        **({"error": trouble} if report.failure or not _size(report.cache.path) else {}),
     }
-    if report.failure:
-        result["error"] = report.failure
-    elif not result["bytes"]:
-        result["error"] = f"nothing was stored: {report.cache.write_failure or report.cache.reason}"
-    return result
 
 
 def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -178,25 +146,25 @@ def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[
     given = {name: value for name, value in named.items() if value is not None}
     options = DelegateOptions.from_keywords({**given, "target": arguments.target.name}, _further(arguments))
     try:
-        found = precompile(model, device, options, arguments.output)
+        precompiled = precompile(model, device, options, arguments.output)
     except (JitDelegateError, OSError, MemoryError) as error:
         return {**_failed(model, error, start), "gpu": device.kind}
-    program = found.program
-    result = {
+    programs = (precompiled.program, *precompiled.further)
+    return {
         "model": model,
         "gpu": device.kind,
-        "state": "hit" if found.hit else "compiled",
-        "seconds": time.perf_counter() - start,
-        "bytes": _size(found.path),
-        "target": _where(program.target, device.kind),
-        "delegated": sum(each.delegated for each in (program, *found.further)),
-        "operators": sum(len(each.operators) for each in (program, *found.further)),
-        "path": found.path,
+        **_outcome(precompiled.hit, precompiled.path, start),
+        "target": _where(precompiled.program.target, device.kind),
+        "delegated": sum(program.delegated for program in programs),
+        "operators": sum(len(program.operators) for program in programs),
+        "path": precompiled.path,
         "notes": _unmeasured(options),
+        **({} if precompiled.path else {"error": f"nothing was stored: {precompiled.trouble}"}),
     }
-    if not found.path:
-        result["error"] = f"nothing was stored: {found.trouble}"
-    return result
+
+
+def _outcome(hit: bool, path: str, start: float) -> dict[str, Any]:
+    return {"state": "hit" if hit else "compiled", "seconds": time.perf_counter() - start, "bytes": _size(path)}
 
 
 def _unmeasured(options: DelegateOptions) -> list[str]:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
-from jitdelegate.base.option_checks import PRECISIONS
+from jitdelegate.base.options import PRECISIONS
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.runtime.cache.place import open_place
 

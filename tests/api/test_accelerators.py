@@ -28,7 +28,7 @@ from jitdelegate import (
     TensorBuffer,
     targets,
 )
-from jitdelegate.base.option_groups import Group
+from jitdelegate.base.litert_options import Group
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.errors import DelegateWarning, DelegationError, DeviceError, OptionError
 from tests.api import small_models

@@ -197,3 +197,30 @@ def test_an_interpreter_s_threads_count_where_the_delegate_names_none(
     report = delegate.report()
     assert report is not None
     assert report.threads == expected
+
+
+class _AsksWithin:
+    """A constructor of LiteRT's kind that asks for its delegates in a comprehension."""
+
+    def __init__(
+        self,
+        model_path: str | None = None,
+        model_content: bytes | None = None,
+        experimental_delegates: tuple[jitdelegate.GpuDelegate, ...] = (),
+        num_threads: int | None = None,
+    ) -> None:
+        self.pointers = [delegate._get_native_delegate_pointer() for delegate in experimental_delegates]
+
+
+def test_the_model_is_found_however_deep_the_constructor_asks(tmp_path: Path) -> None:
+    delegate = jitdelegate.GpuDelegate(serialization_dir=False, target="cpu")
+    interpreter = _AsksWithin(model_content=small_models.convolution(), experimental_delegates=(delegate,))
+    report = delegate.report()
+    assert interpreter.pointers[0] and report is not None and report.fully_delegated
+
+
+def test_a_delegate_stays_out_where_nothing_tells_the_model() -> None:
+    delegate = jitdelegate.GpuDelegate(serialization_dir=False)
+    with pytest.warns(jitdelegate.DelegateWarning, match="was not made from model_path or model_content"):
+        delegate._get_native_delegate_pointer()
+    assert delegate.report() is None

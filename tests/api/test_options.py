@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 import jitdelegate
-from jitdelegate.base.option_checks import PRIORITIES
 from jitdelegate.base.option_file import LARGEST_FILE
-from jitdelegate.base.options import DelegateOptions
+from jitdelegate.base.options import ALIASES, FIELDS, PRIORITIES, DelegateOptions
 from jitdelegate.base.targets import ROWS
 from jitdelegate.commands import warm
 from jitdelegate.engine.load_path import find_key
@@ -216,15 +215,42 @@ def test_the_text_of_a_value_becomes_the_same(name: str, pair: tuple[Any, Any]) 
     assert (found, type(found)) == (expected, type(expected))
 
 
-@pytest.mark.parametrize("take", [jitdelegate.load, jitdelegate.GpuDelegate.__init__])
+@pytest.mark.parametrize("take", [jitdelegate.load, jitdelegate.GpuDelegate])
 def test_every_option_is_a_typed_keyword(take: Callable[..., Any]) -> None:
-    others = {"path_or_bytes", "options", "self", "backend", "experimental_enable_quant", "unknown"}
-    found = {name: each for name, each in inspect.signature(take).parameters.items() if name not in others}
+    found = {
+        name: each
+        for name, each in inspect.signature(take).parameters.items()
+        if name not in ("path_or_bytes", "options")
+    }
     expected = inspect.signature(DelegateOptions).parameters
-    assert set(found) == set(expected)
+    assert set(found) == set(expected) == {*FIELDS, *ALIASES}
     for name, parameter in found.items():
         assert parameter.default is None
         assert parameter.annotation == f"{expected[name].annotation.removesuffix(' | None')} | None"
+
+
+def test_the_source_of_load_is_found() -> None:
+    assert inspect.getsource(jitdelegate.load).startswith("def load(\n    path_or_bytes: Source,")
+
+
+def test_the_options_that_the_key_leaves_out_change_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = [target_named(name).find_device(DelegateOptions()) for name in ("cpu", "litert", "reference")]
+    devices += target_named("cuda").devices("sm_90")
+    keys = [find_key(device, DelegateOptions(), "00").parts for device in devices]
+    for name, field in FIELDS.items():
+        for value, _ in VALUES[name]:
+            if not field.key and (name, value) != ("hardware_accelerators", 2):
+                options = DelegateOptions.from_mapping({name: value})
+                assert [find_key(device, options, "00").parts for device in devices] == keys, name
+
+
+@pytest.mark.parametrize("part", ["partitions", "quantization", "ports"])
+def test_the_options_of_a_part_of_the_key_change_that_part(part: str) -> None:
+    device = target_named("cpu").find_device(DelegateOptions())
+    for name in (name for name, field in FIELDS.items() if field.key == part):
+        options = [DelegateOptions.from_mapping({name: value}) for value, _ in VALUES[name]]
+        changed = [dict(find_key(device, one, "00").parts)[part] for one in options if one.changed]
+        assert changed and all(pairs.startswith(f"{name}=") for pairs in changed)
 
 
 def keywords_of(monkeypatch: pytest.MonkeyPatch, api: str, **keywords: Any) -> DelegateOptions:

@@ -27,3 +27,6 @@ def test_a_client_with_strict_types_passes(tmp_path: Path) -> None:
     assert check(copy, tmp_path) == []
     copy.write_text(CLIENT.read_text().replace("options.gpu_options.serialization_dir", "options.gpu_options.no_such"))
     assert [line.rpartition("[")[2] for line in check(copy, tmp_path)] == ["attr-defined]"]
+    copy.write_text(CLIENT.read_text().replace("precision=None", "precison=None").replace("profile=True", "profile=[]"))
+    errors = [line for line in check(copy, tmp_path) if ": error: " in line]
+    assert [line.rpartition("[")[2] for line in errors] == ["arg-type]", "call-arg]"]

@@ -12,6 +12,8 @@ from jitdelegate import BatchPredictor, DynamicBatcher, GpuDelegate, Interpreter
 from jitdelegate.compiled_model import CompiledModel, HardwareAccelerator, Options, TensorBuffer
 
 messages: list[str] = []
+options = jitdelegate.DelegateOptions(only_ops=["ADD"], profile=True)
+assert_type(options.only_ops, tuple[str, ...] | None)
 
 
 def called(path: Path) -> np.ndarray:
@@ -24,7 +26,7 @@ def called(path: Path) -> np.ndarray:
 
 def interpreted(path: Path) -> np.ndarray:
     delegates = [
-        GpuDelegate(serialization_dir="cache", model_token="net"),
+        GpuDelegate(serialization_dir="cache", model_token="net", precision=None),
         load_delegate("jitdelegate", {"target": "cpu"}),
     ]
     interpreter = Interpreter(str(path), experimental_delegates=delegates[:1])

@@ -237,7 +237,7 @@ def test_a_program_is_imported_with_the_one_that_it_borrows_from(
             turned.addfile(member, io.BytesIO(content))
     assert main(["import", str(path), "--dir", str(other)]) == 0
     assert names(other) == names(folder) and main(["verify", "--dir", str(other)]) == 0
-    borrower = next(entry.name for entry in open_entries(str(other)) if entry.lenders)
+    borrower = next(entry.name for entry in open_entries(str(other)) if entry.shares_weights_of)
     with tarfile.open(path, "w") as alone:
         alone.addfile(*next((member, io.BytesIO(content)) for member, content in found if member.name == borrower))
     assert main(["import", str(path), "--dir", str(tmp_path / "third")]) == 1

@@ -227,7 +227,7 @@ def test_a_program_that_borrows_from_a_removed_one_goes_with_it_while_it_runs(
         inputs = {"x": test_shared_weights.X}
         before = {signature: loaded.run(inputs, signature) for signature in ("one", "two")}
         first, second = sorted(open_entries(str(folder)), key=lambda entry: entry.variant)
-        assert (second.lenders, second.model_name) == ([first.name], "net.tflite")
+        assert (second.shares_weights_of, second.model_name) == ([first.name], "net.tflite")
         assert main(["rm", first.name, "--dir", str(folder)]) == 0
         assert names(folder) == [] and "2 entries removed" in capsys.readouterr().out
         for signature, outputs in before.items():

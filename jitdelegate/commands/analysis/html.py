@@ -19,28 +19,28 @@ MOST_POSITIONS = 12
 """How many positions, or ranges of them, a suggestion names."""
 
 
-def page(found: Sequence[Analysis]) -> str:
+def page(analyses: Sequence[Analysis]) -> str:
     """The page, with a section for each model. The models' names are escaped; the browser refuses other scripts."""
     style, script = (files(__package__).joinpath(name).read_text() for name in ("page.css", "page.js"))
     allowed = f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}"
-    title = os.path.basename(found[0].model) if len(found) == 1 else f"{len(found)} models"
+    title = os.path.basename(analyses[0].model) if len(analyses) == 1 else f"{len(analyses)} models"
     parts = [
         "<!DOCTYPE html>",
         '<html lang="en"><head><meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{safe(title)}: where it runs</title><style>{style}{style_rules()}</style></head><body>",
-        *(_index(found) if len(found) > 1 else ()),
-        *(part for number, analysis in enumerate(found) for part in _model(analysis, number)),
+        *(_index(analyses) if len(analyses) > 1 else ()),
+        *(part for number, analysis in enumerate(analyses) for part in _model(analysis, number)),
         f"<script>{script}</script></body></html>",
     ]
     return "\n".join(parts) + "\n"
 
 
-def _index(found: Sequence[Analysis]) -> Iterator[str]:
-    yield f'<h1>{len(found)} models</h1><table class="index"><tbody>'
-    for number, each in enumerate(found):
+def _index(analyses: Sequence[Analysis]) -> Iterator[str]:
+    yield f'<h1>{len(analyses)} models</h1><table class="index"><tbody>'
+    for number, each in enumerate(analyses):
         link = f'<a href="#m{number}">{safe(os.path.basename(each.model))}</a>'
         bar = _bar(each.main) if each.subgraphs and not each.error else ""
         yield f'<tr><th scope="row">{link}</th><td>{bar}</td><td>{safe(each.headline)}</td></tr>'
@@ -91,12 +91,13 @@ def _title(facts: SubgraphFacts) -> str:
 def _suggestions(suggestions: Sequence[Suggestion]) -> Iterator[str]:
     if suggestions:
         yield "<h2>What to change</h2>"
-    for each in suggestions:
-        where = f"operators {positions(each.nodes, MOST_POSITIONS)}" if each.nodes else "the model"
-        subgraph = f" of subgraph {each.subgraph}" if each.subgraph else ""
+    for suggestion in suggestions:
+        where = f"operators {positions(suggestion.nodes, MOST_POSITIONS)}" if suggestion.nodes else "the model"
+        subgraph = f" of subgraph {suggestion.subgraph}" if suggestion.subgraph else ""
         yield (
-            f'<div class="suggestion"><p><b>{safe(each.change)}</b></p><p>{safe(each.why)} {safe(each.gain)}</p>'
-            f'<p class="quiet">{safe(each.rule)}: {where}{subgraph}</p></div>'
+            f'<div class="suggestion"><p><b>{safe(suggestion.change)}</b></p>'
+            f"<p>{safe(suggestion.why)} {safe(suggestion.gain)}</p>"
+            f'<p class="quiet">{safe(suggestion.rule)}: {where}{subgraph}</p></div>'
         )
 
 

@@ -50,9 +50,11 @@ def layout(widths: Sequence[float], edges: Mapping[tuple[int, int], bool]) -> La
     count = len(widths)
     layers = find_layers(count, edges)
     chains = _Chains(layers, widths, edges)
-    places = _places(chains, _ordered(chains))
-    left = min((place - chains.width(vertex) / 2 for vertex, place in enumerate(places)), default=0.0) - MARGIN
-    points = [(place - left, chains.layer[vertex] * RISE + HEIGHT / 2 + MARGIN) for vertex, place in enumerate(places)]
+    centres = _centres(chains, _ordered(chains))
+    left = min((centre - chains.width(vertex) / 2 for vertex, centre in enumerate(centres)), default=0.0) - MARGIN
+    points = [
+        (centre - left, chains.layer[vertex] * RISE + HEIGHT / 2 + MARGIN) for vertex, centre in enumerate(centres)
+    ]
     width = max((x + chains.width(vertex) / 2 for vertex, (x, _) in enumerate(points)), default=0.0) + MARGIN
     lines = tuple(_line(chains, points, way, marked) for way, marked in chains.ways)
     return Layout(tuple(points[:count]), lines, (width, max(layers, default=0) * RISE + HEIGHT + 2 * MARGIN))
@@ -133,14 +135,14 @@ def _ordered(chains: _Chains) -> list[list[int]]:
     rows: list[list[int]] = [[] for _ in range(max(chains.layer, default=-1) + 1)]
     for vertex, layer in enumerate(chains.layer):
         rows[layer].append(vertex)
-    place = [0.0] * len(chains.layer)
+    centre = [0.0] * len(chains.layer)
     for sweep in range(SWEEPS):
         downwards = sweep % 2 == 0
         neighbours = chains.above if downwards else chains.below
         for row in rows if downwards else reversed(rows):
-            row.sort(key=lambda vertex: _mean([place[k] for k in neighbours[vertex]], place[vertex]))
+            row.sort(key=lambda vertex: _mean([centre[k] for k in neighbours[vertex]], centre[vertex]))
             for number, vertex in enumerate(row):
-                place[vertex] = (number + 0.5) / len(row)
+                centre[vertex] = (number + 0.5) / len(row)
     return rows
 
 
@@ -148,35 +150,35 @@ def _mean(values: Sequence[float], otherwise: float) -> float:
     return sum(values) / len(values) if values else otherwise
 
 
-def _places(chains: _Chains, rows: Sequence[Sequence[int]]) -> list[float]:
+def _centres(chains: _Chains, rows: Sequence[Sequence[int]]) -> list[float]:
     """Centre of each vertex: near its neighbours, in the order of its layer, without overlaps. Narrow vertices, such as
     bends, weigh next to nothing and give way, so that chains of nodes are straight."""
-    places = [0.0] * len(chains.layer)
-    weights = [chains.width(vertex) ** 6 for vertex in range(len(places))]
+    centres = [0.0] * len(chains.layer)
+    weights = [chains.width(vertex) ** 6 for vertex in range(len(centres))]
     for sweep in range(SWEEPS):
         downwards = sweep % 2 == 0
         neighbours = chains.above if downwards else chains.below
         for row in rows if downwards else reversed(rows):
             wished = [
-                sum(weights[k] * places[k] for k in near) / sum(weights[k] for k in near) if near else places[vertex]
+                sum(weights[k] * centres[k] for k in near) / sum(weights[k] for k in near) if near else centres[vertex]
                 for vertex, near in ((vertex, neighbours[vertex]) for vertex in row)
             ]
             found = _apart(wished, [chains.width(vertex) for vertex in row], [weights[vertex] for vertex in row])
-            for vertex, place in zip(row, found, strict=True):
-                places[vertex] = place
-    return places
+            for vertex, centre in zip(row, found, strict=True):
+                centres[vertex] = centre
+    return centres
 
 
 def _apart(wished: Sequence[float], widths: Sequence[float], weights: Sequence[float]) -> list[float]:
     """Positions in the given order, without overlaps, with the least sum of weighted squared distances from the wished
     ones (isotonic regression: neighbours that would overlap move together)."""
     starts = [0.0, *accumulate((left + right) / 2 + GAP for left, right in pairwise(widths))]
-    groups: list[tuple[float, float, int]] = []  # (place less the members' starts, weight, number of members)
+    groups: list[tuple[float, float, int]] = []  # (centre less the members' starts, weight, number of members)
     for wish, start, weight in zip(wished, starts, weights, strict=False):
-        place, count = wish - start, 1
-        while groups and groups[-1][0] > place:
+        centre, count = wish - start, 1
+        while groups and groups[-1][0] > centre:
             before, heavy, more = groups.pop()
-            place, weight, count = (place * weight + before * heavy) / (weight + heavy), weight + heavy, count + more
-        groups.append((place, weight, count))
-    flat = [place for place, _, count in groups for _ in range(count)]
-    return [place + start for place, start in zip(flat, starts, strict=False)]
+            centre, weight, count = (centre * weight + before * heavy) / (weight + heavy), weight + heavy, count + more
+        groups.append((centre, weight, count))
+    flat = [centre for centre, _, count in groups for _ in range(count)]
+    return [centre + start for centre, start in zip(flat, starts, strict=False)]

@@ -41,11 +41,12 @@ def operator_table(facts: SubgraphFacts, key: str) -> Iterator[str]:
     yield "</tr></thead><tbody>"
     boxes = {node.index for node in drawn(facts)}
     for node in facts.nodes:
+        version = f"{'custom operator, ' if node.custom else ''}version {node.version}"
         cells = (
-            _number(node, key, is_drawn=node.index in boxes),
-            _operator(node),
-            f"<td>{mark(facts, node)} {safe(_kernel(node) or _reason(node))}</td>",
-            _share(facts.share(node)),
+            _cell(f'<a href="#{box_id(key, node)}">{node.index}</a>' if node.index in boxes else str(node.index)),
+            _cell(safe(node.op), "op", f"{node.op}, {version}"),
+            f"<td>{mark(facts, node)} {safe(_told(node))}</td>",
+            _cell(percent(share) if (share := facts.share(node)) else ""),
             _amount(node.multiply_adds),
             _amount(node.bytes),
             _tensors(node.inputs),
@@ -61,40 +62,25 @@ def mark(facts: SubgraphFacts, node: NodeFact) -> str:
     return f'<span class="mark {style_class(node)}">{safe(text)}</span>'
 
 
-def _kernel(node: NodeFact) -> str:
-    return ", ".join(filter(None, (node.kernel, node.execution)))
+def _told(node: NodeFact) -> str:
+    """An operator's kernel and how it is computed, or why LiteRT runs it."""
+    reason = (node.reason or ALONE).removeprefix(f"{node.op}: ") if node.place == "litert" else node.reason
+    return ", ".join(filter(None, (node.kernel, node.execution))) or reason
 
 
-def _reason(node: NodeFact) -> str:
-    return (node.reason or ALONE).removeprefix(f"{node.op}: ") if node.place == "litert" else node.reason
-
-
-def _number(node: NodeFact, key: str, *, is_drawn: bool) -> str:
-    number = f'<a href="#{box_id(key, node)}">{node.index}</a>' if is_drawn else str(node.index)
-    return f'<td class="number">{number}</td>'
-
-
-def _operator(node: NodeFact) -> str:
-    custom = "custom operator, " if node.custom else ""
-    return f'<td class="op" title="{safe(node.op)}, {custom}version {node.version}">{safe(node.op)}</td>'
-
-
-def _share(share: float | None) -> str:
-    return f'<td class="number">{percent(share) if share else ""}</td>'
+def _cell(content: str, name: str = "number", title: str = "") -> str:
+    told = f' title="{safe(title)}"' if title else ""
+    return f'<td class="{name}"{told}>{content}</td>'
 
 
 def _amount(amount: int | None) -> str:
     if amount is None:
-        return '<td class="number" title="not known">?</td>'
-    return (
-        f'<td class="number" title="{amount:,}">{short(amount)}</td>'
-        if amount >= 1000
-        else f'<td class="number">{amount}</td>'
-    )
+        return _cell("?", title="not known")
+    return _cell(short(amount), title=f"{amount:,}") if amount >= 1000 else _cell(str(amount))
 
 
 def _tensors(tensors: Iterable[TensorFact | None]) -> str:
-    return f'<td class="tensors">{"".join(map(_tensor, tensors))}</td>'
+    return _cell("".join(map(_tensor, tensors)), "tensors")
 
 
 def _tensor(tensor: TensorFact | None) -> str:

@@ -87,7 +87,7 @@ class _Graph:
         self.count = len(self.vertices)
         self.most_work = max((node.multiply_adds or 0 for node in nodes if node.place != "folded"), default=0)
         self.edges: dict[tuple[int, int], bool] = {}
-        writer = {tensor.index: place for place, tensor in enumerate(facts.inputs)}
+        writer = {tensor.index: vertex for vertex, tensor in enumerate(facts.inputs)}
         for target, node in enumerate(nodes, len(facts.inputs)):
             for tensor in node.inputs:
                 if tensor is not None and tensor.index in writer:
@@ -106,7 +106,7 @@ class _Graph:
 def _column(graph: _Graph, column: Column) -> Iterator[str]:
     """The column's vertices between tags for what comes from earlier columns and goes to later ones."""
     first, last = len(column.entering), len(column.entering) + len(column.vertices)
-    number = {vertex: place for place, vertex in enumerate(column.vertices, first)}
+    number = {vertex: index for index, vertex in enumerate(column.vertices, first)}
     edges = {(number[a], number[b]): graph.edges[a, b] for a, b in column.inside}
     for tag, (source, targets) in enumerate(column.entering.items()):
         edges |= {(tag, number[target]): graph.edges[source, target] for target in targets}

@@ -165,4 +165,4 @@ REASONS: tuple[Reason, ...] = (
 
 def reason_of(node: NodeFact) -> Reason | None:
     """Why LiteRT runs an operator; None without an entry."""
-    return next((each for each in REASONS if each.fits(node)), None)
+    return next((rule for rule in REASONS if rule.fits(node)), None)

@@ -66,27 +66,27 @@ def _asked(options: DelegateOptions, device: Device | None) -> str:
     return f"{device.target.name}:{device.kind}" if device else options.target
 
 
-def _analysis(path: str, found: Verdict, options: DelegateOptions, asked: str, error: str = "") -> Analysis:
-    measures = [Measure.of(found.model, entry.number, hosted=entry.is_hosted) for entry in found.entries]
+def _analysis(path: str, decided: Verdict, options: DelegateOptions, asked: str, error: str = "") -> Analysis:
+    measures = [Measure.of(decided.model, entry.number, hosted=entry.is_hosted) for entry in decided.entries]
     subgraphs = [
-        _subgraph(found, entry, measure, error) for entry, measure in zip(found.entries, measures, strict=True)
+        _subgraph(decided, entry, measure, error) for entry, measure in zip(decided.entries, measures, strict=True)
     ]
     subjects = [Subject(facts, measure, options) for facts, measure in zip(subgraphs, measures, strict=True)]
     return Analysis(
         model=path,
         headline=refusal(error) if error else subgraphs[0].headline,
         error=error,
-        bytes=len(found.source.content()),
-        fingerprint=found.source.fingerprint(),
-        description=found.model.description,
+        bytes=len(decided.source.content()),
+        fingerprint=decided.source.fingerprint(),
+        description=decided.model.description,
         asked=asked,
-        notes=found.notes,
+        notes=decided.notes,
         subgraphs=tuple(subgraphs),
-        suggestions=tuple(each for subject in subjects for each in suggestions(subject)),
+        suggestions=tuple(suggestion for subject in subjects for suggestion in suggestions(subject)),
     )
 
 
-def _subgraph(found: Verdict, entry: Entry, measure: Measure, error: str) -> SubgraphFacts:
+def _subgraph(decided: Verdict, entry: Entry, measure: Measure, error: str) -> SubgraphFacts:
     graph = measure.original
     tensors = _Tensors(entry, measure)
     nodes = tuple(_node(entry, operator, measure, tensors) for operator in entry.operators)
@@ -99,7 +99,7 @@ def _subgraph(found: Verdict, entry: Entry, measure: Measure, error: str) -> Sub
         name=graph.name,
         headline=f"If it ran: {told[0].lower()}{told[1:]}" if error else told,
         entry=entry.kind,
-        signatures=tuple(each.key for each in found.model.signatures if each.graph == entry.number),
+        signatures=tuple(signature.key for signature in decided.model.signatures if signature.graph == entry.number),
         target=entry.target,
         features="" if entry.target == LITERT else entry.program.features,
         loader=entry.loader,
@@ -227,7 +227,9 @@ def _totals(nodes: Sequence[NodeFact], partitions: Sequence[Partition], crossing
     running = sum(each.multiply_adds for place, each in places.items() if place != FOLDED)
     compiled = sum(each.multiply_adds for place, each in places.items() if place not in (FOLDED, LITERT))
     integers = _work(node for node in nodes if node.execution in ("integer", "dynamic"))
-    saved = [each.saved_seconds_estimate for each in partitions if each.saved_seconds_estimate is not None]
+    saved = [
+        partition.saved_seconds_estimate for partition in partitions if partition.saved_seconds_estimate is not None
+    ]
     return Totals(
         operators=len(nodes),
         delegated=sum(node.delegated for node in nodes),

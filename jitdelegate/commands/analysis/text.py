@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from jitdelegate.base.tables import printable, table
 from jitdelegate.commands.analysis.amounts import positions
+from jitdelegate.commands.analysis.colours import label
 from jitdelegate.commands.analysis.facts import Analysis, NodeFact, PlaceTotals, SubgraphFacts, Suggestion, Totals
 from jitdelegate.program.program import LITERT, general_reason
 
@@ -25,7 +26,7 @@ def text(analysis: Analysis) -> str:
     lines += [f"note       {note}" for note in analysis.notes]
     parts = ["\n".join(map(printable, lines)), *(_subgraph(facts, analysis.headline) for facts in analysis.subgraphs)]
     if analysis.suggestions:
-        told = ["suggestions", *(line for each in analysis.suggestions for line in _suggestion(each))]
+        told = ["suggestions", *(line for suggestion in analysis.suggestions for line in _suggestion(suggestion))]
         parts.append("\n".join(map(printable, told)))
     return "\n\n".join(parts)
 
@@ -36,8 +37,8 @@ def _subgraph(facts: SubgraphFacts, told: str) -> str:
 
 
 def _operators(nodes: Sequence[NodeFact]) -> str:
-    rows = [(span(each), _place(each[0]), _ops(each), each[0].execution, _reason(each)) for each in groups(nodes)]
-    filled = [place for place in range(len(HEADINGS)) if any(row[place] for row in rows)]
+    rows = [(span(group), label(group[0]), _ops(group), group[0].execution, _reason(group)) for group in groups(nodes)]
+    filled = [column for column in range(len(HEADINGS)) if any(row[column] for row in rows)]
     return table([HEADINGS[k] for k in filled], [[row[k] for k in filled] for row in rows], right=(0,))
 
 
@@ -92,10 +93,6 @@ def _kind(node: NodeFact) -> tuple[object, ...]:
 def span(group: Sequence[NodeFact]) -> str:
     first, last = group[0].index, group[-1].index
     return str(first) if first == last else f"{first}-{last}"
-
-
-def _place(node: NodeFact) -> str:
-    return node.place if node.partition is None else f"{node.place} #{node.partition}"
 
 
 def _ops(group: Sequence[NodeFact]) -> str:

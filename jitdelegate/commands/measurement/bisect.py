@@ -16,12 +16,17 @@ import numpy as np
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.commands.measurement.difference import Difference, Tolerance
 from jitdelegate.commands.measurement.entry import Entry, find_entry, interface
-from jitdelegate.commands.measurement.excerpt import KEY, excerpt
 from jitdelegate.commands.measurement.sides import Side
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.ir.graph import ABSENT, Graph
+from jitdelegate.tflite.cut import Cutter
+from jitdelegate.tflite.pack import pack_model
 
 Open = Callable[[Entry], Side]
+_KEY = "excerpt"
+"""Key of the signature that runs an excerpt's subgraph."""
+
+
 _OPAQUE = ("resource", "variant", "string")
 """Types without numbers to compare."""
 
@@ -59,7 +64,7 @@ class Bisection:
         self._entry = entry
         self._graph = entry.graph
         self._sides = ours, theirs
-        self._values = {each.index: value for each, value in zip(entry.inputs, values, strict=True)}
+        self._values = {port.index: value for port, value in zip(entry.inputs, values, strict=True)}
         self._tolerance = tolerance
         self._dependent = dependent(self._graph)
 
@@ -111,15 +116,17 @@ class Bisection:
             self._difference(index, *pair)
             for index, pair in zip(outputs, zip(found, expected, strict=True), strict=True)
         ]
-        departing = [each for each in differences if each.departure(self._tolerance)]
-        own = [each for each in departing if each.interface.index in self._graph.nodes[position].outputs]
+        departing = [difference for difference in differences if difference.departure(self._tolerance)]
+        own = [
+            difference for difference in departing if difference.interface.index in self._graph.nodes[position].outputs
+        ]
         return max(own or departing, key=lambda each: each.nrmse, default=None)
 
     def _live(self, position: int) -> list[int]:
         """Tensors that operators up to `position` write, and later ones or the caller read."""
         written = dict.fromkeys(index for node in self._graph.nodes[: position + 1] for index in node.outputs)
         read = {index for node in self._graph.nodes[position + 1 :] for index in node.inputs}
-        read.update(each.index for each in self._entry.outputs)
+        read.update(port.index for port in self._entry.outputs)
         return [index for index in written if index in read and self._is_comparable(index)]
 
     def _is_comparable(self, index: int) -> bool:
@@ -129,17 +136,17 @@ class Bisection:
     def _run(
         self, open_side: Open, operators: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]
     ) -> list[np.ndarray]:
-        content = excerpt(self._entry.content, self._entry.subgraph, operators, inputs, outputs)
-        entry = find_entry(content, DelegateOptions(), KEY)
-        places = {each.index: place for place, each in enumerate(entry.inputs)}
-        values = [self._values[each.index] for each in entry.inputs]
+        content = _excerpt(self._entry.content, self._entry.subgraph, operators, inputs, outputs)
+        entry = find_entry(content, DelegateOptions(), _KEY)
+        positions = {port.index: position for position, port in enumerate(entry.inputs)}
+        values = [self._values[port.index] for port in entry.inputs]
         entry = entry.with_shapes(
-            {places[each.index]: value.shape for each, value in zip(entry.inputs, values, strict=True)}
+            {positions[port.index]: value.shape for port, value in zip(entry.inputs, values, strict=True)}
         )
         side = open_side(entry)
         side.set_inputs(values)
         side.run()
-        found = {each.index: value for each, value in zip(entry.outputs, side.outputs(), strict=True)}
+        found = {port.index: value for port, value in zip(entry.outputs, side.outputs(), strict=True)}
         return [found[index] for index in outputs]
 
     def _difference(self, index: int, found: np.ndarray, expected: np.ndarray) -> Difference:
@@ -180,13 +187,13 @@ class Bisection:
             self._difference(index, *pair)
             for index, pair in zip(results, zip(found, expected, strict=True), strict=True)
         ]
-        reasons = [reason for each in differences if (reason := each.departure(self._tolerance))]
+        reasons = [reason for difference in differences if (reason := difference.departure(self._tolerance))]
         return reasons[0] if reasons else "within the tolerance"
 
     def _constant_operators(self, position: int) -> list[int]:
         """Those before an operator that depend on no input, some of which may compute its operands."""
         nodes = enumerate(self._graph.nodes[:position])
-        return [place for place, node in nodes if node.outputs and not self._dependent.intersection(node.outputs)]
+        return [index for index, node in nodes if node.outputs and not self._dependent.intersection(node.outputs)]
 
 
 def dependent(graph: Graph) -> set[int]:
@@ -198,3 +205,34 @@ def dependent(graph: Graph) -> set[int]:
         elif not node.inputs or any(graph.tensors[index].dtype in _OPAQUE for index in node.inputs if index != ABSENT):
             found.update(node.outputs)  # variables and what is read from them
     return found
+
+
+def _excerpt(
+    content: bytes, subgraph: int, operators: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]
+) -> bytes:
+    """A copy of a model with these operators only in one subgraph, which its only signature, _KEY, runs.
+
+    Tensors keep their indices; in the signature, tensor 7 is named "7". Other subgraphs stay, for operators that name
+    them.
+
+    Args:
+        content: a .tflite file that `read` accepts.
+        operators: positions in the subgraph, in order.
+        inputs, outputs: tensors of the subgraph; the inputs are no constants.
+    Raises:
+        ModelError: the bytes are not a model.
+    """
+    file, external = Cutter(content).model()
+    subgraphs, stored = list(file["subgraphs"]), file["subgraphs"][subgraph].get("operators", ())
+    subgraphs[subgraph] = subgraphs[subgraph] | {
+        "operators": [stored[position] for position in operators],
+        "inputs": list(inputs),
+        "outputs": list(outputs),
+    }
+    signature = {
+        "signature_key": _KEY,
+        "subgraph_index": subgraph,
+        "inputs": [{"name": str(index), "tensor_index": index} for index in inputs],
+        "outputs": [{"name": str(index), "tensor_index": index} for index in outputs],
+    }
+    return pack_model(file | {"subgraphs": subgraphs, "signature_defs": [signature]}, external)

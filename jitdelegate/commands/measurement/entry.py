@@ -77,15 +77,15 @@ class Entry:
         """The subgraph."""
         return read(self.content).graphs[self.subgraph]
 
-    def place(self, name: str) -> int:
+    def position(self, name: str) -> int:
         """The position of an input from its name, the tensor's name, or its number.
 
         Raises:
             TensorError: there is no such input.
         """
-        for place, each in enumerate(self.inputs):
-            if name in (each.name, each.tensor):
-                return place
+        for position, port in enumerate(self.inputs):
+            if name in (port.name, port.tensor):
+                return position
         if name.isdecimal() and int(name) < len(self.inputs):
             return int(name)
         raise TensorError(f"no input is named {name!r}, expected one of {[each.name for each in self.inputs]}")
@@ -96,11 +96,11 @@ class Entry:
         Raises:
             TensorError: an input has another number of dimensions.
         """
-        for place, shape in shapes.items():
-            found = self.inputs[place]
-            if len(shape) != len(found.shape) and len(found.shape):
-                raise TensorError(f"the shape of input {found.name!r} is {list(shape)}, expected {_told(found)}")
-        inputs = [replace(each, shape=shapes.get(place, each.shape)) for place, each in enumerate(self.inputs)]
+        for position, shape in shapes.items():
+            port = self.inputs[position]
+            if len(shape) != len(port.shape) and len(port.shape):
+                raise TensorError(f"the shape of input {port.name!r} is {list(shape)}, expected {_told(port)}")
+        inputs = [replace(port, shape=shapes.get(position, port.shape)) for position, port in enumerate(self.inputs)]
         return replace(self, inputs=tuple(inputs))
 
 
@@ -118,10 +118,10 @@ def find_entry(model: str | bytes, options: DelegateOptions, signature: str = ""
     content = ModelFile(model, options).content()
     known = read(content)
     source = content if options.port_key else model
-    named = {each.key: each for each in known.signatures}
+    named = {signature.key: signature for signature in known.signatures}
     if signature and signature not in named:
         raise TensorError(f"no signature is named {signature!r}, the model has {list(named)}")
-    chosen = named.get(signature) or next((each for each in known.signatures if each.graph == 0), _NO_SIGNATURE)
+    chosen = named.get(signature) or next((own for own in known.signatures if own.graph == 0), _NO_SIGNATURE)
     graph = known.graphs[chosen.graph]
     has_to_be_called = bool(signature) and (chosen.graph > 0 or not _is_whole(chosen, graph))
     if has_to_be_called:
@@ -164,5 +164,5 @@ def interface(graph: Graph, index: int, name: str = "") -> Interface:
     )
 
 
-def _told(found: Interface) -> str:
-    return str(list(found.shape_signature or found.shape)).replace("-1", "any")
+def _told(port: Interface) -> str:
+    return str(list(port.shape_signature or port.shape)).replace("-1", "any")

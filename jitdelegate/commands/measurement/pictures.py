@@ -17,16 +17,16 @@ Range = tuple[float, float]
 SYMMETRIC = (-1.0, 1.0)
 
 
-def picture_place(entry: Entry) -> int:
+def picture_position(entry: Entry) -> int:
     """The position of the first input that takes a picture.
 
     Raises:
         TensorError: no input does.
     """
-    for place, each in enumerate(entry.inputs):
+    for position, each in enumerate(entry.inputs):
         if channel_axis(each.shape) is not None and each.dtype != "string":
-            return place
-    shapes = [list(each.shape) for each in entry.inputs]
+            return position
+    shapes = [list(port.shape) for port in entry.inputs]
     raise TensorError(f"no input takes a picture: shapes are {shapes}, expected one with 1, 3 or 4 channels")
 
 
@@ -39,7 +39,7 @@ def channel_axis(shape: Shape) -> int | None:
     return len(shape) - 3 if shape[-3] in MODES and len(shape) == 4 else None
 
 
-def picture(path: str, entry: Entry, place: int, limits: Range | None = None) -> np.ndarray:
+def picture(path: str, entry: Entry, position: int, limits: Range | None = None) -> np.ndarray:
     """The picture in a file as the value of an input.
 
     It is resized to the input's height and width; where the model leaves them open, it keeps its own. Floats go from
@@ -49,19 +49,19 @@ def picture(path: str, entry: Entry, place: int, limits: Range | None = None) ->
     Raises:
         TensorError: Pillow is not installed, or it cannot read the file.
     """
-    found = entry.inputs[place]
-    axis = channel_axis(found.shape)
+    port = entry.inputs[position]
+    axis = channel_axis(port.shape)
     if axis is None:
-        raise TensorError(f"input {found.name!r} has the shape {list(found.shape)}, which is no picture's")
-    pixels = _pixels(path, found, axis)
-    value = _scaled(pixels, found, limits or _quantized_range(entry.graph, found.index) or SYMMETRIC)
-    value = np.moveaxis(value, -1, axis - (len(found.shape) - 3))
-    if len(found.shape) == 3:
+        raise TensorError(f"input {port.name!r} has the shape {list(port.shape)}, which is no picture's")
+    pixels = _pixels(path, port, axis)
+    value = _scaled(pixels, port, limits or _quantized_range(entry.graph, port.index) or SYMMETRIC)
+    value = np.moveaxis(value, -1, axis - (len(port.shape) - 3))
+    if len(port.shape) == 3:
         return np.ascontiguousarray(value)
-    return np.ascontiguousarray(np.broadcast_to(value, (found.shape[0], *value.shape)))
+    return np.ascontiguousarray(np.broadcast_to(value, (port.shape[0], *value.shape)))
 
 
-def _pixels(path: str, found: Interface, axis: int) -> np.ndarray:
+def _pixels(path: str, port: Interface, axis: int) -> np.ndarray:
     """uint8[H, W, C] of the picture in the input's size."""
     try:
         from PIL import Image
@@ -69,11 +69,11 @@ def _pixels(path: str, found: Interface, axis: int) -> np.ndarray:
         raise TensorError("pictures need Pillow: pip install pillow") from error
     try:
         with Image.open(path) as file:
-            image: Any = file.convert(MODES[found.shape[axis]])
+            image: Any = file.convert(MODES[port.shape[axis]])
     except (OSError, ValueError) as error:
         raise TensorError(f"{path!r} is no picture that Pillow reads: {error}") from error
-    height, width = (found.shape[each] for each in _sides(found.shape, axis))
-    if -1 not in (found.shape_signature[each] for each in _sides(found.shape, axis) if found.shape_signature):
+    height, width = (port.shape[side] for side in _sides(port.shape, axis))
+    if -1 not in (port.shape_signature[side] for side in _sides(port.shape, axis) if port.shape_signature):
         image = image.resize((width, height), Image.Resampling.BILINEAR)
     pixels = np.asarray(image)
     return pixels if pixels.ndim == 3 else pixels[..., None]
@@ -84,14 +84,14 @@ def _sides(shape: Shape, axis: int) -> tuple[int, int]:
     return (axis - 2, axis - 1) if axis == len(shape) - 1 else (axis + 1, axis + 2)
 
 
-def _scaled(pixels: np.ndarray, found: Interface, limits: Range) -> np.ndarray:
-    if found.dtype.startswith("float"):
+def _scaled(pixels: np.ndarray, port: Interface, limits: Range) -> np.ndarray:
+    if port.dtype.startswith("float"):
         low, high = limits
-        return (low + (high - low) * (pixels / 255)).astype(found.dtype)
-    if found.is_quantized:
-        element = ELEMENT_TYPES[found.dtype]
-        return np.rint(element.minimum + (element.maximum - element.minimum) * (pixels / 255)).astype(found.dtype)
-    return pixels.astype(found.dtype)
+        return (low + (high - low) * (pixels / 255)).astype(port.dtype)
+    if port.is_quantized:
+        element = ELEMENT_TYPES[port.dtype]
+        return np.rint(element.minimum + (element.maximum - element.minimum) * (pixels / 255)).astype(port.dtype)
+    return pixels.astype(port.dtype)
 
 
 def _quantized_range(graph: Graph, index: int) -> Range | None:

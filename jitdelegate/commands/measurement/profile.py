@@ -45,21 +45,23 @@ def profiled(kernels: Sequence[KernelTime], operators: Sequence[Operator], graph
         operators: of the program, with their places.
         seconds: of a whole profiled run.
     """
-    nodes = [_node(number, each, graph) for number, each in enumerate(kernels)]
+    nodes = [_node(number, kernel, graph) for number, kernel in enumerate(kernels)]
     left = (
-        tuple(each.index for each in operators if each.place == LITERT.lower())
+        tuple(operator.index for operator in operators if operator.place == LITERT.lower())
         if nodes
         else tuple(range(len(graph.nodes)))
     )
     if left:
-        rest = max(0.0, seconds - sum(each.seconds for each in nodes))
+        rest = max(0.0, seconds - sum(node.seconds for node in nodes))
         nodes.append(Node(LITERT, f"[{len(left)} operators on LiteRT, and crossings]:{len(nodes)}", rest, left))
     return nodes
 
 
 def _node(number: int, kernel: KernelTime, graph: Graph) -> Node:
     ops = dict.fromkeys(graph.nodes[index].op for index in kernel.operators)
-    results = [graph.tensors[index].name for place in kernel.operators[-1:] for index in graph.nodes[place].outputs[:1]]
+    results = [
+        graph.tensors[index].name for position in kernel.operators[-1:] for index in graph.nodes[position].outputs[:1]
+    ]
     return Node(
         kind="+".join(ops) or kernel.form,
         name=f"[{(results or [kernel.name])[0]}]:{number}",
@@ -71,7 +73,7 @@ def _node(number: int, kernel: KernelTime, graph: Graph) -> Node:
 def tables(nodes: Sequence[Node], *, csv: bool = False) -> str:
     """Run Order, Top by Computation Time, and Summary by node type."""
     longest = sorted(nodes, key=lambda each: -each.seconds)[:TOP]
-    total = sum(each.seconds for each in nodes)
+    total = sum(node.seconds for node in nodes)
     parts = [
         _table("Run Order", nodes, total, csv),
         _table("Top by Computation Time", longest, total, csv),

@@ -96,7 +96,7 @@ class _Interpreted(Side):
 
     def set_inputs(self, values: Sequence[np.ndarray]) -> None:
         if self._runner is not None:
-            self._values = {each.name: value for each, value in zip(self.entry.inputs, values, strict=True)}
+            self._values = {port.name: value for port, value in zip(self.entry.inputs, values, strict=True)}
             return
         try:
             for each, value in zip(self.entry.inputs, values, strict=True):
@@ -106,15 +106,15 @@ class _Interpreted(Side):
 
     def outputs(self) -> list[np.ndarray]:
         if self._runner is not None:
-            return [np.array(self._found[each.name]) for each in self.entry.outputs]
-        return [self._interpreter.get_tensor(each.index) for each in self.entry.outputs]
+            return [np.array(self._found[port.name]) for port in self.entry.outputs]
+        return [self._interpreter.get_tensor(port.index) for port in self.entry.outputs]
 
     def _resizes(self) -> list[tuple[int, tuple[int, ...]]]:
         """Inputs with other sizes than the file's; a signature's runner follows its values' sizes itself."""
         if self.entry.signature is not None:
             return []
         tensors = self.entry.graph.tensors
-        return [(each.index, each.shape) for each in self.entry.inputs if each.shape != tensors[each.index].shape]
+        return [(port.index, port.shape) for port in self.entry.inputs if port.shape != tensors[port.index].shape]
 
 
 class OwnSide(_Interpreted):
@@ -153,7 +153,7 @@ class OwnSide(_Interpreted):
         executable = self._executable()
         if executable.target == LITERT:
             return 0
-        return sum(each.place != LITERT for each in executable.program.partitions) or 1
+        return sum(partition.place != LITERT for partition in executable.program.partitions) or 1
 
 
 class LiteRTSide(_Interpreted):
@@ -222,11 +222,11 @@ class OpenVinoSide(Side):
         self.run = self._request.infer
 
     def set_inputs(self, values: Sequence[np.ndarray]) -> None:
-        for place, value in enumerate(values):
-            self._request.get_input_tensor(place).data[...] = value
+        for position, value in enumerate(values):
+            self._request.get_input_tensor(position).data[...] = value
 
     def outputs(self) -> list[np.ndarray]:
-        return [np.array(self._request.get_output_tensor(place).data) for place in range(len(self.entry.outputs))]
+        return [np.array(self._request.get_output_tensor(position).data) for position in range(len(self.entry.outputs))]
 
 
 def _openvino_model(core: Any, entry: Entry) -> Any:

@@ -61,7 +61,7 @@ def measure_starts(
     Raises:
         ModelError: a process failed; the message has its last line. Also for inputs of text.
     """
-    if any(each.dtype == "string" for each in entry.inputs):
+    if any(port.dtype == "string" for port in entry.inputs):
         raise ModelError("starts are not measured of models that read text")
     kinds = [COLD, WARM, *[LITERT] * litert]
     found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
@@ -80,11 +80,11 @@ def measure_starts(
 def _describe(entry: Entry, values: Sequence[np.ndarray], threads: int, folder: str) -> dict[str, Any]:
     """All but the side, with the model and the inputs in files."""
     tensors, inputs = entry.graph.tensors, []
-    for place, (each, value) in enumerate(zip(entry.inputs, values, strict=True)):
-        file = os.path.join(folder, f"input-{place}.bin")
+    for position, (port, value) in enumerate(zip(entry.inputs, values, strict=True)):
+        file = os.path.join(folder, f"input-{position}.bin")
         value.tofile(file)
-        known = {"name": each.name, "index": each.index, "type": each.dtype, "shape": value.shape, "file": file}
-        inputs.append(known | {"resized": value.shape != tensors[each.index].shape})
+        known = {"name": port.name, "index": port.index, "type": port.dtype, "shape": value.shape, "file": file}
+        inputs.append(known | {"resized": value.shape != tensors[port.index].shape})
     model = entry.source
     if isinstance(model, bytes):
         content, model = model, os.path.join(folder, "model.tflite")
@@ -114,11 +114,11 @@ def _start(file: str, kind: str) -> dict[str, Any]:
 
 
 def _summary(kind: str, starts: Sequence[dict[str, Any]]) -> Start:
-    stages = {name: statistics.median(each["seconds"][name] for each in starts) for name in starts[0]["seconds"]}
+    stages = {name: statistics.median(start["seconds"][name] for start in starts) for name in starts[0]["seconds"]}
     return Start(
         kind=kind,
-        process=statistics.median(each["process"] for each in starts),
+        process=statistics.median(start["process"] for start in starts),
         seconds=stages,
-        peak_bytes=int(statistics.median(each["peak_bytes"] for each in starts)),
+        peak_bytes=int(statistics.median(start["peak_bytes"] for start in starts)),
         cache=starts[-1]["cache"],
     )

@@ -48,7 +48,7 @@ class Statistics:
     @property
     def whole(self) -> Statistics:
         """The same in whole microseconds, which are benchmark_model's clock; rounded down."""
-        return Statistics(tuple(float(int(MICRO * each)) for each in self.seconds))
+        return Statistics(tuple(float(int(MICRO * duration)) for duration in self.seconds))
 
     def to_dict(self) -> dict[str, float]:
         """Count, microseconds, and runs a second, as plain data."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sys
 
-from jitdelegate.commands.measurement.clock import Clock
+from jitdelegate.commands.measurement.own_process import Clock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,12 +60,12 @@ def start(told: dict[str, Any]) -> dict[str, Any]:
         for each in told["inputs"]:
             interpreter.set_tensor(each["index"], values[each["name"]])
         interpreter.invoke()
-        for each in interpreter.get_output_details():
-            interpreter.get_tensor(each["index"])
+        for detail in interpreter.get_output_details():
+            interpreter.get_tensor(detail["index"])
     else:
         interpreter.get_signature_runner(told["signature"])(**values)
     clock.stage("first run")
-    from jitdelegate.commands.measurement.memory import peak_bytes
+    from jitdelegate.commands.measurement.own_process import peak_bytes
 
     outcome = interpreter.report().cache.outcome if delegates else ""
     return {"seconds": clock.seconds, "peak_bytes": peak_bytes(), "cache": outcome}

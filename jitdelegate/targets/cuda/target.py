@@ -95,7 +95,7 @@ class CudaDevice:
         return self._inputs[path]
 
     def precisions(self, key: Key) -> Sequence[tuple[str, Key]]:
-        from jitdelegate.base.option_checks import PRECISIONS
+        from jitdelegate.base.options import PRECISIONS
 
         if key.part(PRECISION) != ANY or key.part(CHOSEN):
             return ()

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import jitdelegate
+from jitdelegate.base import tables
 from jitdelegate.commands import analyze, benchmark, diff, warm
-from jitdelegate.commands import arguments as arguments_of_commands
 from jitdelegate.commands.measurement.statistics import Statistics
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models, small_models
@@ -193,7 +193,7 @@ def test_control_characters_of_a_model_are_escaped(tmp_path: Path, capsys: pytes
             main([str(path), *arguments])
         output = capsys.readouterr()
         assert "\x1b" not in output.out + output.err and "\x07" not in output.out + output.err, arguments
-    arguments_of_commands.complain(f"x{evil}\ty\nz")
+    tables.complain(f"x{evil}\ty\nz")
     assert capsys.readouterr().err == "x\\x1b]0;mine\\x07\ty\nz\n"
 
 

@@ -1,12 +1,16 @@
 """LiteRT's options of a CompiledModel, as in `ai_edge_litert.options`: Options, with CpuOptions and GpuOptions.
 
-jitdelegate's own are `DelegateOptions`; `keywords` says these in terms of those.
+jitdelegate's own are `DelegateOptions`; `keywords` says these in terms of those. Also LiteRT's enumerations,
+HardwareAccelerator and CpuKernelMode, in whose place numbers do as well: loading this module loads enum.
 """
 
 from __future__ import annotations
 
-from jitdelegate.base import option_checks as checks
-from jitdelegate.base.targets import CPU
+import enum
+
+from jitdelegate.base import targets
+from jitdelegate.base.options import MOST_THREADS, numbered, refused
+from jitdelegate.base.record import Record
 from jitdelegate.errors import OptionError
 
 TYPE_CHECKING = False
@@ -22,25 +26,40 @@ KERNEL_MODES = ("DELEGATE", "REFERENCE", "BUILTIN")
 _BACKENDS = {"AUTOMATIC": "auto", "automatic": "auto"}
 
 
-class Group:
-    """A group of options: compared and shown by its values, which are its slots. Unknown names are refused."""
+class HardwareAccelerator(enum.IntFlag):
+    """Flags of hardware; `Accelerator` is the same.
 
-    __slots__: tuple[str, ...] = ()
+    Attributes:
+        CPU: code for this CPU; what is not compiled runs on LiteRT.
+        GPU: code for an NVIDIA GPU. Alone, it refuses a model that is not compiled whole; GPU | CPU takes what there
+            is.
+        NPU: nothing runs there: alone it is refused, and NPU | CPU runs on the CPU with a warning.
+    """
 
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+    CPU = targets.CPU
+    GPU = targets.GPU
+    NPU = targets.NPU
 
-    __hash__ = None  # type: ignore[assignment]
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
+Accelerator = HardwareAccelerator
+
+
+class CpuKernelMode(enum.IntEnum):
+    """Values of `CpuOptions.kernel_mode`, which says what they mean here."""
+
+    DELEGATE = 0
+    XNNPACK = 0
+    REFERENCE = 1
+    BUILTIN = 2
+
+
+class Group(Record):
+    """A group of options."""
 
     def given(self) -> list[str]:
-        """Names of the options that differ from their defaults."""
-        usual = type(self)()
-        return [name for name in self.__slots__ if getattr(self, name) != getattr(usual, name)]
+        """Names of the options that differ from their defaults, in alphabetical order."""
+        usual = type(self)().values()
+        return sorted(name for name, value in self.values().items() if value != usual[name])
 
 
 class CpuOptions(Group):
@@ -54,31 +73,12 @@ class CpuOptions(Group):
         cpu_features: jitdelegate's own: the instruction set of compiled code, as in `DelegateOptions`.
     """
 
-    __slots__ = (
-        "cpu_features",
-        "enable_ynnpack",
-        "kernel_mode",
-        "num_threads",
-        "xnnpack_flags",
-        "xnnpack_weight_cache_path",
-    )
-
-    def __init__(
-        self,
-        num_threads: int = 0,
-        kernel_mode: int | None = None,
-        enable_ynnpack: bool = False,
-        xnnpack_flags: int | None = None,
-        xnnpack_weight_cache_path: str = "",
-        *,
-        cpu_features: str = "auto",
-    ) -> None:
-        self.num_threads = num_threads
-        self.kernel_mode = kernel_mode
-        self.enable_ynnpack = enable_ynnpack
-        self.xnnpack_flags = xnnpack_flags
-        self.xnnpack_weight_cache_path = xnnpack_weight_cache_path
-        self.cpu_features = cpu_features
+    num_threads: int = 0
+    kernel_mode: int | None = None
+    enable_ynnpack: bool = False
+    xnnpack_flags: int | None = None
+    xnnpack_weight_cache_path: str = ""
+    cpu_features: str = "auto"
 
     def keywords(self) -> dict[str, Any]:
         """These options as keywords of `DelegateOptions`.
@@ -87,11 +87,11 @@ class CpuOptions(Group):
             OptionError: a number of threads or a kernel mode that is none.
         """
         if type(self.num_threads) is not int:
-            raise checks.refused("num_threads", self.num_threads, "a whole number")
-        threads = min(self.num_threads, checks.MOST_THREADS) if self.num_threads > 0 else None
+            raise refused("num_threads", self.num_threads, "a whole number")
+        threads = min(self.num_threads, MOST_THREADS) if self.num_threads > 0 else None
         found: dict[str, Any] = {"num_threads": threads, "cpu_features": self.cpu_features}
         if self.kernel_mode is not None:
-            mode = checks.numbered("kernel_mode", _number(self.kernel_mode), KERNEL_MODES)
+            mode = numbered("kernel_mode", _number(self.kernel_mode), KERNEL_MODES)
             found["quantized_rounding"] = "reference" if mode == "REFERENCE" else "litert"
         return found
 
@@ -127,23 +127,21 @@ class GpuOptions(Group):
         further: any options of `DelegateOptions`, by name.
     """
 
-    __slots__ = (
-        "allow_src_quantized_fc_conv_ops",
-        "backend",
-        "benchmark_mode",
-        "constant_tensor_sharing",
-        "device",
-        "enforce_f32",
-        "further",
-        "hint_waiting_for_completion",
-        "infinite_float_capping",
-        "max_delegated_partitions",
-        "model_token",
-        "precision",
-        "priority",
-        "serialization_dir",
-        "serialize_program_cache",
-    )
+    allow_src_quantized_fc_conv_ops: bool
+    backend: str | None
+    benchmark_mode: bool
+    constant_tensor_sharing: bool
+    device: int | str | None
+    enforce_f32: bool
+    further: dict[str, Any]
+    hint_waiting_for_completion: bool
+    infinite_float_capping: bool
+    max_delegated_partitions: int | None
+    model_token: str | None
+    precision: str | int | None
+    priority: str | int | None
+    serialization_dir: str | os.PathLike[str] | bool | None
+    serialize_program_cache: bool
 
     def __init__(
         self,
@@ -177,11 +175,11 @@ class GpuOptions(Group):
         self.allow_src_quantized_fc_conv_ops = allow_src_quantized_fc_conv_ops
         self.hint_waiting_for_completion = hint_waiting_for_completion
         self.serialization_dir = serialization_dir
-        self.model_token: str | None = _one_of("model_token", model_token, "model_cache_key", model_cache_key)
+        self.model_token = _one_of("model_token", model_token, "model_cache_key", model_cache_key)
         self.serialize_program_cache = serialize_program_cache
         self.precision = precision
         self.backend = backend
-        self.device: int | str | None = _one_of("device", device, "preferred_device_substr", preferred_device_substr)
+        self.device = _one_of("device", device, "preferred_device_substr", preferred_device_substr)
         self.priority = priority
         self.max_delegated_partitions = max_delegated_partitions
         self.further = further
@@ -249,6 +247,9 @@ class NpuOptions:
     def __init__(self, **options: Any) -> None:
         self.__dict__.update(options)
 
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.__dict__ == self.__dict__
+
     def __repr__(self) -> str:
         return f"NpuOptions({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
 
@@ -257,68 +258,38 @@ IntelOpenVinoOptions = QualcommOptions = NpuOptions
 
 
 class Options(Group):
-    """Options of a CompiledModel. Groups that were not given are made when they are first read.
+    """Options of a CompiledModel.
 
     Attributes:
         hardware_accelerators: flags of `HardwareAccelerator`.
-        cpu_options, gpu_options: the groups.
+        cpu_options, gpu_options: for runs on the CPU, and on a GPU.
         qualcomm_options, intel_openvino_options: accepted, with any content; the report says that nothing runs there.
     """
 
-    __slots__ = (
-        "_cpu_options",
-        "_gpu_options",
-        "_intel_openvino_options",
-        "_qualcomm_options",
-        "hardware_accelerators",
-    )
+    hardware_accelerators: int
+    cpu_options: CpuOptions
+    gpu_options: GpuOptions
+    qualcomm_options: Any
+    intel_openvino_options: Any
 
     def __init__(
         self,
-        hardware_accelerators: int = CPU,
+        hardware_accelerators: int = targets.CPU,
         cpu_options: CpuOptions | None = None,
         gpu_options: GpuOptions | None = None,
         qualcomm_options: Any = None,
         intel_openvino_options: Any = None,
     ) -> None:
         self.hardware_accelerators = hardware_accelerators
-        self._cpu_options = cpu_options
-        self._gpu_options = gpu_options
-        self._qualcomm_options = qualcomm_options
-        self._intel_openvino_options = intel_openvino_options
+        self.cpu_options = CpuOptions() if cpu_options is None else cpu_options
+        self.gpu_options = GpuOptions() if gpu_options is None else gpu_options
+        self.qualcomm_options = NpuOptions() if qualcomm_options is None else qualcomm_options
+        self.intel_openvino_options = NpuOptions() if intel_openvino_options is None else intel_openvino_options
 
     @classmethod
     def create(cls) -> Options:
         """Options for the CPU, to be changed."""
         return cls()
-
-    @property
-    def cpu_options(self) -> CpuOptions:
-        """For runs on the CPU; made when it is first read."""
-        if self._cpu_options is None:
-            self._cpu_options = CpuOptions()
-        return self._cpu_options
-
-    @property
-    def gpu_options(self) -> GpuOptions:
-        """For runs on a GPU; made when it is first read."""
-        if self._gpu_options is None:
-            self._gpu_options = GpuOptions()
-        return self._gpu_options
-
-    @property
-    def qualcomm_options(self) -> Any:
-        """For an NPU of Qualcomm's; taken, without effect."""
-        if self._qualcomm_options is None:
-            self._qualcomm_options = NpuOptions()
-        return self._qualcomm_options
-
-    @property
-    def intel_openvino_options(self) -> Any:
-        """For an NPU of Intel's; taken, without effect."""
-        if self._intel_openvino_options is None:
-            self._intel_openvino_options = NpuOptions()
-        return self._intel_openvino_options
 
     def keywords(self) -> dict[str, Any]:
         """The groups as keywords of `DelegateOptions`; those of the GPU override those of the CPU.
@@ -326,26 +297,18 @@ class Options(Group):
         Raises:
             OptionError: a group is of another class, or an option is refused.
         """
-        found: dict[str, Any] = {}
-        for name, group, kind in (
-            ("cpu_options", self._cpu_options, CpuOptions),
-            ("gpu_options", self._gpu_options, GpuOptions),
-        ):
-            if group is not None:
-                if not isinstance(group, kind):
-                    raise checks.refused(name, group, f"jitdelegate's {kind.__name__}")
-                found |= group.keywords()
-        return found
+        for name, kind in (("cpu_options", CpuOptions), ("gpu_options", GpuOptions)):
+            if not isinstance(getattr(self, name), kind):
+                raise refused(name, getattr(self, name), f"jitdelegate's {kind.__name__}")
+        return self.cpu_options.keywords() | self.gpu_options.keywords()
 
     def notes(self) -> list[str]:
         """Sentences for the report about given options that mean nothing here."""
-        groups = [group for group in (self._cpu_options, self._gpu_options) if group is not None]
-        names = [name for group in groups for name in group.meaningless()]
-        found = [f"{', '.join(names)}: LiteRT's own options, which change nothing here."] if names else []
+        names = [*self.cpu_options.meaningless(), *self.gpu_options.meaningless()]
+        own = [f"{', '.join(names)}: LiteRT's own options, which change nothing here."] if names else []
         foreign = ("qualcomm_options", "intel_openvino_options")
-        return found + [
-            f"{name}: no part of the model runs on an NPU." for name in foreign if getattr(self, f"_{name}") is not None
-        ]
+        given = [name for name in foreign if getattr(self, name) != NpuOptions()]
+        return own + [f"{name}: no part of the model runs on an NPU." for name in given]
 
 
 def _number(value: Any) -> Any:

@@ -1,11 +1,14 @@
-"""python -m jitdelegate: lists the commands."""
+"""python -m jitdelegate lists the commands; python -m jitdelegate.<command> runs one, which Ctrl-C may end."""
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 import jitdelegate
 
+INTERRUPTED = 128 + 2
+"""Exit status of a command that SIGINT ended, as shells give it."""
 COMMANDS = {
     "jitdelegate.warm MODEL...": "compile models into the cache ahead of their first use",
     "jitdelegate.analyze MODEL...": "where each operator of a model would run, why, and what to change",
@@ -27,3 +30,13 @@ def main(argv: list[str] | None = None) -> int:
     for usage, text in COMMANDS.items():
         print(f"  {usage:<32}{text}")
     return 2 if given not in ([], ["-h"], ["--help"]) else 0
+
+
+def run(command: str) -> int:
+    """Exit status of `jitdelegate.commands.<command>`; its interruption (Ctrl-C, SIGINT) is a line and status 130."""
+    try:
+        main = import_module(f"jitdelegate.commands.{command}").main
+        return int(main())
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
