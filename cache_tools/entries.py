@@ -8,10 +8,10 @@ from typing import Any
 from jitdelegate.errors import CacheError, IncompleteError, JitDelegateError, ProgramError
 from jitdelegate.program.program import Port, Program
 from jitdelegate.program.read import verify_weights
+from jitdelegate.runtime.cache.directory import CacheDirectory, open_cache_directory, user_directory
 from jitdelegate.runtime.cache.entry import open_entry
 from jitdelegate.runtime.cache.key import MODEL, SUFFIX, TOKEN, VARIANTS, stored_key
 from jitdelegate.runtime.cache.model_names import model_names
-from jitdelegate.runtime.cache.place import Place, open_place, user_directory
 
 Stamp = tuple[int, int, int, int]
 
@@ -34,8 +34,8 @@ class Entry:
         stamp: what another file of this name would change; None where it could not be read either.
     """
 
-    def __init__(self, place: Place, name: str, *, verify: bool) -> None:
-        self.path = os.path.join(place.path, name)
+    def __init__(self, directory: CacheDirectory, name: str, *, verify: bool) -> None:
+        self.path = os.path.join(directory.path, name)
         self.model_name = ""
         self.size = 0
         self.written = self.used = 0.0
@@ -45,10 +45,10 @@ class Entry:
         self.is_unread = False
         self.stamp: Stamp | None = None
         try:
-            known = place.stat(name)
+            known = directory.stat(name)
             self.stamp, self.size, self.written = stamp(known), known.st_size, known.st_mtime
             self.used = max(known.st_atime, known.st_mtime)
-            program = _checked(open_entry(place, name, verify_code=verify), verify)
+            program = _checked(open_entry(directory, name, verify_code=verify), verify)
         except UNUSABLE as error:
             self.trouble, self.is_unread = trouble_of(error)
             return
@@ -143,31 +143,31 @@ def open_entries(path: str | None, *, verify: bool = False) -> list[Entry]:
         FileNotFoundError: there is nothing at `path`.
     """
     if path is None or os.path.isdir(path):
-        place = open_directory(path)
-        names = [name for name in place.names() if name.endswith(SUFFIX)] if place else []
+        directory = open_directory(path)
+        names = [name for name in directory.names() if name.endswith(SUFFIX)] if directory else []
     elif os.path.lexists(path):
-        place, names = open_directory(os.path.dirname(path) or "."), [os.path.basename(path)]
+        directory, names = open_directory(os.path.dirname(path) or "."), [os.path.basename(path)]
     else:
         raise FileNotFoundError(f"{path}: there is no such file or directory")
-    if place is None:
+    if directory is None:
         return []
-    models, entries = model_names(place), [Entry(place, name, verify=verify) for name in names]
-    entries = [entry for entry in entries if not (entry.is_unread and _is_gone(place, entry.name))]
+    models, entries = model_names(directory), [Entry(directory, name, verify=verify) for name in names]
+    entries = [entry for entry in entries if not (entry.is_unread and _is_gone(directory, entry.name))]
     for entry in entries:
         entry.model_name = models.get(entry.fingerprint, "")
     return entries
 
 
-def _is_gone(place: Place, name: str) -> bool:
+def _is_gone(directory: CacheDirectory, name: str) -> bool:
     """Whether somebody removed the file meanwhile."""
     try:
-        place.stat(name)
+        directory.stat(name)
     except (OSError, MemoryError) as error:
         return isinstance(error, FileNotFoundError)
     return False
 
 
-def open_directory(path: str | None) -> Place | None:
+def open_directory(path: str | None) -> CacheDirectory | None:
     """A directory of entries, None for the user's cache directory; None where that does not exist.
 
     Raises:
@@ -179,9 +179,9 @@ def open_directory(path: str | None) -> Place | None:
         if path is None:
             return None
         raise FileNotFoundError(f"{path}: there is no such file or directory")
-    place = open_place(wanted)
-    place.unseen = True  # looking is no use
-    return place
+    directory = open_cache_directory(wanted)
+    directory.unseen = True  # looking is no use
+    return directory
 
 
 UNUSABLE = (JitDelegateError, OSError, ImportError, ValueError, OverflowError, MemoryError)

@@ -7,19 +7,19 @@ from collections.abc import Iterable, Sequence
 
 from cache_tools.entries import Entry, stamp
 from cache_tools.tables import Table
-from jitdelegate.runtime.cache.place import LOCK_SUFFIX, TEMPORARY_SUFFIX, Place
+from jitdelegate.runtime.cache.directory import LOCK_SUFFIX, TEMPORARY_SUFFIX, CacheDirectory
 from jitdelegate.runtime.cache.store import STALE_AFTER
 
 
-def remove(place: Place, kept: Entry | Table) -> str:
+def remove(directory: CacheDirectory, kept: Entry | Table) -> str:
     """Remove an entry or a table, unless its file was written again since it was read; "" or why it is still there."""
     try:
-        found = stamp(place.stat(kept.name))
+        found = stamp(directory.stat(kept.name))
     except FileNotFoundError:
         return ""
     except OSError as error:
         return str(error)
-    return "it was written again meanwhile" if kept.stamp not in (None, found) else place.remove(kept.name)
+    return "it was written again meanwhile" if kept.stamp not in (None, found) else directory.remove(kept.name)
 
 
 def matching(entries: Sequence[Entry], names: Sequence[str]) -> tuple[list[Entry], list[str]]:
@@ -60,16 +60,16 @@ def with_borrowers(removed: Sequence[Entry], entries: Sequence[Entry]) -> list[E
     return found
 
 
-def leftovers(place: Place) -> list[str]:
+def leftovers(directory: CacheDirectory) -> list[str]:
     """Files of processes that died while they compiled or wrote."""
     oldest = time.time() - STALE_AFTER
-    hidden = [name for name in place.names() if name.startswith(".")]
+    hidden = [name for name in directory.names() if name.startswith(".")]
     passing = [name for name in hidden if name.endswith((TEMPORARY_SUFFIX, LOCK_SUFFIX))]
-    return [name for name in passing if _written(place, name) < oldest]
+    return [name for name in passing if _written(directory, name) < oldest]
 
 
-def _written(place: Place, name: str) -> float:
+def _written(directory: CacheDirectory, name: str) -> float:
     try:
-        return place.stat(name).st_mtime
+        return directory.stat(name).st_mtime
     except (OSError, MemoryError):
         return float("inf")

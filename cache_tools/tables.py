@@ -9,7 +9,7 @@ from typing import Any
 from cache_tools.amounts import short_size
 from cache_tools.entries import UNUSABLE, Stamp, open_directory, stamp, trouble_of, verdict
 from jitdelegate.errors import CacheError
-from jitdelegate.runtime.cache.place import Place, close_quietly
+from jitdelegate.runtime.cache.directory import CacheDirectory, close_quietly
 from jitdelegate.runtime.cache.tuned import LARGEST_FILE, SUFFIX, Winner, parse_table
 
 
@@ -23,7 +23,7 @@ class Table:
         trouble, is_unread, stamp, verdict: as of an entry.
     """
 
-    def __init__(self, place: Place, name: str) -> None:
+    def __init__(self, directory: CacheDirectory, name: str) -> None:
         self.name = name
         self.size = 0
         self.written = 0.0
@@ -32,9 +32,9 @@ class Table:
         self.is_unread = False
         self.stamp: Stamp | None = None
         try:
-            known = place.stat(name)
+            known = directory.stat(name)
             self.stamp, self.size, self.written = stamp(known), known.st_size, known.st_mtime
-            self.winners = _parsed(_content(place, name))
+            self.winners = _parsed(_content(directory, name))
         except UNUSABLE as error:
             self.trouble, self.is_unread = trouble_of(error)
 
@@ -74,9 +74,9 @@ def open_tables(path: str | None, names: Sequence[str] | None = None) -> list[Ta
     Raises:
         CacheError: the directory cannot be used.
     """
-    place = open_directory(path)
-    found = [name for name in place.names() if name.endswith(SUFFIX)] if place else []
-    return [Table(place, name) for name in found if names is None or name in names] if place else []
+    directory = open_directory(path)
+    found = [name for name in directory.names() if name.endswith(SUFFIX)] if directory else []
+    return [Table(directory, name) for name in found if names is None or name in names] if directory else []
 
 
 def _parsed(content: bytes) -> dict[str, Winner]:
@@ -86,8 +86,8 @@ def _parsed(content: bytes) -> dict[str, Winner]:
         raise CacheError(str(error)) from error
 
 
-def _content(place: Place, name: str) -> bytes:
-    descriptor = place.open(name)
+def _content(directory: CacheDirectory, name: str) -> bytes:
+    descriptor = directory.open(name)
     try:
         return os.read(descriptor, LARGEST_FILE)
     finally:

@@ -352,7 +352,7 @@ def _without_code(executable: Executable, store: Store) -> Lookup:
 
     failure = executable.failure
     program = executable.source.make(lambda content: uncompiled(content, executable.key, failure))
-    return Lookup(ABSENT if store.place else store.kind, failure, program=program)
+    return Lookup(ABSENT if store.directory else store.kind, failure, program=program)
 
 
 def _remembered(executable: Executable) -> str:
@@ -385,7 +385,7 @@ def _host(executable: Executable) -> None:
     from jitdelegate.engine.litert_delegate.trust import refusal
 
     source = executable.source
-    trouble = refusal(source.store.place)
+    trouble = refusal(source.store.directory)
     if trouble:
         _begin_on_litert(executable, f"the compiled partitions cannot go into LiteRT's interpreter: {trouble}.")
         return

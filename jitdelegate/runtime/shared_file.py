@@ -19,7 +19,7 @@ import time
 from jitdelegate.errors import DeviceError
 from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.bus_guard import renew_net, spread_net
-from jitdelegate.runtime.cache.place import read_pieces
+from jitdelegate.runtime.cache.directory import read_pieces
 from jitdelegate.runtime.memory import Memory, libc
 
 TYPE_CHECKING = False

@@ -13,8 +13,8 @@ import jitdelegate
 from jitdelegate.api.report import Report
 from jitdelegate.errors import ModelError
 from jitdelegate.runtime.cache import fingerprint
+from jitdelegate.runtime.cache.directory import open_cache_directory
 from jitdelegate.runtime.cache.fingerprint import Memo
-from jitdelegate.runtime.cache.place import open_place
 from jitdelegate.runtime.cache.store import Store
 from tests.api import small_models
 from tests.entries import overwrite
@@ -137,7 +137,7 @@ def test_an_entry_that_can_be_neither_removed_nor_replaced_is_computed_around(
     expected, _ = start(cache, content)
     good = entry(cache).read_bytes()
     overwrite(entry(cache), good[:-1] + bytes([good[-1] ^ 1]))
-    monkeypatch.setattr("jitdelegate.runtime.cache.place.Place.remove", lambda place, name: None)
+    monkeypatch.setattr("jitdelegate.runtime.cache.directory.CacheDirectory.remove", lambda place, name: None)
     answer, report = start(cache, content)
     assert answer == expected
     assert "damaged" in report.cache.reason
@@ -228,11 +228,11 @@ def test_a_wrong_fingerprint_that_is_remembered_is_forgotten_at_the_first_contra
     monkeypatch.setattr(fingerprint, "ALWAYS_HASHED", 0)
     path, cache = tmp_path / "model.tflite", tmp_path / "cache"
     path.write_bytes(small_models.convolution())
-    Memo(open_place(str(cache))).put(path.stat(), "0" * 32)
+    Memo(open_cache_directory(str(cache))).put(path.stat(), "0" * 32)
     expected = answer_of(small_models.convolution())
     answer, report = start(cache, path, token)
     assert (answer, report.cache.outcome) == (expected, "miss")
-    assert Memo(open_place(str(cache))).get(path.stat()) == ""
+    assert Memo(open_cache_directory(str(cache))).get(path.stat()) == ""
     answer, report = start(cache, path, token)
     assert (answer, report.cache.outcome) == (expected, "hit")
 

@@ -10,13 +10,13 @@ import mmap
 import os
 
 from jitdelegate.program.read import complete, read_front, weights_start
-from jitdelegate.runtime.cache.place import close_quietly, read_pieces
+from jitdelegate.runtime.cache.directory import close_quietly, read_pieces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jitdelegate.program.program import Program
+    from jitdelegate.runtime.cache.directory import CacheDirectory
     from jitdelegate.runtime.cache.key import Key
-    from jitdelegate.runtime.cache.place import Place
 
     Piece = tuple[int, int, int]
 
@@ -27,7 +27,7 @@ _HEAD_BYTES = 1 << 17
 
 
 def open_entry(
-    place: Place, name: str, *, key: Key | None = None, private: bool = False, verify_code: bool = True
+    directory: CacheDirectory, name: str, *, key: Key | None = None, private: bool = False, verify_code: bool = True
 ) -> Program:
     """The program in a trusted file.
 
@@ -36,12 +36,12 @@ def open_entry(
         private: read the weights too, so that no file is used any more.
         verify_code: as in `read_parts`.
     Raises:
-        OSError, CacheError: as `Place.open`.
+        OSError, CacheError: as `CacheDirectory.open`.
         IncompleteError: a part of the weights lies in an entry that is missing or bad.
         ProgramError: as `read_parts`.
         MemoryError: out of memory.
     """
-    descriptor = place.open(name)
+    descriptor = directory.open(name)
     opened = [descriptor]
     try:
         nbytes = os.fstat(descriptor).st_size
@@ -56,20 +56,20 @@ def open_entry(
         if program.borrowed:
             from jitdelegate.runtime.cache.lenders import whole_pieces  # not before: most programs borrow nothing
 
-            pieces = whole_pieces(place, program, pieces[0], opened)
+            pieces = whole_pieces(directory, program, pieces[0], opened)
         return complete(program, _weights(pieces, private=private))
     finally:
         for each in opened:
             close_quietly(each)
 
 
-def open_front(place: Place, name: str) -> Program:
+def open_front(directory: CacheDirectory, name: str) -> Program:
     """The program in a trusted file, without its weights and with unverified code, to see what it is.
 
     Raises:
         OSError, CacheError, ProgramError, MemoryError: as `open_entry`.
     """
-    descriptor = place.open(name)
+    descriptor = directory.open(name)
     try:
         nbytes = os.fstat(descriptor).st_size
         head = _read([(descriptor, 0, min(nbytes, _HEAD_BYTES))])

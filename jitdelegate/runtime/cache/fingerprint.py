@@ -9,13 +9,13 @@ import time
 from xxhash import xxh3_128, xxh3_128_digest, xxh3_128_hexdigest
 
 from jitdelegate.errors import CacheError
-from jitdelegate.runtime.cache.place import close_quietly
+from jitdelegate.runtime.cache.directory import close_quietly
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-    from jitdelegate.runtime.cache.place import Place
+    from jitdelegate.runtime.cache.directory import CacheDirectory
 
     PathOrBytes = str | os.PathLike[str] | ReadableBuffer
 
@@ -100,7 +100,7 @@ class Memo:
     and every failure read as "not known"; a wrong fingerprint is forgotten.
     """
 
-    __slots__ = ("_place",)
+    __slots__ = ("_directory",)
 
     NAME = ".fingerprints"
     LARGEST = 256
@@ -108,8 +108,8 @@ class Memo:
     _RECORD = struct.Struct("<QQQqq16s")
     _HASH_BYTES = 16
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, directory: CacheDirectory) -> None:
+        self._directory = directory
 
     def get(self, found: os.stat_result) -> str:
         """The fingerprint of the file; "" where it is not known."""
@@ -133,7 +133,7 @@ class Memo:
     def _store(self, known: dict[tuple[int, ...], bytes]) -> None:
         try:
             records = b"".join(self._RECORD.pack(*key, value) for key, value in [*known.items()][-self.LARGEST :])
-            self._place.write(self.NAME, self._MAGIC + xxh3_128_digest(records) + records, flush=False)
+            self._directory.write(self.NAME, self._MAGIC + xxh3_128_digest(records) + records, flush=False)
         except (OSError, struct.error, MemoryError):
             pass  # the next start hashes the file again
 
@@ -146,7 +146,7 @@ class Memo:
     def _read(self) -> bytes:
         start = len(self._MAGIC) + self._HASH_BYTES
         try:
-            descriptor = self._place.open(self.NAME)
+            descriptor = self._directory.open(self.NAME)
         except (OSError, CacheError):
             return b""
         try:

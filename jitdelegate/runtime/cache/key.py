@@ -70,7 +70,8 @@ class Key:
         """(position, elements) pairs of the shape inputs that the program is specialized for."""
         pairs = (text.partition("=") for text in self.part(VALUES).split(";")[:-1])
         return tuple(
-            (int(place), tuple(int(number) for number in numbers.split(",") if number)) for place, _, numbers in pairs
+            (int(position), tuple(int(number) for number in numbers.split(",") if number))
+            for position, _, numbers in pairs
         )
 
     @property

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jitdelegate.program.program import Loans, Program
-    from jitdelegate.runtime.cache.place import Place
+    from jitdelegate.runtime.cache.directory import CacheDirectory
 
     Piece = tuple[int, int, int]
     """Descriptor of a file, first byte, bytes."""
 
 
-def whole_pieces(place: Place, program: Program, own: Piece, opened: list[int]) -> list[Piece]:
+def whole_pieces(directory: CacheDirectory, program: Program, own: Piece, opened: list[int]) -> list[Piece]:
     """The parts of files that are the program's weights, one after another.
 
     Args:
@@ -39,7 +39,7 @@ def whole_pieces(place: Place, program: Program, own: Piece, opened: list[int]) 
     pieces, at, end = list[tuple[int, int, int]](), 0, start + stored
     for first, lender, source, pages in program.borrowed:
         if lender not in lent:
-            lent[lender] = _stored(place, names[lender], opened)
+            lent[lender] = _stored(directory, names[lender], opened)
         file, begin, nbytes = lent[lender]
         if (source + pages) * PAGE > nbytes:
             needed = (source + pages) * PAGE
@@ -78,10 +78,10 @@ def whole_weights(program: Program, stored: memoryview, lenders: Sequence[Progra
     return memoryview(content)
 
 
-def _stored(place: Place, name: str, opened: list[int]) -> Piece:
+def _stored(directory: CacheDirectory, name: str, opened: list[int]) -> Piece:
     """The weights in an entry's own file."""
     try:
-        descriptor = place.open(name)
+        descriptor = directory.open(name)
         opened.append(descriptor)
         nbytes = os.fstat(descriptor).st_size
         head = bytearray(HEADER_BYTES)

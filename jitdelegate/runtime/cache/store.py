@@ -12,11 +12,17 @@ import time
 
 from jitdelegate.errors import CacheError, IncompleteError, ProgramError
 from jitdelegate.program.read import complete, read_front, verify_weights, weights_start
+from jitdelegate.runtime.cache.directory import (
+    LOCK_SUFFIX,
+    READ_ONLY_FILE,
+    TEMPORARY_SUFFIX,
+    CacheDirectory,
+    open_cache_directory,
+)
 from jitdelegate.runtime.cache.entry import open_entry
 from jitdelegate.runtime.cache.fingerprint import Memo
 from jitdelegate.runtime.cache.fingerprint import fingerprint as hash_content
 from jitdelegate.runtime.cache.key import MODEL, SHAPES, TOOLCHAIN, VALUES
-from jitdelegate.runtime.cache.place import LOCK_SUFFIX, READ_ONLY_FILE, TEMPORARY_SUFFIX, Place, open_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -104,18 +110,23 @@ class Store:
     """The entries of one directory.
 
     Attributes:
-        place: the directory; None without a cache.
+        directory: the directory; None without a cache.
         trouble: why there is no directory; else "".
         kind: the kind of every miss without a directory.
         private_weights: whether programs share no memory with the file.
     """
 
-    __slots__ = ("kind", "place", "private_weights", "trouble")
+    __slots__ = ("directory", "kind", "private_weights", "trouble")
 
     def __init__(
-        self, place: Place | None, trouble: str = "", kind: str = NO_DIRECTORY, *, private_weights: bool = False
+        self,
+        directory: CacheDirectory | None,
+        trouble: str = "",
+        kind: str = NO_DIRECTORY,
+        *,
+        private_weights: bool = False,
     ) -> None:
-        self.place = place
+        self.directory = directory
         self.private_weights = private_weights
         self.trouble = trouble
         self.kind = kind
@@ -132,15 +143,15 @@ class Store:
 
     def put(self, key: Key, *parts: ReadableBuffer) -> str:
         """Store a program's file, in parts, as the entry for `key`, over an existing one; "" or why not."""
-        if self.place is None:
+        if self.directory is None:
             return self.trouble
         try:
             self._reap()
-            self.place.write(key.entry_name(), *parts, mode=READ_ONLY_FILE)
+            self.directory.write(key.entry_name(), *parts, mode=READ_ONLY_FILE)
         except (OSError, MemoryError) as error:
             counts.write_failures += 1
-            reason = f"{self.place.path} does not take the program: {str(error) or 'no memory'}"
-            _tell(self.place.path, f"cache directory {reason}", _remedy(error))
+            reason = f"{self.directory.path} does not take the program: {str(error) or 'no memory'}"
+            _tell(self.directory.path, f"cache directory {reason}", _remedy(error))
             return reason
         counts.writes += 1
         return ""
@@ -157,11 +168,11 @@ class Store:
         lookup = self.get(key)
         if lookup.hit:
             return lookup
-        if self.place is None:
+        if self.directory is None:
             return self._compile(key, compile, lookup)
         from jitdelegate.runtime.cache.lock import Lock  # not before: a hit needs none
 
-        lock = Lock(self.place, key.entry_name())
+        lock = Lock(self.directory, key.entry_name())
         lock.acquire(longest_wait)
         counts.lock_timeouts += lock.timed_out
         try:
@@ -185,32 +196,32 @@ class Store:
 
     def lenders(self, key: Key) -> list[Program | None]:
         """The programs that one for `key` may borrow weights from, verified; None for each that is not usable."""
-        found = [self._look_up(lender).program for lender in key.lenders] if self.place else []
+        found = [self._look_up(lender).program for lender in key.lenders] if self.directory else []
         return [program if program is not None and _is_whole(program) else None for program in found]
 
     def remember_model(self, fingerprint: str, path: str) -> None:
         """Remember the file name of a model that was compiled, for `cache_tools`."""
-        if self.place is not None:
+        if self.directory is not None:
             from jitdelegate.runtime.cache.model_names import remember_model  # not before: a hit needs none
 
-            remember_model(self.place, fingerprint, path)
+            remember_model(self.directory, fingerprint, path)
 
     def refuse(self, key: Key, reason: str) -> None:
         """Count and remove an entry that the runtime found damaged (`reason`)."""
         counts.miss(DAMAGED)
-        if self.place is not None:
-            self.place.remove(key.entry_name())
+        if self.directory is not None:
+            self.directory.remove(key.entry_name())
 
     def fingerprint(self, path_or_bytes: PathOrBytes) -> str:
         """The content's fingerprint, remembered beside the entries; raises OSError for a file that cannot be read."""
-        return hash_content(path_or_bytes, memo=Memo(self.place) if self.place else None)
+        return hash_content(path_or_bytes, memo=Memo(self.directory) if self.directory else None)
 
     def forget_fingerprint(self, path_or_bytes: PathOrBytes) -> None:
         """Forget the remembered fingerprint of a file, which differs from its content's."""
-        if self.place is None or not isinstance(path_or_bytes, (str, os.PathLike)):
+        if self.directory is None or not isinstance(path_or_bytes, (str, os.PathLike)):
             return
         try:
-            Memo(self.place).forget(os.stat(path_or_bytes))
+            Memo(self.directory).forget(os.stat(path_or_bytes))
         except OSError:
             return  # without the file nobody asks again
 
@@ -233,12 +244,12 @@ class Store:
 
     def _evict(self, key: Key) -> None:
         """Remove programs like that for `key`, if there are too many; a failure leaves them to the next time."""
-        if self.place is None or not _is_further(key):
+        if self.directory is None or not _is_further(key):
             return
         try:
             from jitdelegate.runtime.cache.eviction import evict  # not before: most programs are not further ones
 
-            counts.evictions += evict(self.place, key, _uses)
+            counts.evictions += evict(self.directory, key, _uses)
         except (ImportError, OSError, MemoryError):
             return
 
@@ -254,12 +265,12 @@ class Store:
         return complete(program, weights)
 
     def _look_up(self, key: Key) -> Lookup:
-        if self.place is None:
+        if self.directory is None:
             return Lookup(self.kind, self.trouble)
         name = key.entry_name()
-        path = os.path.join(self.place.path, name)
+        path = os.path.join(self.directory.path, name)
         try:
-            program = open_entry(self.place, name, key=key, private=self.private_weights)
+            program = open_entry(self.directory, name, key=key, private=self.private_weights)
         except FileNotFoundError:
             return Lookup(ABSENT, "there is no entry for it yet", path)
         except (OSError, ValueError, OverflowError, MemoryError) as error:
@@ -277,12 +288,12 @@ class Store:
 
     def _reap(self) -> None:
         """Remove files of processes that died while they compiled or wrote."""
-        assert self.place is not None
+        assert self.directory is not None
         oldest = time.time() - STALE_AFTER
-        for name in self.place.names():
+        for name in self.directory.names():
             passing = name.startswith(".") and name.endswith((TEMPORARY_SUFFIX, LOCK_SUFFIX))
-            if passing and _written(self.place, name) < oldest:
-                self.place.remove(name)
+            if passing and _written(self.directory, name) < oldest:
+                self.directory.remove(name)
 
 
 def open_store(serialization_dir: str | bool | None, *, private_weights: bool = False) -> Store:
@@ -293,7 +304,7 @@ def open_store(serialization_dir: str | bool | None, *, private_weights: bool = 
     if isinstance(serialization_dir, bool):
         return Store(None, "the cache is turned off", OFF)
     try:
-        return Store(open_place(serialization_dir), private_weights=private_weights)
+        return Store(open_cache_directory(serialization_dir), private_weights=private_weights)
     except CacheError as error:
         _tell(serialization_dir or "", str(error), error.remedy)
         return Store(None, str(error))
@@ -332,10 +343,10 @@ def _remedy(error: BaseException) -> str:
     return "more space there" if full else ""
 
 
-def _written(place: Place, name: str) -> float:
+def _written(directory: CacheDirectory, name: str) -> float:
     """Time of the file's last write, in seconds; infinity for a missing file."""
     try:
-        return place.stat(name).st_mtime
+        return directory.stat(name).st_mtime
     except OSError:
         return float("inf")
 

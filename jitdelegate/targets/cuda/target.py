@@ -193,8 +193,8 @@ class CudaTarget:
         try:
             from jitdelegate.targets.cuda.generate import generate
 
-            place, precision = open_store(options.serialization_dir).place, _precision(key)
-            return generate(graph, kind, precision, place, trace, _tuning(key, options))
+            directory, precision = open_store(options.serialization_dir).directory, _precision(key)
+            return generate(graph, kind, precision, directory, trace, _tuning(key, options))
         except ImportError as error:
             raise DeviceError(
                 f"{error}; CUDA kernels are compiled by the extra 'cuda': pip install jitdelegate[cuda]"

@@ -12,8 +12,8 @@ import pytest
 from xxhash import xxh3_128_hexdigest
 
 from jitdelegate.runtime.cache import fingerprint as module
+from jitdelegate.runtime.cache.directory import open_cache_directory
 from jitdelegate.runtime.cache.fingerprint import ALWAYS_HASHED, Memo, fingerprint
-from jitdelegate.runtime.cache.place import open_place
 from jitdelegate.runtime.shared_file import tells_changes
 
 LONG_AGO = time.time() - 1000
@@ -22,7 +22,7 @@ LONG_AGO = time.time() - 1000
 @pytest.fixture
 def memo(folder: Path) -> Memo:
     """An empty memo."""
-    return Memo(open_place(str(folder)))
+    return Memo(open_cache_directory(str(folder)))
 
 
 @pytest.fixture

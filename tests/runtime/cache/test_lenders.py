@@ -61,8 +61,8 @@ def test_weights_are_whole_again(store: Store, folder: Path, weights: bytes, bor
     assert tuple(map(tuple, found.borrowed)) == borrowed
     own = (folder / key(1).entry_name()).stat().st_size
     assert own <= 3 * PAGE + len(weights) - PAGE * sum(pages for *_, pages in borrowed)
-    assert store.place is not None
-    again = open_entry(store.place, key(1).entry_name(), private=private)
+    assert store.directory is not None
+    again = open_entry(store.directory, key(1).entry_name(), private=private)
     verify_weights(again)
     assert bytes(again.weights) == bytes(found.weights) == weights
 
@@ -109,9 +109,9 @@ def test_pages_that_a_lender_lacks_make_an_entry_incomplete(store: Store) -> Non
     store.put(key(1), _front(program(1, OWN), len(OWN), ((0, 0, 30, 11),), ""), OWN)
     lookup = store.get(key(1))
     assert (lookup.kind, "stores 163940 bytes" in lookup.reason) == ("incomplete", True)
-    assert store.place is not None
+    assert store.directory is not None
     with pytest.raises(IncompleteError):
-        open_entry(store.place, key(1).entry_name())
+        open_entry(store.directory, key(1).entry_name())
 
 
 def test_a_lender_that_borrows_itself_lends_what_its_file_stores(store: Store) -> None:
