@@ -9,9 +9,9 @@ from jitdelegate.errors import CacheError, IncompleteError, JitDelegateError, Pr
 from jitdelegate.program.program import Port, Program
 from jitdelegate.program.read import verify_weights
 from jitdelegate.runtime.cache.directory import CacheDirectory, open_cache_directory, user_directory
-from jitdelegate.runtime.cache.entry import open_entry
 from jitdelegate.runtime.cache.key import MODEL, SUFFIX, TOKEN, VARIANTS, stored_key
 from jitdelegate.runtime.cache.model_names import model_names
+from jitdelegate.runtime.cache.store import open_entry
 
 Stamp = tuple[int, int, int, int]
 

@@ -204,7 +204,7 @@ def test_only_the_cpu_target_knows_llvmlite() -> None:
         if any(module.split(".")[0] == "llvmlite" for module in _imports(ast.parse(path.read_text()), deferred=True))
     }
     allowed = {
-        name for name in users if name.startswith("jitdelegate.targets.") or name == "jitdelegate.runtime.cpu.library"
+        name for name in users if name.startswith("jitdelegate.targets.") or name == "jitdelegate.runtime.memory"
     }
     assert users == allowed
 

@@ -12,9 +12,9 @@ import pytest
 import jitdelegate
 from jitdelegate.api.report import Report
 from jitdelegate.errors import ModelError
-from jitdelegate.runtime.cache import fingerprint
+from jitdelegate.runtime.cache import key, memo
 from jitdelegate.runtime.cache.directory import open_cache_directory
-from jitdelegate.runtime.cache.fingerprint import Memo
+from jitdelegate.runtime.cache.memo import Memo
 from jitdelegate.runtime.cache.store import Store
 from tests.api import small_models
 from tests.entries import overwrite
@@ -206,7 +206,7 @@ def test_a_file_that_changes_later_is_refused_to_further_programs(tmp_path: Path
 def test_a_model_that_is_edited_through_a_mapping_is_another_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str | None
 ) -> None:
-    monkeypatch.setattr(fingerprint, "_SETTLED_NANOSECONDS", -1)  # as if the file had been there for long
+    monkeypatch.setattr(memo, "_SETTLED_NANOSECONDS", -1)  # as if the file had been there for long
     path, second = tmp_path / "model.tflite", small_models.convolution(seed=1)
     path.write_bytes(small_models.convolution())
     memory = np.memmap(path, "u1", "r+")
@@ -225,7 +225,7 @@ def test_a_model_that_is_edited_through_a_mapping_is_another_model(
 def test_a_wrong_fingerprint_that_is_remembered_is_forgotten_at_the_first_contradiction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str | None
 ) -> None:
-    monkeypatch.setattr(fingerprint, "ALWAYS_HASHED", 0)
+    monkeypatch.setattr(key, "ALWAYS_HASHED", 0)
     path, cache = tmp_path / "model.tflite", tmp_path / "cache"
     path.write_bytes(small_models.convolution())
     Memo(open_cache_directory(str(cache))).put(path.stat(), "0" * 32)

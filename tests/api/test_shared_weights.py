@@ -18,7 +18,7 @@ from jitdelegate.base.options import DelegateOptions
 from jitdelegate.engine.executable import Executable
 from jitdelegate.engine.load_path import specialize
 from jitdelegate.engine.precompile import precompile
-from jitdelegate.runtime.cache import entry
+from jitdelegate.runtime.cache import store
 from jitdelegate.runtime.cache.key import variant_parts
 from jitdelegate.runtime.cache.store import counts
 from jitdelegate.targets import target_named
@@ -53,7 +53,7 @@ MODEL = model()
 
 @pytest.fixture(autouse=True)
 def weights_of_any_size_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry, "LEAST_SHARED", 0)
+    monkeypatch.setattr(store, "LEAST_SHARED", 0)
     counts.reset()
 
 

@@ -19,8 +19,8 @@ import pytest
 from jitdelegate.errors import DeviceError
 from jitdelegate.runtime import shared_file as module
 from jitdelegate.runtime.buffers import Borrowed
+from jitdelegate.runtime.memory import TRIES, shared_file, undisturbed
 from jitdelegate.runtime.shared_file import SharedFile, keep, share, tells_changes
-from jitdelegate.runtime.weights import TRIES, shared_file, undisturbed
 
 START = mmap.ALLOCATIONGRANULARITY
 CONTENT = bytes(range(256)) * 40

@@ -8,9 +8,9 @@ import pytest
 from jitdelegate import passes
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program.program import Program
-from jitdelegate.runtime.cpu.library import CLOCK_ENTRY
 from jitdelegate.runtime.cpu.profile import stamp_bytes
 from jitdelegate.runtime.cpu.session import Session
+from jitdelegate.runtime.memory import CLOCK_ENTRY
 from jitdelegate.runtime.profile import ROWS, medians
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cpu.products import contract, depthwise

@@ -9,18 +9,19 @@ from __future__ import annotations
 import os
 
 from jitdelegate.errors import CacheError, ProgramError
-from jitdelegate.runtime.cache.entry import open_front
 from jitdelegate.runtime.cache.key import NODES, SHAPES, SUFFIX, VALUES, stored_key
 from jitdelegate.runtime.cache.lock import Lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from jitdelegate.program.program import Program
     from jitdelegate.runtime.cache.directory import CacheDirectory
     from jitdelegate.runtime.cache.key import Key
 
     Kind = tuple[str, str]
+    OpenFront = Callable[[CacheDirectory, str], Program]
 
 MOST_STORED = 32
 """Most shapes, and values of shape inputs, whose programs a directory keeps beside one program of a model.
@@ -44,7 +45,7 @@ class _Stored:
         self.used = used
 
 
-def evict(directory: CacheDirectory, key: Key, uses: Mapping[str, float]) -> int:
+def evict(directory: CacheDirectory, key: Key, uses: Mapping[str, float], open_front: OpenFront) -> int:
     """Remove the least recently used further programs beside that for `key`, beyond MOST_STORED; returns how many.
 
     The program for the file's shapes, and programs of other subgraphs, options and devices, do not count. An entry that
@@ -52,6 +53,7 @@ def evict(directory: CacheDirectory, key: Key, uses: Mapping[str, float]) -> int
 
     Args:
         uses: name of an entry to the time of its last use by this process; the file system may not keep it.
+        open_front: reads the program of an entry, as far as its key.
     Raises:
         OSError: the directory cannot be read.
     """
@@ -59,7 +61,7 @@ def evict(directory: CacheDirectory, key: Key, uses: Mapping[str, float]) -> int
     names = [name for name in directory.names() if name.startswith(beginning) and name.endswith(SUFFIX)]
     if len(names) <= MOST_STORED:
         return 0
-    found = _stored(directory.looking(), names, key, uses)
+    found = _stored(directory.looking(), names, key, uses, open_front)
     latest = dict[tuple[str, str], float]()
     for each in found:
         latest[each.kind] = max(latest.get(each.kind, 0.0), each.used)
@@ -68,7 +70,9 @@ def evict(directory: CacheDirectory, key: Key, uses: Mapping[str, float]) -> int
     return sum(_remove(directory, each) for each in found if each.kind in left)
 
 
-def _stored(directory: CacheDirectory, names: Sequence[str], key: Key, uses: Mapping[str, float]) -> list[_Stored]:
+def _stored(
+    directory: CacheDirectory, names: Sequence[str], key: Key, uses: Mapping[str, float], open_front: OpenFront
+) -> list[_Stored]:
     """The further programs of the same program as `key`'s."""
     base, found = key.without(*_FURTHER).entry_name(), []
     for name in names:

@@ -1,12 +1,15 @@
 """Entries: found, opened, checked, written and replaced, without ever failing a model.
 
 Any problem with an entry or its directory is a counted miss with a reason; the model is compiled again and the next
-`put` replaces the entry.
+`put` replaces the entry. Of an opened file, what says how to run is read into private memory, large weights are shared.
+Weights that it lacks lie in entries of other programs of the model (`Key.lenders`); they are mapped to their addresses
+among the program's own, so that programs share pages on disk and in memory.
 """
 
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import time
 
@@ -17,12 +20,12 @@ from jitdelegate.runtime.cache.directory import (
     READ_ONLY_FILE,
     TEMPORARY_SUFFIX,
     CacheDirectory,
+    close_quietly,
     open_cache_directory,
+    read_pieces,
 )
-from jitdelegate.runtime.cache.entry import open_entry
-from jitdelegate.runtime.cache.fingerprint import Memo
-from jitdelegate.runtime.cache.fingerprint import fingerprint as hash_content
 from jitdelegate.runtime.cache.key import MODEL, SHAPES, TOOLCHAIN, VALUES
+from jitdelegate.runtime.cache.key import fingerprint as hash_content
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,13 +34,18 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
     from jitdelegate.program.program import FileParts, Program
-    from jitdelegate.runtime.cache.fingerprint import PathOrBytes
-    from jitdelegate.runtime.cache.key import Key
+    from jitdelegate.runtime.cache.key import Key, PathOrBytes
+
+    Piece = tuple[int, int, int]
 
 LONGEST_WAIT = 60.0
 """Seconds to wait for another process that compiles the same program."""
 # Seconds after which the temporary or lock file of a process that died is removed.
 STALE_AFTER = 3600.0
+LEAST_SHARED = 1 << 20
+"""Smallest weights to share, in bytes. Reading smaller ones takes no longer than mapping and watching them."""
+_HEAD_BYTES = 1 << 17
+"""Bytes that hold header, table and code of nearly all programs."""
 
 HIT, ABSENT, UNREADABLE, UNTRUSTED, DAMAGED = "hit", "absent", "unreadable", "untrusted", "damaged"
 INCOMPLETE = "incomplete"
@@ -214,12 +222,20 @@ class Store:
 
     def fingerprint(self, path_or_bytes: PathOrBytes) -> str:
         """The content's fingerprint, remembered beside the entries; raises OSError for a file that cannot be read."""
-        return hash_content(path_or_bytes, memo=Memo(self.directory) if self.directory else None)
+        return hash_content(path_or_bytes, large=self._remembered_fingerprint if self.directory else None)
+
+    def _remembered_fingerprint(self, descriptor: int) -> str:
+        from jitdelegate.runtime.cache.memo import Memo  # not before: few models are so large
+
+        assert self.directory is not None
+        return Memo(self.directory).fingerprint(descriptor)
 
     def forget_fingerprint(self, path_or_bytes: PathOrBytes) -> None:
         """Forget the remembered fingerprint of a file, which differs from its content's."""
         if self.directory is None or not isinstance(path_or_bytes, (str, os.PathLike)):
             return
+        from jitdelegate.runtime.cache.memo import Memo  # not before: files rarely change while they are compiled
+
         try:
             Memo(self.directory).forget(os.stat(path_or_bytes))
         except OSError:
@@ -249,7 +265,7 @@ class Store:
         try:
             from jitdelegate.runtime.cache.eviction import evict  # not before: most programs are not further ones
 
-            counts.evictions += evict(self.directory, key, _uses)
+            counts.evictions += evict(self.directory, key, _uses, open_front)
         except (ImportError, OSError, MemoryError):
             return
 
@@ -357,3 +373,83 @@ def _explain(key: Key, name: str, found: str, expected: str) -> str:
     if name == TOOLCHAIN:
         return f"the entry was compiled by {found or 'an unknown toolchain'}, {expected} is installed"
     return f"the entry's {name} is {found!r}, expected {expected!r}"
+
+
+def open_entry(
+    directory: CacheDirectory, name: str, *, key: Key | None = None, private: bool = False, verify_code: bool = True
+) -> Program:
+    """The program in a trusted file.
+
+    Args:
+        key: the key that is looked for. A program of another one, which is of no use, gets no weights.
+        private: read the weights too, so that no file is used any more.
+        verify_code: as in `read_parts`.
+    Raises:
+        OSError, CacheError: as `CacheDirectory.open`.
+        IncompleteError: a part of the weights lies in an entry that is missing or bad.
+        ProgramError: as `read_parts`.
+        MemoryError: out of memory.
+    """
+    descriptor = directory.open(name)
+    opened = [descriptor]
+    try:
+        nbytes = os.fstat(descriptor).st_size
+        head = _read([(descriptor, 0, nbytes if nbytes <= LEAST_SHARED else _HEAD_BYTES)])
+        start = weights_start(head, nbytes)
+        program = _front(descriptor, head, nbytes, verify_code=verify_code)
+        if key is not None and key.difference(program.key):
+            return program
+        if nbytes == len(head) and not program.borrowed:
+            return complete(program, head[start:])
+        pieces = [(descriptor, start, nbytes - start)]
+        if program.borrowed:
+            from jitdelegate.runtime.cache.lenders import whole_pieces  # not before: most programs borrow nothing
+
+            pieces = whole_pieces(directory, program, pieces[0], opened)
+        return complete(program, _weights(pieces, private=private))
+    finally:
+        for each in opened:
+            close_quietly(each)
+
+
+def open_front(directory: CacheDirectory, name: str) -> Program:
+    """The program in a trusted file, without its weights and with unverified code, to see what it is.
+
+    Raises:
+        OSError, CacheError, ProgramError, MemoryError: as `open_entry`.
+    """
+    descriptor = directory.open(name)
+    try:
+        nbytes = os.fstat(descriptor).st_size
+        head = _read([(descriptor, 0, min(nbytes, _HEAD_BYTES))])
+        return _front(descriptor, head, nbytes, verify_code=False)
+    finally:
+        close_quietly(descriptor)
+
+
+def _front(descriptor: int, head: memoryview, nbytes: int, *, verify_code: bool) -> Program:
+    """The program before its weights, in a file that begins with `head`."""
+    start = weights_start(head, nbytes)
+    front = head[:start] if start <= len(head) else _read([(descriptor, 0, start)])
+    return read_front(front, nbytes, verify_code=verify_code)
+
+
+def _weights(pieces: list[Piece], *, private: bool) -> mmap.mmap | memoryview:
+    if sum(nbytes for _, _, nbytes in pieces) >= LEAST_SHARED:
+        try:
+            from jitdelegate.runtime.shared_file import keep, share  # not before: most programs are small
+
+            return (None if private else share(pieces)) or keep(pieces)
+        except (ImportError, OSError, ValueError, MemoryError):
+            pass  # read what cannot be mapped
+    return _read(pieces)
+
+
+def _read(pieces: list[Piece]) -> memoryview:
+    """Parts of files, one after another, in page-aligned private memory; zeros where a file became shorter."""
+    whole = sum(nbytes for _, _, nbytes in pieces)
+    if not whole:
+        return memoryview(b"")
+    memory = memoryview(mmap.mmap(-1, whole, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    read_pieces(pieces, memory)
+    return memory

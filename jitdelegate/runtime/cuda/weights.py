@@ -11,7 +11,7 @@ from jitdelegate.program.read import verify_weights
 from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.cuda.context import lock
 from jitdelegate.runtime.cuda.driver import try_release
-from jitdelegate.runtime.weights import shared_file, undisturbed
+from jitdelegate.runtime.memory import shared_file, undisturbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

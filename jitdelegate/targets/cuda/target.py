@@ -86,7 +86,7 @@ class CudaDevice:
 
     def _fingerprint(self, path: str) -> str:
         """Fingerprint of a file of inputs at the first call: further programs of a model have the part of the first."""
-        from jitdelegate.runtime.cache.fingerprint import fingerprint
+        from jitdelegate.runtime.cache.key import fingerprint
 
         if path not in self._inputs:
             try:

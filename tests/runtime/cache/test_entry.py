@@ -13,11 +13,10 @@ from jitdelegate.errors import ProgramError
 from jitdelegate.program.program import Program
 from jitdelegate.program.read import verify_weights
 from jitdelegate.program.write import write
-from jitdelegate.runtime.cache import entry as module
+from jitdelegate.runtime.cache import store as module
 from jitdelegate.runtime.cache.directory import CacheDirectory, open_cache_directory
-from jitdelegate.runtime.cache.entry import LEAST_SHARED, open_entry
-from jitdelegate.runtime.cache.store import Store, open_store
-from jitdelegate.runtime.weights import shared_file
+from jitdelegate.runtime.cache.store import LEAST_SHARED, Store, open_entry, open_store
+from jitdelegate.runtime.memory import shared_file
 from tests.entries import only_entry, overwrite
 from tests.runtime.cache.programs import Compiler, key
 

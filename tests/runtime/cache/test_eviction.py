@@ -189,4 +189,4 @@ def test_processes_that_store_at_the_same_time_leave_as_many(folder: Path) -> No
         assert child.exitcode == 0
     stored(open_store(str(folder)), further(1000))
     assert len(names(folder)) == 1 + MOST_STORED and key().entry_name() in names(folder)
-    assert evict(open_cache_directory(str(folder)), further(1000), {}) == 0
+    assert evict(open_cache_directory(str(folder)), further(1000), {}, store.open_front) == 0

@@ -13,9 +13,8 @@ from jitdelegate.program.layout import ALIGNMENT as PAGE
 from jitdelegate.program.program import Program
 from jitdelegate.program.read import read, verify_weights
 from jitdelegate.program.write import _front, parts
-from jitdelegate.runtime.cache.entry import open_entry
 from jitdelegate.runtime.cache.key import Key, KeyParts, model_key, this_machine, variant_parts
-from jitdelegate.runtime.cache.store import Store, open_store
+from jitdelegate.runtime.cache.store import Store, open_entry, open_store
 
 if TYPE_CHECKING:
     from jitdelegate.program.program import Loans
