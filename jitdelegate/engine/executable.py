@@ -6,7 +6,7 @@ import _thread
 import time
 
 from jitdelegate.errors import DelegationError
-from jitdelegate.program.layout import ALIGNMENT as PAGE
+from jitdelegate.program.program import ALIGNMENT as PAGE
 from jitdelegate.program.program import IN_PARTITIONS, LITERT, Operator
 from jitdelegate.runtime.cache.store import OFF
 

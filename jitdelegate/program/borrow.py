@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from xxhash import xxh3_64_intdigest
 
-from jitdelegate.program.layout import ALIGNMENT as PAGE
 from jitdelegate.program.loans import stored_ranges
+from jitdelegate.program.program import ALIGNMENT as PAGE
 
 if TYPE_CHECKING:
     from jitdelegate.program.program import Bytes, Loans, Program

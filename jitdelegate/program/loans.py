@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitdelegate.program.layout import ALIGNMENT as PAGE
+from jitdelegate.program.program import ALIGNMENT as PAGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

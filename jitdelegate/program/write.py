@@ -8,28 +8,29 @@ import flatbuffers
 from xxhash import xxh3_128_digest, xxh3_128_hexdigest
 
 from jitdelegate.program.borrow import borrow
-from jitdelegate.program.layout import (
+from jitdelegate.program.launch_list import pack
+from jitdelegate.program.loans import stored_ranges
+from jitdelegate.program.program import (
     FORMAT_VERSION,
     HEADER,
     HEADER_BYTES,
     INTEGER,
     INTEGERS,
     MAGIC,
-    PROGRAM,
     REALS,
     STRING,
     TABLE_IDENTIFIER,
+    VARIES,
     Layout,
     Packed,
+    Program,
     aligned,
 )
-from jitdelegate.program.loans import stored_ranges
-from jitdelegate.program.program import Program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jitdelegate.program.program import FileParts, Loans
+    from jitdelegate.program.program import FileParts, Kind, Loans
 
 _OFFSET_BYTES = 4
 _ELEMENT_BYTES = 8
@@ -80,8 +81,8 @@ def _front(program: Program, weights_bytes: int, borrowed: Loans, main_hash: str
 def _table(program: Program, own: dict[str, Any]) -> bytes:
     """The table; `own` has the values that are not the program's."""
     builder = flatbuffers.Builder(4096)
-    values = {name: getattr(program, name) for name, _ in PROGRAM.fields} | own
-    builder.Finish(_write_table(builder, PROGRAM, values), TABLE_IDENTIFIER)
+    values = {name: getattr(program, name) for name, _ in Program.layout.fields} | own
+    builder.Finish(_write_table(builder, Program.layout, values), TABLE_IDENTIFIER)
     return bytes(builder.Output())
 
 
@@ -97,7 +98,7 @@ def _write_table(builder: Any, layout: Layout, values: dict[str, Any]) -> int:
     return int(builder.EndObject())
 
 
-def _write_child(builder: Any, kind: str | Layout | Packed, value: Any) -> int:
+def _write_child(builder: Any, kind: Kind, value: Any) -> int:
     """Offset of a value stored outside the table, 0 for none; an integer, stored inside, as it is."""
     if kind == INTEGER:
         return int(value)
@@ -108,7 +109,7 @@ def _write_child(builder: Any, kind: str | Layout | Packed, value: Any) -> int:
     if kind == INTEGERS:
         return _write_vector(builder, builder.PrependInt64, _ELEMENT_BYTES, value)
     if isinstance(kind, Packed):
-        return _write_packed(builder, kind.name, kind.pack(value))
+        return _write_packed(builder, kind, value)
     if kind == REALS:
         return _write_vector(builder, builder.PrependFloat64, _ELEMENT_BYTES, value)
     assert isinstance(kind, Layout)
@@ -116,8 +117,10 @@ def _write_child(builder: Any, kind: str | Layout | Packed, value: Any) -> int:
     return _write_vector(builder, builder.PrependUOffsetTRelative, _OFFSET_BYTES, tables)
 
 
-def _write_packed(builder: Any, name: str, elements: Any) -> int:
-    if name == INTEGER:
+def _write_packed(builder: Any, kind: Packed, value: Any) -> int:
+    groups = [value] if kind.size == 1 else [pack(value)] if kind.size == VARIES else value
+    elements = [element for group in groups for element in group]
+    if kind.name == INTEGER:
         return _write_vector(builder, builder.PrependInt64, _ELEMENT_BYTES, elements)
     texts = [int(builder.CreateSharedString(element)) for element in elements]
     return _write_vector(builder, builder.PrependUOffsetTRelative, _OFFSET_BYTES, texts)

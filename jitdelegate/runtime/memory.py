@@ -9,9 +9,8 @@ import os
 import sys
 
 from jitdelegate.errors import DeviceError, ProgramError
-from jitdelegate.program.layout import ALIGNMENT as PAGE
-from jitdelegate.program.layout import check_range
-from jitdelegate.program.program import ZEROS
+from jitdelegate.program.program import ALIGNMENT as PAGE
+from jitdelegate.program.program import ZEROS, check_range
 from jitdelegate.program.read import verify_weights
 from jitdelegate.runtime.buffers import Borrowed
 

@@ -9,7 +9,7 @@ import sys
 from xxhash import xxh3_128, xxh3_128_hexdigest
 
 from jitdelegate.program.generator_digest import GENERATOR_DIGEST
-from jitdelegate.program.layout import FORMAT_VERSION
+from jitdelegate.program.program import FORMAT_VERSION
 from jitdelegate.runtime.cache.directory import close_quietly
 
 TYPE_CHECKING = False

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from jitdelegate.errors import CacheError, IncompleteError, ProgramError
-from jitdelegate.program.layout import ALIGNMENT as PAGE
-from jitdelegate.program.layout import HEADER_BYTES, LARGEST_MEMORY, check_range
+from jitdelegate.program.program import ALIGNMENT as PAGE
+from jitdelegate.program.program import HEADER_BYTES, LARGEST_MEMORY, check_range
 from jitdelegate.program.read import weights_start
 from jitdelegate.runtime.cache.key import stored_key
 

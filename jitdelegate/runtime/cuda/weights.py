@@ -5,8 +5,8 @@ A program that borrows weights from its model's main program uses those constant
 
 from __future__ import annotations
 
-from jitdelegate.program.layout import ALIGNMENT as PAGE
 from jitdelegate.program.loans import stored_ranges
+from jitdelegate.program.program import ALIGNMENT as PAGE
 from jitdelegate.program.read import verify_weights
 from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.cuda.context import lock

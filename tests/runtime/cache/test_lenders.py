@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jitdelegate.errors import IncompleteError, ProgramError
-from jitdelegate.program.layout import ALIGNMENT as PAGE
+from jitdelegate.program.program import ALIGNMENT as PAGE
 from jitdelegate.program.program import Program
 from jitdelegate.program.read import read, verify_weights
 from jitdelegate.program.write import _front, parts
