@@ -27,6 +27,8 @@ MOST_OF_OURS = 31
 """Modules of ours that a first load of a small model and its first run bring along."""
 MOST_ENTERED = 21
 """Files of ours in which a first load of a small model and its first run call a function."""
+MOST_COMPILING, MOST_PASSES = 121, 13
+"""The same with an empty cache, for a model of one convolution: in all, and those in `passes`."""
 FOR_BUFFERS = 8
 """Further ones for a CompiledModel: its signatures, buffers, their memory and bindings."""
 NEARLY_FREE = """
@@ -189,6 +191,14 @@ def test_a_first_load_and_run_enter_few_files(warm: tuple[str, str]) -> None:
     entered = start(ENTERED, *warm)["entered"]
     assert "engine/load_path.py" in entered
     assert len(entered) <= MOST_ENTERED, entered
+
+
+def test_a_compilation_enters_few_files_and_passes(warm: tuple[str, str], tmp_path: Path) -> None:
+    entered = start(ENTERED, warm[0], str(tmp_path / "empty"))["entered"]
+    passes = [name for name in entered if name.startswith("passes/")]
+    assert "passes/lower.py" in passes
+    assert len(passes) <= MOST_PASSES, passes
+    assert len(entered) <= MOST_COMPILING, entered
 
 
 def test_a_warm_start_compiles_nothing(warm: tuple[str, str]) -> None:

@@ -169,7 +169,8 @@ class Record(metaclass=_Declared):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._contents().items())})"
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in sorted(self.fields))
+        return f"{type(self).__name__}({shown})"
 
 
 class Port(Record):
