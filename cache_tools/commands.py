@@ -15,7 +15,7 @@ import jitdelegate
 from cache_tools.amounts import age, short_size, size
 from cache_tools.entries import Entry, open_directory, open_entries
 from cache_tools.pages import HEADINGS, RIGHT, page, row, statistics, statistics_lines
-from cache_tools.removal import leftovers, matching, remove, surplus, with_borrowers
+from cache_tools.removal import leftovers, matching, remove, surplus, with_dependents
 from cache_tools.tables import Table, open_tables
 from jitdelegate.base.tables import printable, table
 from jitdelegate.errors import CacheError, JitDelegateError
@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("argument", nargs="?", metavar="ENTRY", help=NAMED)
     add("explain", _explain, "name the key parts in which two entries differ", "ENTRY", "OTHER")
     add_on_directory("stats", _stats, "count entries, models and bytes")
-    sub = add("rm", _remove, "remove entries, and those that borrow weights from them", notes=IN_USE)
+    sub = add("rm", _remove, "remove entries, and those that share their weights", notes=IN_USE)
     sub.add_argument("names", nargs="*", metavar="NAME", help=NAMED)
     sub.add_argument("--all", action="store_true", help="remove all entries")
     sub.add_argument("--dry-run", action="store_true", help="only say what would be removed")
@@ -187,7 +187,7 @@ def _remove(arguments: argparse.Namespace) -> int:
     chosen, unknown = matching(entries, [each for each in arguments.names if os.path.basename(each) not in known])
     for name in unknown:
         _complain(f"there is no entry of {name!r}")
-    chosen = entries if arguments.all else with_borrowers(chosen, entries)
+    chosen = entries if arguments.all else with_dependents(chosen, entries)
     return max(_take_away(arguments, [*chosen, *tables]), BAD if unknown else GOOD)
 
 
@@ -250,7 +250,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
     entries, directory = open_entries(arguments.dir), open_directory(arguments.dir)
     chosen, unknown = matching(entries, arguments.names) if arguments.names else (entries, [])
-    needed = {name for entry in chosen for name in entry.lenders}
+    needed = {name for entry in chosen for name in entry.weight_sources}
     chosen += [entry for entry in entries if entry.name in needed and entry not in chosen]
     for name in unknown:
         _complain(f"there is no entry of {name!r}")

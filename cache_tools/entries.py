@@ -88,12 +88,12 @@ class Entry:
         return " ".join(f"{name} {parts[name].rstrip(';')}" for name in VARIANTS if parts.get(name))
 
     @property
-    def lenders(self) -> list[str]:
+    def weight_sources(self) -> list[str]:
         """Names of the entries that hold a part of its weights."""
-        if self.program is None or not self.program.borrowed:
+        if self.program is None or not self.program.shared:
             return []
-        names = [key.entry_name() for key in stored_key(self.program.key).lenders]
-        return [names[number] for number in dict.fromkeys(loan[1] for loan in self.program.borrowed)]
+        names = [key.entry_name() for key in stored_key(self.program.key).weight_sources]
+        return [names[number] for number in dict.fromkeys(run[1] for run in self.program.shared)]
 
     def is_called(self, name: str) -> bool:
         """Whether a name of the command line means this entry."""

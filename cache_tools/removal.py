@@ -35,12 +35,12 @@ def matching(entries: Sequence[Entry], names: Sequence[str]) -> tuple[list[Entry
 
 def surplus(entries: Sequence[Entry], *, most_bytes: int | None, oldest: float | None) -> list[Entry]:
     """The entries to remove: those last used before the time `oldest`, and then the least recently used ones until the
-    rest takes at most `most_bytes`. Entries that borrow weights from a removed one are useless, and go with it. Those
+    rest takes at most `most_bytes`. Entries that share weights of a removed one are useless, and go with it. Those
     stay whose last use and size could not be read."""
     kept = sorted((entry for entry in entries if entry.stamp), key=lambda entry: entry.used)
     removed: list[Entry] = []
     while kept and ((oldest is not None and kept[0].used < oldest) or _exceeds(kept, most_bytes)):
-        gone = with_borrowers(kept[:1], kept)
+        gone = with_dependents(kept[:1], kept)
         removed += gone
         kept = [entry for entry in kept if entry not in gone]
     return removed
@@ -50,11 +50,11 @@ def _exceeds(entries: Iterable[Entry], most_bytes: int | None) -> bool:
     return most_bytes is not None and sum(entry.size for entry in entries) > most_bytes
 
 
-def with_borrowers(removed: Sequence[Entry], entries: Sequence[Entry]) -> list[Entry]:
-    """The entries, and those that borrow weights from them."""
+def with_dependents(removed: Sequence[Entry], entries: Sequence[Entry]) -> list[Entry]:
+    """The entries, and those that share their weights."""
     found = list(removed)
     names = {entry.name for entry in found}
-    while more := [each for each in entries if each not in found and names.intersection(each.lenders)]:
+    while more := [each for each in entries if each not in found and names.intersection(each.weight_sources)]:
         found += more
         names |= {entry.name for entry in more}
     return found

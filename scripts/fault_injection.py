@@ -322,7 +322,7 @@ MODULES = (
     *("jitdelegate.engine.hosted_model", "jitdelegate.engine.specializations", "jitdelegate.base.user_warning"),
     *("jitdelegate.program.check", "jitdelegate.runtime.cpu.session", "jitdelegate.runtime.fallback"),
     *("jitdelegate.runtime.partitioned_session", "jitdelegate.runtime.profile", "jitdelegate.runtime.shared_file"),
-    *("jitdelegate.runtime.cache.lenders", "jitdelegate.base.option_texts", "jitdelegate.program.borrow"),
+    *("jitdelegate.runtime.cache.shared_weights", "jitdelegate.base.option_texts", "jitdelegate.program.shared_pages"),
     *("jitdelegate.targets.cpu.target", "jitdelegate.targets.litert.target", "llvmlite.binding"),
 )
 """What starts would read when they need it."""

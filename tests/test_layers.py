@@ -52,7 +52,6 @@ WARM_PARTS = {"errors", "base", "program", "runtime", "engine", "api"}
 WARM_TARGETS = {"jitdelegate.targets"}
 COLD_MODULES = {
     "jitdelegate.base.tables",
-    "jitdelegate.program.borrow",
     "jitdelegate.program.write",
     "jitdelegate.engine.litert_delegate.probe",
     "jitdelegate.engine.litert_delegate.probe_model",

@@ -60,7 +60,7 @@ def compile_model(
     options: DelegateOptions,
     key: Key,
     seconds: MutableMapping[str, float],
-    lenders: Sequence[Program | None] = (),
+    sources: Sequence[Program | None] = (),
 ) -> FileParts:
     """The file of a model's program, in parts; equal inputs give equal bytes in every process.
 
@@ -70,8 +70,8 @@ def compile_model(
         key: named parts, stored in the program; says which subgraph to compile, for which input shapes and which
             device.
         seconds: receives the seconds of each stage, by its name.
-        lenders: the programs of `key.lenders`, verified, whose weights the file need not repeat; None for one that does
-            not exist.
+        sources: the programs of `key.weight_sources`, verified, whose weights the file need not repeat; None for one
+            that does not exist.
     Raises:
         ModelError: the bytes are not a model, or one that would corrupt LiteRT's memory.
         DeviceError: the compilers for the device are not installed, or it lacks a requested feature.
@@ -86,7 +86,7 @@ def compile_model(
     _refuse_deadly(content, model)
     try:
         one = Compilation(content, _with_options(model, options, key), options, key, trace)
-        return _file(_program(one, seconds, may_host=not is_narrow), model, key, seconds, lenders, is_narrow=is_narrow)
+        return _file(_program(one, seconds, may_host=not is_narrow), model, key, seconds, sources, is_narrow=is_narrow)
     except Exception as error:  # noqa: BLE001 - a fault of ours
         program = litert_program(model, key, [(WHOLE_MODEL, reason_of(error))])
         return _file(program, model, key, seconds, is_narrow=is_narrow)
@@ -97,7 +97,7 @@ def _file(
     model: Model,
     key: Key,
     seconds: MutableMapping[str, float],
-    lenders: Sequence[Program | None] = (),
+    sources: Sequence[Program | None] = (),
     *,
     is_narrow: bool,
 ) -> FileParts:
@@ -105,7 +105,7 @@ def _file(
     _describe(program, model, key)
     program.narrow_states = int(is_narrow)
     with _stage(seconds, "write"):
-        return parts(program, lenders)
+        return parts(program, sources)
 
 
 def _with_options(model: Model, options: DelegateOptions, key: Key) -> Model:

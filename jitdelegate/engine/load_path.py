@@ -185,12 +185,12 @@ def fetch(executable: Executable, store: Store) -> None:
             before = time.perf_counter()
             key = decided(executable)
             seconds["choose precision"] = time.perf_counter() - before
-        lenders = store.lenders(key)
+        sources = store.weight_sources(key)
 
         def make(content: ReadableBuffer) -> FileParts:
             nonlocal failed
             try:
-                return compiled(content, source.options, key, seconds, lenders)
+                return compiled(content, source.options, key, seconds, sources)
             except CompilerFailedError as error:
                 if error.may_pass or executable.is_left_to_litert:
                     raise

@@ -9,7 +9,7 @@ Read `program.py` first.
   `ProgramError`; `read_parts(front, weights)` for separate memory, split at `weights_start`; `read_front` and
   `complete` where a part of the weights lies in other files. `verify_weights(program)` hashes the weights; call it
   before the first output is released.
-- `borrow.py` (compile path): finds the pages of weights that other programs of the model store. `loans.py`: the rest.
+- `shared_pages.py`: finds the pages of weights that other programs of the model store, and those that are left.
 - `check.py`: bounds of values that few programs have. `cubin.py`: the same for CUDA binaries. `launch_list.py`:
   launches as integers.
 - `flatbuffer.py`: reads untrusted FlatBuffers.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Bytes = bytes | bytearray | memoryview
     FileParts = tuple[Bytes, ...]
-    Loans = tuple[tuple[int, int, int, int], ...]
+    SharedPages = tuple[tuple[int, int, int, int], ...]
     Kind: TypeAlias = "str | Layout | Packed"
     Made = TypeVar("Made", bound="Record")
 else:
@@ -384,12 +384,12 @@ class Program(Record):
         shape_inputs: positions of the shape inputs. The runtime specializes the model, which runs on LiteRT otherwise,
             for their values.
         weights_hash: xxh3-128 of the weights in hex; `write` sets its own in the file.
-        borrowed: pages of the weights that the program's file lacks, since another program of the model stores them, as
-            (first page, lender, first page there, pages), in order. A lender is a number among the key's `lenders`; its
-            pages are counted in what its own file stores of its weights. `write` sets its own in the file.
+        shared: pages of the weights that the program's file lacks, since another program of the model stores them, as
+            (first page, source, first page there, pages), in order. The source is a number among the key's
+            `weight_sources`; its pages are counted in what its own file stores. `write` sets its own in the file.
         large_constants: where large constants lie in the weights: first page and number of pages of each, one after
             another. Code finds each by an address of its own, on the CPU at the end of io.
-        main_hash: `weights_hash` of lender 0, the main program; "" where nothing is borrowed from it.
+        main_hash: `weights_hash` of source 0, the main program; "" where nothing is shared with it.
         notes: sentences about its compilation for the report.
         failure: why the compiler failed as a whole, which LiteRT runs the model for; "" where it did not.
         refusals: what a run says that stops where LiteRT's kernels stop, by the number in its status word, from 1 on;
@@ -426,7 +426,7 @@ class Program(Record):
     idle: tuple[IdleSubgraph, ...] = ()
     narrow_states: int = 0
     aliases: tuple[tuple[int, int], ...] = ()
-    borrowed: tuple[tuple[int, int, int, int], ...] = ()
+    shared: tuple[tuple[int, int, int, int], ...] = ()
     main_hash: str = ""
     large_constants: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()

@@ -81,7 +81,7 @@ def read_parts(front: ReadableBuffer, weights: ReadableBuffer, *, verify_code: b
     """
     rest = _bytes(weights)
     program = read_front(front, len(_bytes(front)) + len(rest), verify_code=verify_code)
-    if program.borrowed:
+    if program.shared:
         raise ProgramError("a part of the weights lies in another entry, expected all of them")
     return complete(program, rest)
 

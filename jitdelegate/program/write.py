@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 import flatbuffers
 from xxhash import xxh3_128_digest, xxh3_128_hexdigest
 
-from jitdelegate.program.borrow import borrow
 from jitdelegate.program.launch_list import pack
-from jitdelegate.program.loans import stored_ranges
 from jitdelegate.program.program import (
     FORMAT_VERSION,
     HEADER,
@@ -26,11 +24,12 @@ from jitdelegate.program.program import (
     Program,
     aligned,
 )
+from jitdelegate.program.shared_pages import find_shared, stored_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jitdelegate.program.program import FileParts, Kind, Loans
+    from jitdelegate.program.program import FileParts, Kind, SharedPages
 
 _OFFSET_BYTES = 4
 _ELEMENT_BYTES = 8
@@ -44,21 +43,21 @@ def write(program: Program) -> bytes:
     return b"".join(parts(program))
 
 
-def parts(program: Program, lenders: Sequence[Program | None] = ()) -> FileParts:
+def parts(program: Program, sources: Sequence[Program | None] = ()) -> FileParts:
     """The file in parts, to be written one after the other: all before the weights, and the weights uncopied, without
-    the pages that one of the `lenders` has."""
-    borrowed = borrow(program.weights, lenders) if any(lenders) else ()
-    if not borrowed:
+    the pages that one of the `sources` stores."""
+    shared = find_shared(program.weights, sources) if any(sources) else ()
+    if not shared:
         return _front(program, len(program.weights), (), ""), program.weights
-    main = lenders[0] if any(lender == 0 for _, lender, _, _ in borrowed) else None
+    main = sources[0] if any(number == 0 for _, number, _, _ in shared) else None
     weights = memoryview(program.weights)
-    stored = [weights[start:end] for start, end in stored_ranges(borrowed, len(weights))]
-    return _front(program, sum(map(len, stored)), borrowed, main.weights_hash if main else ""), *stored
+    stored = [weights[start:end] for start, end in stored_ranges(shared, len(weights))]
+    return _front(program, sum(map(len, stored)), shared, main.weights_hash if main else ""), *stored
 
 
-def _front(program: Program, weights_bytes: int, borrowed: Loans, main_hash: str) -> bytes:
+def _front(program: Program, weights_bytes: int, shared: SharedPages, main_hash: str) -> bytes:
     """All before the weights, of which `weights_bytes` are stored."""
-    own = {"borrowed": borrowed, "main_hash": main_hash, "weights_hash": xxh3_128_hexdigest(program.weights)}
+    own = {"shared": shared, "main_hash": main_hash, "weights_hash": xxh3_128_hexdigest(program.weights)}
     table, code = _table(program, own), bytes(program.code)
     code_offset = aligned(HEADER_BYTES + len(table))
     weights_offset = code_offset + aligned(len(code))

@@ -220,7 +220,7 @@ def test_archives_that_other_tools_pack_are_imported(layout: int, tmp_path: Path
     assert left(tmp_path / "other") == [name]
 
 
-def test_a_program_is_imported_with_the_one_that_it_borrows_from(
+def test_a_program_is_imported_with_the_one_whose_weights_it_shares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("jitdelegate.runtime.cache.store.LEAST_SHARED", 0)
@@ -232,14 +232,14 @@ def test_a_program_is_imported_with_the_one_that_it_borrows_from(
             loaded.run({"x": test_shared_weights.X}, signature)
     assert main(["export", str(path), "--dir", str(folder)]) == 0
     found = members_of(path)
-    with tarfile.open(path, "w") as turned:  # the borrower before its lender, and after it
+    with tarfile.open(path, "w") as turned:  # the program before its source, and after it
         for member, content in reversed(found):
             turned.addfile(member, io.BytesIO(content))
     assert main(["import", str(path), "--dir", str(other)]) == 0
     assert names(other) == names(folder) and main(["verify", "--dir", str(other)]) == 0
-    borrower = next(entry.name for entry in open_entries(str(other)) if entry.lenders)
+    dependent = next(entry.name for entry in open_entries(str(other)) if entry.weight_sources)
     with tarfile.open(path, "w") as alone:
-        alone.addfile(*next((member, io.BytesIO(content)) for member, content in found if member.name == borrower))
+        alone.addfile(*next((member, io.BytesIO(content)) for member, content in found if member.name == dependent))
     assert main(["import", str(path), "--dir", str(tmp_path / "third")]) == 1
     assert "which has a part of its weights, is missing" in capsys.readouterr().out
     assert left(tmp_path / "third") == []

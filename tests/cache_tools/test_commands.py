@@ -216,7 +216,7 @@ def test_prune_removes_what_was_not_used_for_long_and_then_what_is_too_much(
     assert names(folder) == []
 
 
-def test_a_program_that_borrows_from_a_removed_one_goes_with_it_while_it_runs(
+def test_a_program_that_shares_weights_of_a_removed_one_goes_with_it_while_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("jitdelegate.runtime.cache.store.LEAST_SHARED", 0)
@@ -226,7 +226,7 @@ def test_a_program_that_borrows_from_a_removed_one_goes_with_it_while_it_runs(
         inputs = {"x": test_shared_weights.X}
         before = {signature: loaded.run(inputs, signature) for signature in ("one", "two")}
         first, second = sorted(open_entries(str(folder)), key=lambda entry: entry.variant)
-        assert (second.lenders, second.model_name) == ([first.name], "net.tflite")
+        assert (second.weight_sources, second.model_name) == ([first.name], "net.tflite")
         assert main(["rm", first.name, "--dir", str(folder)]) == 0
         assert names(folder) == [] and "2 entries removed" in capsys.readouterr().out
         for signature, outputs in before.items():

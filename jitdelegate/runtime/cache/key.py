@@ -159,8 +159,8 @@ class Key:
         return self.changed(TUNED, digests[0] if len(digests) == 1 else xxh3_128_hexdigest(" ".join(digests).encode()))
 
     @property
-    def lenders(self) -> tuple[Key, ...]:
-        """The programs whose files this one may borrow weights from: the model's main program, and that of the same
+    def weight_sources(self) -> tuple[Key, ...]:
+        """The programs whose weights this one may share: the model's main program, and that of the same
         subgraph for the file's shapes. Both are compiled before it, so that its bytes do not depend on other ones."""
         further = [name for name in (SUBGRAPH, *_VARIANTS) if self.part(name)]
         left_out = [further, further[1:]] if self.part(SUBGRAPH) else [further]

@@ -2,8 +2,8 @@
 
 Any problem with an entry or its directory is a counted miss with a reason; the model is compiled again and the next
 `put` replaces the entry. Of an opened file, what says how to run is read into private memory, large weights are shared.
-Weights that it lacks lie in entries of other programs of the model (`Key.lenders`); they are mapped to their addresses
-among the program's own, so that programs share pages on disk and in memory.
+Weights that it lacks lie in entries of other programs of the model (`Key.weight_sources`); they are mapped to their
+addresses among the program's own, so that programs share pages on disk and in memory.
 """
 
 from __future__ import annotations
@@ -202,10 +202,10 @@ class Store:
                 return key, lookup
         return None
 
-    def lenders(self, key: Key) -> list[Program | None]:
-        """The programs that one for `key` may borrow weights from, verified; None for each that is not usable."""
-        found = [self._look_up(lender).program for lender in key.lenders] if self.directory else []
-        return [program if program is not None and _is_whole(program) else None for program in found]
+    def weight_sources(self, key: Key) -> list[Program | None]:
+        """The programs whose weights one for `key` may share, verified; None for each that is not usable."""
+        programs = [self._look_up(source).program for source in key.weight_sources] if self.directory else []
+        return [program if program is not None and _is_whole(program) else None for program in programs]
 
     def remember_model(self, fingerprint: str, path: str) -> None:
         """Remember the file name of a model that was compiled, for `cache_tools`."""
@@ -254,7 +254,7 @@ class Store:
                 return lookup
         try:
             lookup.program = self._unstored(key, b"".join(parts))
-        except IncompleteError:  # a lender went away meanwhile: without it, the program has all its weights
+        except IncompleteError:  # a source went away meanwhile: without it, the program has all its weights
             lookup.program = self._unstored(key, b"".join(compile()))
         return lookup
 
@@ -274,10 +274,12 @@ class Store:
         start = weights_start(content, len(content))
         program = read_front(content[:start], len(content))
         weights = memoryview(content)[start:]
-        if program.borrowed:
-            from jitdelegate.runtime.cache.lenders import whole_weights  # not before: most programs borrow nothing
+        if program.shared:
+            from jitdelegate.runtime.cache.shared_weights import (
+                whole_weights,  # not before: most programs share nothing
+            )
 
-            weights = whole_weights(program, weights, self.lenders(key))
+            weights = whole_weights(program, weights, self.weight_sources(key))
         return complete(program, weights)
 
     def _look_up(self, key: Key) -> Lookup:
@@ -399,11 +401,11 @@ def open_entry(
         program = _front(descriptor, head, nbytes, verify_code=verify_code)
         if key is not None and key.difference(program.key):
             return program
-        if nbytes == len(head) and not program.borrowed:
+        if nbytes == len(head) and not program.shared:
             return complete(program, head[start:])
         pieces = [(descriptor, start, nbytes - start)]
-        if program.borrowed:
-            from jitdelegate.runtime.cache.lenders import whole_pieces  # not before: most programs borrow nothing
+        if program.shared:
+            from jitdelegate.runtime.cache.shared_weights import whole_pieces  # not before: most programs share nothing
 
             pieces = whole_pieces(directory, program, pieces[0], opened)
         return complete(program, _weights(pieces, private=private))

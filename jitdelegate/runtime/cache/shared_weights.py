@@ -1,4 +1,4 @@
-"""Lenders: the entries of other programs of a model, in which a part of a program's weights lies."""
+"""Shared weights: parts of a program's weights that lie in entries of other programs of the model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jitdelegate.program.program import Loans, Program
+    from jitdelegate.program.program import Program, SharedPages
     from jitdelegate.runtime.cache.directory import CacheDirectory
 
     Piece = tuple[int, int, int]
@@ -28,53 +28,53 @@ def whole_pieces(directory: CacheDirectory, program: Program, own: Piece, opened
         own: the weights in the program's own file.
         opened: receives the descriptors of further files, to be closed by the caller.
     Raises:
-        IncompleteError: a lender is missing, untrusted, no program, or too short.
-        ProgramError: the program's loans are out of bounds.
+        IncompleteError: another entry is missing, untrusted, no program, or too short.
+        ProgramError: the shared pages are out of bounds.
         MemoryError: out of memory.
     """
-    names = [key.entry_name() for key in stored_key(program.key).lenders]
+    names = [key.entry_name() for key in stored_key(program.key).weight_sources]
     descriptor, start, stored = own
-    _check_loans(program.borrowed, stored, len(names))
-    lent: dict[int, Piece] = {}
+    _check_shared(program.shared, stored, len(names))
+    sources: dict[int, Piece] = {}
     pieces, at, end = list[tuple[int, int, int]](), 0, start + stored
-    for first, lender, source, pages in program.borrowed:
-        if lender not in lent:
-            lent[lender] = _stored(directory, names[lender], opened)
-        file, begin, nbytes = lent[lender]
-        if (source + pages) * PAGE > nbytes:
-            needed = (source + pages) * PAGE
-            raise IncompleteError(f"{names[lender]} stores {nbytes} bytes of weights, expected at least {needed}")
+    for first, number, there, pages in program.shared:
+        if number not in sources:
+            sources[number] = _stored(directory, names[number], opened)
+        file, begin, nbytes = sources[number]
+        if (there + pages) * PAGE > nbytes:
+            needed = (there + pages) * PAGE
+            raise IncompleteError(f"{names[number]} stores {nbytes} bytes of weights, expected at least {needed}")
         if first * PAGE > at:
             pieces.append((descriptor, start, first * PAGE - at))
             start += first * PAGE - at
-        pieces.append((file, begin + source * PAGE, pages * PAGE))
+        pieces.append((file, begin + there * PAGE, pages * PAGE))
         at = (first + pages) * PAGE
     if end > start:
         pieces.append((descriptor, start, end - start))
     return pieces
 
 
-def whole_weights(program: Program, stored: memoryview, lenders: Sequence[Program | None]) -> memoryview:
+def whole_weights(program: Program, stored: memoryview, sources: Sequence[Program | None]) -> memoryview:
     """The program's weights, put together from what its file stores and from open programs.
 
     Raises:
-        ProgramError: a lender is missing or too short.
+        ProgramError: a source is missing or too short.
     """
-    from jitdelegate.program.loans import stored_ranges  # not before: programs are put together from files
+    from jitdelegate.program.shared_pages import stored_ranges  # not before: programs are put together from files
 
-    content = bytearray(len(stored) + PAGE * sum(pages for *_, pages in program.borrowed))
+    content = bytearray(len(stored) + PAGE * sum(pages for *_, pages in program.shared))
     done = 0
-    for start, end in stored_ranges(program.borrowed, len(content)):
+    for start, end in stored_ranges(program.shared, len(content)):
         content[start:end] = stored[done : done + end - start]
         done += end - start
-    for first, lender, source, pages in program.borrowed:
-        found = lenders[lender] if lender < len(lenders) else None
-        whole = memoryview(found.weights) if found else memoryview(b"")
-        ranges = stored_ranges(found.borrowed, len(whole)) if found else []
-        lent = b"".join(whole[start:end] for start, end in ranges)[source * PAGE : (source + pages) * PAGE]
-        if len(lent) < pages * PAGE:
+    for first, number, there, pages in program.shared:
+        source = sources[number] if number < len(sources) else None
+        whole = memoryview(source.weights) if source else memoryview(b"")
+        ranges = stored_ranges(source.shared, len(whole)) if source else []
+        part = b"".join(whole[start:end] for start, end in ranges)[there * PAGE : (there + pages) * PAGE]
+        if len(part) < pages * PAGE:
             raise IncompleteError("the program that has a part of its weights is missing")
-        content[first * PAGE : (first + pages) * PAGE] = lent
+        content[first * PAGE : (first + pages) * PAGE] = part
     return memoryview(content)
 
 
@@ -94,21 +94,21 @@ def _stored(directory: CacheDirectory, name: str, opened: list[int]) -> Piece:
     return descriptor, start, nbytes - start
 
 
-def _check_loans(borrowed: Loans, stored: int, lenders: int) -> None:
+def _check_shared(shared: SharedPages, stored: int, sources: int) -> None:
     """
     Args:
         stored: bytes of the weights in the program's own file.
-        lenders: number of other programs.
+        sources: number of other programs.
     Raises:
-        ProgramError: the loans overlap, are not in order, or are out of bounds.
+        ProgramError: the pages overlap, are not in order, or are out of bounds.
     """
     before = 0
-    for first, lender, source, pages in borrowed:
-        check_range("lender of weights", lender, lenders - 1)
-        check_range("borrowed pages", pages, LARGEST_MEMORY // PAGE, 1)
-        check_range("first borrowed page", first, LARGEST_MEMORY // PAGE, before)
-        check_range("first page of a lender", source, LARGEST_MEMORY // PAGE)
+    for first, number, there, pages in shared:
+        check_range("source of weights", number, sources - 1)
+        check_range("shared pages", pages, LARGEST_MEMORY // PAGE, 1)
+        check_range("first shared page", first, LARGEST_MEMORY // PAGE, before)
+        check_range("first page of a source", there, LARGEST_MEMORY // PAGE)
         before = first + pages
-    whole = stored + PAGE * sum(pages for *_, pages in borrowed)
+    whole = stored + PAGE * sum(pages for *_, pages in shared)
     if before * PAGE > whole:
-        raise ProgramError(f"borrowed pages end at {before * PAGE}, expected at most {whole}")
+        raise ProgramError(f"shared pages end at {before * PAGE}, expected at most {whole}")
