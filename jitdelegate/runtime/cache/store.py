@@ -173,7 +173,12 @@ class Store:
         Raises:
             ProgramError: `compile` did not return a program.
         """
-        lookup = self.get(key)
+        return self.fill(key, compile, self.get(key), longest_wait=longest_wait)
+
+    def fill(
+        self, key: Key, compile: Callable[[], FileParts], lookup: Lookup, *, longest_wait: float = LONGEST_WAIT
+    ) -> Lookup:
+        """As `fetch`, after the look-up."""
         if lookup.hit:
             return lookup
         if self.directory is None:
