@@ -37,19 +37,20 @@ LAYERS = (
 and imports none."""
 TARGET_FLOORS = (
     ("", "maths", "planning"),
+    ("litert", "reference"),
     ("cpu.code", "cuda.code"),
     ("cpu.entry", "cpu.multiply", "cuda.compile", "cuda.multiply"),
     ("cpu.sources", "cuda.sources"),
     ("cpu.forms", "cpu.walks", "cuda.walks"),
     ("cpu", "cpu.products", "cuda.forms", "cuda.products"),
-    ("cuda.plan", "litert", "reference"),
+    ("cuda.plan",),
     ("cuda",),
 )
 """Rooms of `targets`, lowest first; a module imports its own room and rooms of lower floors."""
 MOST_FILES = 22
 """Modules of a room of `targets`."""
 WARM_PARTS = {"errors", "base", "program", "runtime", "engine", "api"}
-WARM_TARGETS = {"jitdelegate.targets"}
+WARM_TARGETS = {"jitdelegate.targets", "jitdelegate.targets.host"}
 COLD_MODULES = {
     "jitdelegate.base.tables",
     "jitdelegate.program.write",

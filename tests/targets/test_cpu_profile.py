@@ -25,7 +25,7 @@ def lowered() -> Graph:
 def profiled(graph: Graph, features: str) -> Program:
     generated = generate(graph, features, profile=True)
     program = program_of(graph, generated, features)
-    program._kernels = generated.kernels
+    program.kernels = generated.kernels
     return program
 
 
@@ -71,7 +71,7 @@ def test_sync_memory_without_room_for_stamps_gives_no_times() -> None:
     """As of a file that somebody made up."""
     graph = lowered()
     program = profiled(graph, RUNNABLE[-1])
-    program._kernels = program.kernels * 1000
+    program.kernels = program.kernels * 1000
     session = Session(program)
     assert session.kernel_seconds() == [None] * len(program.kernels)
     session.close()
