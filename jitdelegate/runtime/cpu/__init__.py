@@ -2,5 +2,5 @@
 
 - `session.py`: `Session(program, num_threads=1)`. `workers.py`: native threads.
 - `requests.py`: native threads for runs that nobody waits for. `request_code.py`: their loop in machine code.
-- `features.py`: `level() -> "x86-64-v4-vbmi" | ... | "generic"`. `profile.py`: time stamps of kernels.
+- `profile.py`: time stamps of kernels.
 """

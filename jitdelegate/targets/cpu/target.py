@@ -8,8 +8,7 @@ import sys
 from jitdelegate.base.targets import AUTO
 from jitdelegate.errors import DeviceError
 from jitdelegate.runtime.cache.key import KeyParts, this_machine
-from jitdelegate.runtime.cpu.features import level, levels
-from jitdelegate.targets.host import SLOWER, HostDevice, HostTarget
+from jitdelegate.targets.host import SLOWER, HostDevice, HostTarget, level, levels
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
