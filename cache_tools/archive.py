@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from cache_tools.entries import Entry
 from cache_tools.tar_members import content, members
 from jitdelegate.errors import CacheError
+from jitdelegate.runtime.cache.directory import READ_ONLY_FILE, TEMPORARY_SUFFIX, CacheDirectory, close_quietly
 from jitdelegate.runtime.cache.key import SUFFIX, stored_key
 from jitdelegate.runtime.cache.model_names import LARGEST_FILE as LARGEST_NAMES
 from jitdelegate.runtime.cache.model_names import NAME, model_names, names_content, parse_names, remember_model
-from jitdelegate.runtime.cache.place import READ_ONLY_FILE, TEMPORARY_SUFFIX, Place, close_quietly
 
 _PLAIN_NAME = re.compile(r"[\w-]+" + re.escape(SUFFIX), re.ASCII)
 _LONGEST_NAME = 128
@@ -23,7 +23,7 @@ _PIECE = 1 << 20
 """Bytes that are copied at once."""
 
 
-def export_entries(entries: Sequence[Entry], place: Place, path: str) -> None:
+def export_entries(entries: Sequence[Entry], directory: CacheDirectory, path: str) -> None:
     """Write the entries and the names of their models to a tar file, which holds equal bytes for equal entries.
 
     Raises:
@@ -36,7 +36,7 @@ def export_entries(entries: Sequence[Entry], place: Place, path: str) -> None:
     temporary = f"{path}.{os.urandom(8).hex()}{TEMPORARY_SUFFIX}"
     try:
         with tarfile.open(temporary, "x") as archive:
-            _write(entries, place, archive)
+            _write(entries, directory, archive)
         os.replace(temporary, path)
     except BaseException:
         if os.path.lexists(temporary):
@@ -44,9 +44,9 @@ def export_entries(entries: Sequence[Entry], place: Place, path: str) -> None:
         raise
 
 
-def _write(entries: Sequence[Entry], place: Place, archive: tarfile.TarFile) -> None:
+def _write(entries: Sequence[Entry], directory: CacheDirectory, archive: tarfile.TarFile) -> None:
     for entry in entries:
-        descriptor = place.open(entry.name)
+        descriptor = directory.open(entry.name)
         try:
             with open(descriptor, "rb", closefd=False) as file:
                 known = tarfile.TarInfo(entry.name)
@@ -55,13 +55,13 @@ def _write(entries: Sequence[Entry], place: Place, archive: tarfile.TarFile) -> 
         finally:
             close_quietly(descriptor)
     models = {entry.fingerprint for entry in entries}
-    names = names_content({key: name for key, name in model_names(place).items() if key in models})
+    names = names_content({key: name for key, name in model_names(directory).items() if key in models})
     known = tarfile.TarInfo(NAME)
     known.size = len(names)
     archive.addfile(known, io.BytesIO(names))
 
 
-def import_entries(path: str, place: Place) -> list[Entry]:
+def import_entries(path: str, directory: CacheDirectory) -> list[Entry]:
     """Store the entries of a tar file: all of them, or none. Entries that are there and good stay.
 
     They are written to temporary files beside the others, every byte is checked, and only then they get their names.
@@ -74,13 +74,13 @@ def import_entries(path: str, place: Place) -> list[Entry]:
         CacheError: it is no archive of entries, or a file cannot be read or written; nothing was stored.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    staging = _Staging(place)
+    staging = _Staging(directory)
     try:
         models = _stage(descriptor, staging)
         entries = [_checked(Entry(staging, name, verify=True)) for name in staging.temporary]
         if not any(entry.trouble for entry in entries):
             staging.commit()
-            _remember(models, entries, place)
+            _remember(models, entries, directory)
         return entries
     except CacheError as error:
         raise CacheError(f"{path} is no archive of entries: {error}") from error
@@ -91,7 +91,7 @@ def import_entries(path: str, place: Place) -> list[Entry]:
         close_quietly(descriptor)
 
 
-class _Staging(Place):
+class _Staging(CacheDirectory):
     """The directory as it will be: new entries, in temporary files, have their later names for whoever opens them.
 
     Attributes:
@@ -100,8 +100,8 @@ class _Staging(Place):
 
     __slots__ = ("temporary",)
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place.path, os.dup(place._descriptor))
+    def __init__(self, directory: CacheDirectory) -> None:
+        super().__init__(directory.path, os.dup(directory._descriptor))
         self.unseen = True
         self.temporary: dict[str, str] = {}
 
@@ -161,8 +161,8 @@ def _checked(entry: Entry) -> Entry:
     return entry
 
 
-def _remember(models: dict[str, str], entries: Sequence[Entry], place: Place) -> None:
+def _remember(models: dict[str, str], entries: Sequence[Entry], directory: CacheDirectory) -> None:
     known = {entry.fingerprint for entry in entries}
     for fingerprint, name in models.items():
         if fingerprint in known:
-            remember_model(place, fingerprint, name)
+            remember_model(directory, fingerprint, name)

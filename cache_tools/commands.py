@@ -19,7 +19,7 @@ from cache_tools.removal import leftovers, matching, remove, surplus, with_depen
 from cache_tools.tables import Table, open_tables
 from jitdelegate.base.tables import print_line, printable, table
 from jitdelegate.errors import CacheError, JitDelegateError
-from jitdelegate.runtime.cache.place import open_place
+from jitdelegate.runtime.cache.directory import open_cache_directory
 
 GOOD, BAD, WRONG_ARGUMENTS = 0, 1, 2
 _ARGUMENT_ERRORS = {
@@ -65,13 +65,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"jitdelegate {jitdelegate.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(name: str, command: Command, text: str, *places: str, notes: str = "") -> argparse.ArgumentParser:
+    def add(name: str, command: Command, text: str, *paths: str, notes: str = "") -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}. {notes}".rstrip())
         sub.set_defaults(command=command, argument=None)
         sub.add_argument("--json", action="store_true", help="print JSON")
         sub.add_argument("--dir", metavar="DIR", help="the directory (default: the user's cache directory)")
-        for number, place in enumerate(places):
-            sub.add_argument(f"path{number}", metavar=place)
+        for number, shown in enumerate(paths):
+            sub.add_argument(f"path{number}", metavar=shown)
         return sub
 
     def add_on_directory(name: str, command: Command, *texts: str, notes: str = "") -> argparse.ArgumentParser:
@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("argument", nargs="?", metavar="ENTRY", help=NAMED)
     add("explain", _explain, "name the key parts in which two entries differ", "ENTRY", "OTHER")
     add_on_directory("stats", _stats, "count entries, models and bytes")
-    sub = add("rm", _remove, "remove entries, and those that borrow weights from them", notes=IN_USE)
+    sub = add("rm", _remove, "remove entries, and those that share their weights", notes=IN_USE)
     sub.add_argument("names", nargs="*", metavar="NAME", help=NAMED)
     sub.add_argument("--all", action="store_true", help="remove all entries")
     sub.add_argument("--dry-run", action="store_true", help="only say what would be removed")
@@ -210,9 +210,9 @@ def _repair(arguments: argparse.Namespace) -> int:
     arguments.dry_run = False
     path = _directory(arguments)
     kept: list[Kept] = [*open_entries(path, verify=True), *_tables(path)]
-    status, place = GOOD, open_directory(path)
-    for name in leftovers(place) if place else []:
-        if reason := place.remove(name) if place else "":
+    status, directory = GOOD, open_directory(path)
+    for name in leftovers(directory) if directory else []:
+        if reason := directory.remove(name) if directory else "":
             _complain(f"{name} is still there: {reason}")
             status = BAD
     status = max(status, _take_away(arguments, [file for file in kept if file.verdict == "bad"]))
@@ -228,9 +228,9 @@ def _keep(unread: Sequence[Kept]) -> int:
 
 def _take_away(arguments: argparse.Namespace, chosen: Sequence[Kept]) -> int:
     """Remove entries and tables, and say which are gone."""
-    place, reasons = open_directory(_directory(arguments)), dict[str, str]()
-    if place is not None and not arguments.dry_run:
-        reasons = {file.name: reason for file in chosen if (reason := remove(place, file))}
+    directory, reasons = open_directory(_directory(arguments)), dict[str, str]()
+    if directory is not None and not arguments.dry_run:
+        reasons = {file.name: reason for file in chosen if (reason := remove(directory, file))}
     for name, reason in reasons.items():
         _complain(f"{name} is still there: {reason}")
     gone = [file for file in chosen if file.name not in reasons]
@@ -250,21 +250,21 @@ def _take_away(arguments: argparse.Namespace, chosen: Sequence[Kept]) -> int:
 def _export(arguments: argparse.Namespace) -> int:
     from cache_tools.archive import export_entries
 
-    entries, place = open_entries(arguments.dir), open_directory(arguments.dir)
+    entries, directory = open_entries(arguments.dir), open_directory(arguments.dir)
     chosen, unknown = matching(entries, arguments.names) if arguments.names else (entries, [])
-    needed = {name for entry in chosen for name in entry.shares_weights_of}
+    needed = {name for entry in chosen for name in entry.weight_sources}
     chosen += [entry for entry in entries if entry.name in needed and entry not in chosen]
     for name in unknown:
         _complain(f"there is no entry of {name!r}")
-    checked = [Entry(place, entry.name, verify=True) for entry in chosen] if place and not unknown else []
+    checked = [Entry(directory, entry.name, verify=True) for entry in chosen] if directory and not unknown else []
     good = [entry for entry in checked if not entry.trouble]
     for entry in checked:
         if entry.trouble:
             _complain(f"{entry.name} is left out: {entry.trouble}")
-    if place is None or not good:
+    if directory is None or not good:
         _complain("there is nothing to export")
         return BAD
-    export_entries(good, place, arguments.path0)
+    export_entries(good, directory, arguments.path0)
     line = f"{len(good)} entries in {arguments.path0}, {short_size(sum(entry.size for entry in good))}"
     _print(arguments, [entry.summary() for entry in good], lambda: [line])
     return _status(checked)
@@ -273,9 +273,9 @@ def _export(arguments: argparse.Namespace) -> int:
 def _import(arguments: argparse.Namespace) -> int:
     from cache_tools.archive import import_entries
 
-    place = open_place(_directory(arguments))
+    directory = open_cache_directory(_directory(arguments))
     try:
-        entries = import_entries(arguments.path0, place)
+        entries = import_entries(arguments.path0, directory)
     except CacheError as error:
         _complain(str(error))
         return BAD

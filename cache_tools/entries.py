@@ -9,10 +9,10 @@ from typing import Any
 from jitdelegate.errors import CacheError, IncompleteError, JitDelegateError, ProgramError
 from jitdelegate.program.program import Port, Program
 from jitdelegate.program.read import verify_weights
-from jitdelegate.runtime.cache.entry import open_entry
+from jitdelegate.runtime.cache.directory import CacheDirectory, open_cache_directory, user_directory
 from jitdelegate.runtime.cache.key import MODEL, SUFFIX, TOKEN, VARIANTS, stored_key
 from jitdelegate.runtime.cache.model_names import model_names
-from jitdelegate.runtime.cache.place import Place, open_place, user_directory
+from jitdelegate.runtime.cache.store import open_entry
 
 Stamp = tuple[int, int, int, int]
 
@@ -32,7 +32,7 @@ class Kept:
         stamp: what another file of this name would change; None where it could not be read either.
     """
 
-    def __init__(self, place: Place, name: str, read: Callable[[], None]) -> None:
+    def __init__(self, directory: CacheDirectory, name: str, read: Callable[[], None]) -> None:
         """
         Args:
             read: reads the file's content; where it fails, its error is the file's trouble.
@@ -44,7 +44,7 @@ class Kept:
         self.is_unread = False
         self.stamp: Stamp | None = None
         try:
-            known = place.stat(name)
+            known = directory.stat(name)
             self.stamp, self.size, self.written = stamp(known), known.st_size, known.st_mtime
             self.used = max(known.st_atime, known.st_mtime)
             read()
@@ -77,15 +77,15 @@ class Entry(Kept):
         weights_bytes: how long its weights are.
     """
 
-    def __init__(self, place: Place, name: str, *, verify: bool) -> None:
-        self.path = os.path.join(place.path, name)
+    def __init__(self, directory: CacheDirectory, name: str, *, verify: bool) -> None:
+        self.path = os.path.join(directory.path, name)
         self.model_name = ""
         self.program: Program | None = None
         self.weights_bytes = 0
-        super().__init__(place, name, lambda: self._read(place, verify))
+        super().__init__(directory, name, lambda: self._read(directory, verify))
 
-    def _read(self, place: Place, verify: bool) -> None:
-        program = _checked(open_entry(place, self.name, verify_code=verify), verify)
+    def _read(self, directory: CacheDirectory, verify: bool) -> None:
+        program = _checked(open_entry(directory, self.name, verify_code=verify), verify)
         # let go at once: a directory may hold more than a process can map
         self.weights_bytes, program.weights = len(program.weights), b""
         self.program = program
@@ -112,12 +112,12 @@ class Entry(Kept):
         return " ".join(f"{name} {parts[name].rstrip(';')}" for name in VARIANTS if parts.get(name))
 
     @property
-    def shares_weights_of(self) -> list[str]:
+    def weight_sources(self) -> list[str]:
         """Names of the entries that hold a part of its weights."""
-        if self.program is None or not self.program.borrowed:
+        if self.program is None or not self.program.shared:
             return []
-        names = [key.entry_name() for key in stored_key(self.program.key).lenders]
-        return [names[number] for number in dict.fromkeys(shared[1] for shared in self.program.borrowed)]
+        names = [key.entry_name() for key in stored_key(self.program.key).weight_sources]
+        return [names[number] for number in dict.fromkeys(run[1] for run in self.program.shared)]
 
     def is_called(self, name: str) -> bool:
         """Whether a name of the command line means this entry."""
@@ -160,31 +160,31 @@ def open_entries(path: str | None, *, verify: bool = False) -> list[Entry]:
         FileNotFoundError: there is nothing at `path`.
     """
     if path is None or os.path.isdir(path):
-        place = open_directory(path)
-        names = [name for name in place.names() if name.endswith(SUFFIX)] if place else []
+        directory = open_directory(path)
+        names = [name for name in directory.names() if name.endswith(SUFFIX)] if directory else []
     elif os.path.lexists(path):
-        place, names = open_directory(os.path.dirname(path) or "."), [os.path.basename(path)]
+        directory, names = open_directory(os.path.dirname(path) or "."), [os.path.basename(path)]
     else:
         raise FileNotFoundError(f"{path}: there is no such file or directory")
-    if place is None:
+    if directory is None:
         return []
-    models, entries = model_names(place), [Entry(place, name, verify=verify) for name in names]
-    entries = [entry for entry in entries if not (entry.is_unread and _is_gone(place, entry.name))]
+    models, entries = model_names(directory), [Entry(directory, name, verify=verify) for name in names]
+    entries = [entry for entry in entries if not (entry.is_unread and _is_gone(directory, entry.name))]
     for entry in entries:
         entry.model_name = models.get(entry.fingerprint, "")
     return entries
 
 
-def _is_gone(place: Place, name: str) -> bool:
+def _is_gone(directory: CacheDirectory, name: str) -> bool:
     """Whether somebody removed the file meanwhile."""
     try:
-        place.stat(name)
+        directory.stat(name)
     except (OSError, MemoryError) as error:
         return isinstance(error, FileNotFoundError)
     return False
 
 
-def open_directory(path: str | None) -> Place | None:
+def open_directory(path: str | None) -> CacheDirectory | None:
     """A directory of entries, None for the user's cache directory; None where that does not exist.
 
     Raises:
@@ -196,9 +196,9 @@ def open_directory(path: str | None) -> Place | None:
         if path is None:
             return None
         raise FileNotFoundError(f"{path}: there is no such file or directory")
-    place = open_place(wanted)
-    place.unseen = True  # looking is no use
-    return place
+    directory = open_cache_directory(wanted)
+    directory.unseen = True  # looking is no use
+    return directory
 
 
 UNUSABLE = (JitDelegateError, OSError, ImportError, ValueError, OverflowError, MemoryError)

@@ -6,19 +6,19 @@ import time
 from collections.abc import Iterable, Sequence
 
 from cache_tools.entries import Entry, Kept, stamp
-from jitdelegate.runtime.cache.place import LOCK_SUFFIX, TEMPORARY_SUFFIX, Place
+from jitdelegate.runtime.cache.directory import LOCK_SUFFIX, TEMPORARY_SUFFIX, CacheDirectory
 from jitdelegate.runtime.cache.store import STALE_AFTER
 
 
-def remove(place: Place, kept: Kept) -> str:
+def remove(directory: CacheDirectory, kept: Kept) -> str:
     """Remove an entry or a table, unless its file was written again since it was read; "" or why it is still there."""
     try:
-        found = stamp(place.stat(kept.name))
+        found = stamp(directory.stat(kept.name))
     except FileNotFoundError:
         return ""
     except OSError as error:
         return str(error)
-    return "it was written again meanwhile" if kept.stamp not in (None, found) else place.remove(kept.name)
+    return "it was written again meanwhile" if kept.stamp not in (None, found) else directory.remove(kept.name)
 
 
 def matching(entries: Sequence[Entry], names: Sequence[str]) -> tuple[list[Entry], list[str]]:
@@ -53,22 +53,22 @@ def with_dependents(removed: Sequence[Entry], entries: Sequence[Entry]) -> list[
     """The entries, and those that share their weights."""
     found = list(removed)
     names = {entry.name for entry in found}
-    while more := [entry for entry in entries if entry not in found and names.intersection(entry.shares_weights_of)]:
+    while more := [entry for entry in entries if entry not in found and names.intersection(entry.weight_sources)]:
         found += more
         names |= {entry.name for entry in more}
     return found
 
 
-def leftovers(place: Place) -> list[str]:
+def leftovers(directory: CacheDirectory) -> list[str]:
     """Files of processes that died while they compiled or wrote."""
     oldest = time.time() - STALE_AFTER
-    hidden = [name for name in place.names() if name.startswith(".")]
+    hidden = [name for name in directory.names() if name.startswith(".")]
     passing = [name for name in hidden if name.endswith((TEMPORARY_SUFFIX, LOCK_SUFFIX))]
-    return [name for name in passing if _written(place, name) < oldest]
+    return [name for name in passing if _written(directory, name) < oldest]
 
 
-def _written(place: Place, name: str) -> float:
+def _written(directory: CacheDirectory, name: str) -> float:
     try:
-        return place.stat(name).st_mtime
+        return directory.stat(name).st_mtime
     except (OSError, MemoryError):
         return float("inf")

@@ -9,7 +9,7 @@ from typing import Any
 from cache_tools.amounts import short_size
 from cache_tools.entries import Kept, open_directory
 from jitdelegate.errors import CacheError
-from jitdelegate.runtime.cache.place import Place, close_quietly
+from jitdelegate.runtime.cache.directory import CacheDirectory, close_quietly
 from jitdelegate.runtime.cache.tuned import LARGEST_FILE, SUFFIX, Winner, parse_table
 
 
@@ -20,12 +20,12 @@ class Table(Kept):
         winners: what it holds, by problem.
     """
 
-    def __init__(self, place: Place, name: str) -> None:
+    def __init__(self, directory: CacheDirectory, name: str) -> None:
         self.winners: dict[str, Winner] = {}
-        super().__init__(place, name, lambda: self._read(place))
+        super().__init__(directory, name, lambda: self._read(directory))
 
-    def _read(self, place: Place) -> None:
-        descriptor = place.open(self.name)
+    def _read(self, directory: CacheDirectory) -> None:
+        descriptor = directory.open(self.name)
         try:
             self.winners = parse_table(os.read(descriptor, LARGEST_FILE))
         except ValueError as error:
@@ -63,6 +63,6 @@ def open_tables(path: str | None, names: Sequence[str] | None = None) -> list[Ta
     Raises:
         CacheError: the directory cannot be used.
     """
-    place = open_directory(path)
-    found = [name for name in place.names() if name.endswith(SUFFIX)] if place else []
-    return [Table(place, name) for name in found if names is None or name in names] if place else []
+    directory = open_directory(path)
+    found = [name for name in directory.names() if name.endswith(SUFFIX)] if directory else []
+    return [Table(directory, name) for name in found if names is None or name in names] if directory else []

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         RefusedValueError,
         TensorError,
     )
-    from jitdelegate.runtime.cache.fingerprint import fingerprint
+    from jitdelegate.runtime.cache.key import fingerprint
     from jitdelegate.runtime.event import Event
 
 __version__ = "0.1.0"
@@ -112,7 +112,7 @@ _MODULES = {
     "CpuKernelMode": "jitdelegate.base.litert_options",
     "BatchPredictor": "jitdelegate.api.batch_predictor",
     "DynamicBatcher": "jitdelegate.api.dynamic_batcher",
-    "fingerprint": "jitdelegate.runtime.cache.fingerprint",
+    "fingerprint": "jitdelegate.runtime.cache.key",
     "GpuDelegate": "jitdelegate.api.delegate",
     "load_delegate": "jitdelegate.api.delegate",
     "Interpreter": "jitdelegate.api.interpreter",

@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir.graph import Quant
-from jitdelegate.runtime.cpu.features import level
 from jitdelegate.runtime.memory import Memory
 from jitdelegate.targets.cpu.code.machine import MACHINES, compile_object, triple
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Module
 from jitdelegate.targets.cpu.entry.link import link
 from jitdelegate.targets.cpu.multiply.products import ByteProducts, PairProducts
+from jitdelegate.targets.host import level
 from jitdelegate.tflite.write import ModelBuilder
 from scripts.bench_latency import compare_content, geometric_mean
 

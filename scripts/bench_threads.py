@@ -29,11 +29,11 @@ from typing import Any
 import ai_edge_litert.interpreter as litert
 
 import jitdelegate
-from jitdelegate.runtime.cpu.features import level
 from jitdelegate.runtime.memory import Memory
 from jitdelegate.targets.cpu.code.machine import MACHINES, compile_object, triple
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Module, Value, vector
 from jitdelegate.targets.cpu.entry.link import link
+from jitdelegate.targets.host import level
 from scripts.bench_latency import ready
 
 QUIET, SHARED = 1.75, 1.5

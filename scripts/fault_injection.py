@@ -319,10 +319,11 @@ MODULES = (
     *("jitdelegate.api.delegate_warning", "jitdelegate.api.model", "jitdelegate.api.report"),
     *("jitdelegate.runtime.cache.lock", "jitdelegate.runtime.cache.trouble", "jitdelegate.compiler.compile"),
     *("jitdelegate.compiler.entry", "jitdelegate.engine.decisions", "jitdelegate.engine.delegate_message"),
-    *("jitdelegate.engine.hosted_model", "jitdelegate.engine.specializations", "jitdelegate.base.user_warning"),
+    *("jitdelegate.engine.hosted_model", "jitdelegate.engine.miss", "jitdelegate.engine.specializations"),
+    "jitdelegate.base.user_warning",
     *("jitdelegate.program.check", "jitdelegate.runtime.cpu.session", "jitdelegate.runtime.fallback"),
     *("jitdelegate.runtime.partitioned_session", "jitdelegate.runtime.profile", "jitdelegate.runtime.shared_file"),
-    *("jitdelegate.runtime.cache.lenders", "jitdelegate.base.option_file", "jitdelegate.program.borrow"),
+    *("jitdelegate.runtime.cache.shared_weights", "jitdelegate.base.option_file", "jitdelegate.program.shared_pages"),
     *("jitdelegate.targets.cpu.target", "jitdelegate.targets.litert.target", "llvmlite.binding"),
 )
 """What starts would read when they need it."""

@@ -27,11 +27,11 @@ from jitdelegate import passes
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.print import graph_text
 from jitdelegate.passes.support import unsupported
-from jitdelegate.runtime.cpu.features import level
 from jitdelegate.targets.cuda.code.choices import Choices, Question
 from jitdelegate.targets.cuda.code.gpu import GPUS
 from jitdelegate.targets.cuda.plan import branches
 from jitdelegate.targets.cuda.products import attention, separable
+from jitdelegate.targets.host import level
 from jitdelegate.targets.reference.evaluate import run_graph
 from jitdelegate.tflite.read import read
 from scripts.fuzz_graphs import GRAPHS, GRAPHS_HELP, LIMIT, difference

@@ -26,12 +26,12 @@ from jitdelegate.ir.graph import ABSENT, Graph
 from jitdelegate.ir.print import graph_text
 from jitdelegate.ops import OPS
 from jitdelegate.passes.support import unsupported
-from jitdelegate.runtime.cpu.features import levels
 from jitdelegate.targets.cpu import plan
 from jitdelegate.targets.cpu.code import kernel, rows
 from jitdelegate.targets.cpu.forms import map, pool, reduce
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cpu.products import chunks, depthwise, matmul
+from jitdelegate.targets.host import levels
 from jitdelegate.tflite.read import read
 from scripts.in_child import Failed, in_child
 from tests.ops.litert import model_of

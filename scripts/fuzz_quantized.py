@@ -33,7 +33,7 @@ from jitdelegate.ops import OPS
 from jitdelegate.ops.call import Call
 from jitdelegate.ops.rounding import RULES
 from jitdelegate.ops.xnnpack import takes
-from jitdelegate.runtime.cpu.features import levels
+from jitdelegate.targets.host import levels
 from jitdelegate.tflite.read import read
 from scripts.fuzz_graphs import shrink
 from scripts.in_child import Failed, in_child

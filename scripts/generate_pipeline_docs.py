@@ -18,6 +18,7 @@ from jitdelegate.compiler.codegen import target_program
 from jitdelegate.passes.delegation import delegate
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import unsupported
+from jitdelegate.passes.works_on import Kind, declared
 from jitdelegate.program.write import write
 from jitdelegate.targets.target import Target
 from jitdelegate.tflite.read import read
@@ -26,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "CONTRIBUTING.md"
 COMMAND = "python -m scripts.generate_pipeline_docs"
 BEGIN, END = f"<!-- written by {COMMAND} -->", "<!-- end of the written table -->"
-TITLES = ("stage", "function", "in -> out", "file", "first lines of its docstring")
+TITLES = ("stage", "function", "in -> out", "works on", "file", "first lines of its docstring")
 
 Function = Callable[..., Any]
 
@@ -78,7 +79,18 @@ def row(stage: str, function: Function) -> list[str]:
     """The cells of one function, in the order of TITLES."""
     source = Path(inspect.getsourcefile(function) or "").relative_to(ROOT)
     first, _, _ = inspect.cleandoc(function.__doc__ or "").partition("\n\n")
-    return [stage, f"`{function.__qualname__}`", types_of(function), f"`{source.as_posix()}`", " ".join(first.split())]
+    name, path = f"`{function.__qualname__}`", f"`{source.as_posix()}`"
+    return [stage, name, types_of(function), kinds_of(function), path, " ".join(first.split())]
+
+
+def kinds_of(function: Function) -> str:
+    """What a pass works on, for example "Map and MatMul"; "" for one that sees every graph."""
+    groups = (", ".join(_kind(each) for each in kinds) for kinds in declared(function))
+    return ", and ".join(groups)
+
+
+def _kind(kind: Kind) -> str:
+    return kind if isinstance(kind, str) else kind.__name__.replace("_", " ")
 
 
 def types_of(function: Function) -> str:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes jitdelegate/program/program.fbs, the schema of a program's table for other tools, from program/layout.py, and
+# Writes jitdelegate/program/program.fbs, the schema of a program's table for other tools, from program/program.py, and
 # lets flatc (Debian: flatbuffers-compiler) check it. With --check: exit 1 if the file is not current.
 set -eu
 cd "$(dirname "$0")/.."
@@ -9,7 +9,7 @@ trap 'rm -rf "$folder"' EXIT
 new=$folder/program.fbs
 
 "${PYTHON:-python3}" - >"$new" <<'PYTHON'
-from jitdelegate.program import layout
+from jitdelegate.program import program
 
 
 def table(one):
@@ -19,10 +19,12 @@ def table(one):
 
 print("// The table of a compiled program. Written by scripts/generate_program_schema.sh; do not edit.\n")
 print("namespace jitdelegate;\n")
-parts = (layout.PLACE, layout.PORT, layout.SIGNATURE, layout.OPERATOR, layout.KERNEL, layout.STATE)
-for one in (*parts, layout.PARTITION, layout.IDLE_SUBGRAPH, layout.PROGRAM):
+for one in (program._KINDS["tuple[tuple[str, int], ...]"], *(
+    getattr(program, name).layout
+    for name in ("Port", "Signature", "Operator", "Kernel", "State", "Partition", "IdleSubgraph", "Program")
+)):
     print(table(one))
-print(f'root_type {layout.PROGRAM.name};\nfile_identifier "{layout.TABLE_IDENTIFIER.decode()}";')
+print(f'root_type {program.Program.layout.name};\nfile_identifier "{program.TABLE_IDENTIFIER.decode()}";')
 PYTHON
 
 if command -v flatc >/dev/null; then

@@ -21,8 +21,8 @@ import numpy as np
 from jitdelegate.commands.measurement.difference import nrmse
 from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import Graph, Tensor
-from jitdelegate.runtime.cpu.features import level
 from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.host import level
 from scripts.lowered_models import lowered_models
 from tests.ptx_simulator import SimulationError
 from tests.targets.cuda_execute import run

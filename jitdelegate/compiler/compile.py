@@ -16,8 +16,6 @@ from jitdelegate.base.options import DelegateOptions
 from jitdelegate.compiler.codegen import target_program
 from jitdelegate.compiler.compilation import Compilation
 from jitdelegate.compiler.litert_child import deadly_signal
-from jitdelegate.compiler.litert_partitions import LiteRTPartitions
-from jitdelegate.compiler.partitioned import PartitionedModel
 from jitdelegate.compiler.program_metadata import (
     as_in_file,
     compiled_operators,
@@ -37,6 +35,7 @@ from jitdelegate.passes.shared_matrices import shared_matrices
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import WHOLE_MODEL, port_problem, unsupported
 from jitdelegate.passes.update_windows import Window, update_windows
+from jitdelegate.passes.works_on import applies
 from jitdelegate.program.program import NO_TENSOR, NOTHING_ELSE, Program
 from jitdelegate.program.write import parts
 from jitdelegate.runtime.cache.key import FEATURES, Key
@@ -47,6 +46,7 @@ from jitdelegate.tflite.svdf_states import narrow_states, widened
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+    from jitdelegate.compiler.partitioned import PartitionedModel
     from jitdelegate.program.program import FileParts
 
 LEAST_SCALE, LARGEST_SCALE = 2.0**-60, 2.0**60
@@ -60,7 +60,7 @@ def compile_model(
     options: DelegateOptions,
     key: Key,
     seconds: MutableMapping[str, float],
-    lenders: Sequence[Program | None] = (),
+    sources: Sequence[Program | None] = (),
 ) -> FileParts:
     """The file of a model's program, in parts; equal inputs give equal bytes in every process.
 
@@ -70,8 +70,8 @@ def compile_model(
         key: named parts, stored in the program; says which subgraph to compile, for which input shapes and which
             device.
         seconds: receives the seconds of each stage, by its name.
-        lenders: the programs of `key.lenders`, verified, whose weights the file need not repeat; None for one that does
-            not exist.
+        sources: the programs of `key.weight_sources`, verified, whose weights the file need not repeat; None for one
+            that does not exist.
     Raises:
         ModelError: the bytes are not a model, or one that would corrupt LiteRT's memory.
         DeviceError: the compilers for the device are not installed, or it lacks a requested feature.
@@ -86,7 +86,7 @@ def compile_model(
     _refuse_deadly(content, model)
     try:
         one = Compilation(content, _with_options(model, options, key), options, key, trace)
-        return _file(_program(one, seconds, may_host=not is_narrow), model, key, seconds, lenders, is_narrow=is_narrow)
+        return _file(_program(one, seconds, may_host=not is_narrow), model, key, seconds, sources, is_narrow=is_narrow)
     except Exception as error:  # noqa: BLE001 - a fault of ours
         program = litert_program(model, key, [(WHOLE_MODEL, reason_of(error))])
         return _file(program, model, key, seconds, is_narrow=is_narrow)
@@ -97,7 +97,7 @@ def _file(
     model: Model,
     key: Key,
     seconds: MutableMapping[str, float],
-    lenders: Sequence[Program | None] = (),
+    sources: Sequence[Program | None] = (),
     *,
     is_narrow: bool,
 ) -> FileParts:
@@ -105,7 +105,7 @@ def _file(
     _describe(program, model, key)
     program.narrow_states = int(is_narrow)
     with _stage(seconds, "write"):
-        return parts(program, lenders)
+        return parts(program, sources)
 
 
 def _with_options(model: Model, options: DelegateOptions, key: Key) -> Model:
@@ -152,7 +152,7 @@ def _program(one: Compilation, seconds: MutableMapping[str, float], *, may_host:
 def _windows(one: Compilation, folded: Graph) -> tuple[Window, ...]:
     """The windows of inputs that a run updates; none where they cannot be found."""
     try:
-        return update_windows(folded)
+        return update_windows(folded) if applies(update_windows, folded) else ()
     except Exception as error:  # noqa: BLE001 - a fault of ours
         one.faults.skip(update_windows.__name__, error)
         return ()
@@ -178,12 +178,17 @@ def _own_program(
     if deciding or any(position == WHOLE_MODEL for position, _ in reasons):
         return litert_program(model, key, reasons, deciding)
     with _stage(seconds, "generate"):
-        partitioned = PartitionedModel(one)
+        failed: Exception | None = None
         if not reasons and not one.options.partition_key and not port_problem(folded):
             try:
                 return _whole_program(one, folded)
             except Exception as error:  # noqa: BLE001 - a fault of ours
-                partitioned.blame(folded, range(len(folded.nodes)), error)
+                failed = error
+        from jitdelegate.compiler.partitioned import PartitionedModel  # not before: most models are compiled whole
+
+        partitioned = PartitionedModel(one)
+        if failed is not None:
+            partitioned.blame(folded, range(len(folded.nodes)), failed)
         refuse_unsafe(model, key)
         program = partitioned.cut(folded)
         return program if program or (may_host and partitioned.needs_host) else _undelegated(one, partitioned)
@@ -196,6 +201,8 @@ def _hosted_program(one: Compilation, seconds: MutableMapping[str, float]) -> Pr
         refusal = target_named(one.key.part("target")).refusal(one.key)
         if refusal:
             return litert_program(one.model, one.key, [(WHOLE_MODEL, refusal)])
+        from jitdelegate.compiler.litert_partitions import LiteRTPartitions  # not before: few models need it
+
         partitions = LiteRTPartitions(one)
         return partitions.program() or _undelegated(one, partitions)
 

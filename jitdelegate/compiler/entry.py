@@ -23,7 +23,7 @@ def compiled(
     options: DelegateOptions,
     key: Key,
     seconds: MutableMapping[str, float],
-    lenders: Sequence[Program | None] = (),
+    sources: Sequence[Program | None] = (),
 ) -> FileParts:
     """The file of a model's program, as `compile_model` makes it.
 
@@ -40,7 +40,7 @@ def compiled(
             from jitdelegate.compiler.compile import compile_model  # here, since the import is what fails without LLVM
 
             seconds["import compiler"] = time.perf_counter() - start
-            return compile_model(content, options, key, seconds, lenders)
+            return compile_model(content, options, key, seconds, sources)
     except JitDelegateError:
         raise
     except Exception as error:

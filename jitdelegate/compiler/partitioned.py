@@ -22,7 +22,6 @@ from jitdelegate.passes.cost import BESIDE, Rates, litert_seconds
 from jitdelegate.passes.delegation import Delegation, delegate, names_others, needs_host
 from jitdelegate.passes.inline_subgraphs import OPERATORS as CONTROL_FLOW
 from jitdelegate.passes.partition import borders, extract
-from jitdelegate.program.layout import aligned
 from jitdelegate.program.program import (
     LITERT,
     NO_KERNEL,
@@ -34,6 +33,7 @@ from jitdelegate.program.program import (
     Partition,
     Program,
     State,
+    aligned,
 )
 from jitdelegate.program.write import parts
 from jitdelegate.runtime.cache.key import FEATURES, TUNED

@@ -23,8 +23,7 @@ from jitdelegate.engine.executable import Executable
 from jitdelegate.errors import CompilerFailedError, DeviceError, OptionError, ProgramError
 from jitdelegate.program.program import IN_PARTITIONS, LITERT, Port, Program
 from jitdelegate.program.read import read
-from jitdelegate.runtime.cache.fingerprint import fingerprint
-from jitdelegate.runtime.cache.key import CHOSEN, INPUTS, Key
+from jitdelegate.runtime.cache.key import CHOSEN, INPUTS, Key, fingerprint
 from jitdelegate.runtime.io_binding import IOBinding
 
 ROUNDS = 15

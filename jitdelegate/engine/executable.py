@@ -6,7 +6,7 @@ import _thread
 import time
 
 from jitdelegate.errors import DelegationError
-from jitdelegate.program.layout import ALIGNMENT as PAGE
+from jitdelegate.program.program import ALIGNMENT as PAGE
 from jitdelegate.program.program import IN_PARTITIONS, LITERT, Operator
 from jitdelegate.runtime.cache.store import OFF
 
@@ -204,7 +204,7 @@ class Executable:
     def own_bytes(self) -> int:
         """Bytes of code and weights that the program does not share with others of the model."""
         program = self.program
-        return len(program.code) + len(program.weights) - PAGE * sum(pages for *_, pages in program.borrowed)
+        return len(program.code) + len(program.weights) - PAGE * sum(pages for *_, pages in program.shared)
 
     @property
     def target(self) -> str:

@@ -13,29 +13,25 @@ from jitdelegate.base.options import DEBUG_LEVEL
 from jitdelegate.base.targets import AUTO, CPU
 from jitdelegate.engine.executable import Executable
 from jitdelegate.engine.model_file import ChangedModelError
-from jitdelegate.errors import CompilerFailedError, DeviceError, OptionError, ProgramError
+from jitdelegate.errors import DeviceError, OptionError, ProgramError
 from jitdelegate.program.program import LITERT
 from jitdelegate.runtime.cache.key import CHOSEN, TOOLCHAIN, model_key, variant_parts
-from jitdelegate.runtime.cache.store import ABSENT, Lookup, open_store
+from jitdelegate.runtime.cache.store import open_store
 from jitdelegate.targets import candidates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from _typeshed import ReadableBuffer
-
     from jitdelegate.base.options import DelegateOptions
     from jitdelegate.engine.hosted_model import HostedModel
     from jitdelegate.engine.model_file import ModelFile
-    from jitdelegate.program.program import FileParts
     from jitdelegate.runtime.cache.key import Key, Parts
-    from jitdelegate.runtime.cache.store import Store
+    from jitdelegate.runtime.cache.store import Lookup, Store
     from jitdelegate.runtime.io_binding import IOBinding
     from jitdelegate.targets.target import Device
 
 WIDENED = "SVDF: LiteRT's kernel takes states of int8 for int16, so a copy of the model runs, whose states are int16."
-NO_MEMORY = "there is no memory to compile it or to open its program"
 OPENINGS = 3
 """Attempts to open a model whose file changes meanwhile."""
 
@@ -157,7 +153,7 @@ def find_key(device: Device, options: DelegateOptions, fingerprint: str, variant
 
 def fetch(executable: Executable, store: Store) -> None:
     """Set the executable's program, from the cache or the compiler; where the compiler as a whole failed and LiteRT may
-    run the model, one without code. A failure that lasts is remembered by that program.
+    run the model, one without code.
 
     All time but that of the compiler counts as the cache's.
 
@@ -165,60 +161,14 @@ def fetch(executable: Executable, store: Store) -> None:
         ModelError: the bytes are not a model, or its file has changed.
         DeviceError: this machine cannot compile for the device.
     """
-    source, seconds = executable.source, executable.seconds
-    executable.key, no_compiler = executable.device.usable_key(executable.key, source.options)
-
-    failed: CompilerFailedError | None = None
-
-    def compile() -> FileParts:
-        nonlocal failed
-        if no_compiler:
-            raise DeviceError(f"there is no program for it in the cache, and {no_compiler}")
-        from jitdelegate.compiler.entry import compiled, fit, remembered  # a warm cache needs none
-
-        key = executable.key
-        if key.shapes:
-            source.make(lambda content: fit(content, key))
-        if executable.device.precisions(key):
-            from jitdelegate.engine.choose_precision import decided  # few models leave it to a measurement
-
-            before = time.perf_counter()
-            key = decided(executable)
-            seconds["choose precision"] = time.perf_counter() - before
-        lenders = store.lenders(key)
-
-        def make(content: ReadableBuffer) -> FileParts:
-            nonlocal failed
-            try:
-                return compiled(content, source.options, key, seconds, lenders)
-            except CompilerFailedError as error:
-                if error.may_pass or executable.is_left_to_litert:
-                    raise
-                failed = error
-                return remembered(content, key, str(error))
-
-        return source.make(make)
-
+    seconds = executable.seconds
+    executable.key, no_compiler = executable.device.usable_key(executable.key, executable.source.options)
     start, before = time.perf_counter(), sum(seconds.values())
-    may_leave_to_litert = len(executable.devices) == 1 and source.options.target in (AUTO, LITERT)
-    has_program = True
-    try:
-        executable.lookup = _similar(executable, store) or store.fetch(executable.key, compile)
-        if executable.outcome == "miss" and isinstance(source.origin, str):
-            store.remember_model(source.fingerprint(), source.origin)
-        if executable.program.failure:
-            failed = failed or CompilerFailedError(_remembered(executable))
-            executable.lookup.reason = str(failed)
-    except (CompilerFailedError, MemoryError) as error:
-        if not may_leave_to_litert:
-            raise
-        failed, has_program = CompilerFailedError(str(error) or NO_MEMORY), False
-    if failed is not None:
-        if not may_leave_to_litert:
-            raise failed
-        executable.failure, failed = str(failed), None  # the frames of its traceback hold the model
-        if not has_program:
-            executable.lookup = _without_code(executable, store)
+    executable.lookup = _similar(executable, store) or store.get(executable.key)
+    if not executable.lookup.hit or executable.program.failure:
+        from jitdelegate.engine.miss import fill  # not before: a warm cache needs none
+
+        fill(executable, store, no_compiler)
     for note in executable.program.notes:
         executable.note(note)
     chosen = executable.program.part(CHOSEN)
@@ -346,21 +296,6 @@ def _similar(executable: Executable, store: Store) -> Lookup | None:
     return lookup
 
 
-def _without_code(executable: Executable, store: Store) -> Lookup:
-    """A program without code, after the executable's failure. It is not stored, so that the next start tries again."""
-    from jitdelegate.compiler.entry import uncompiled
-
-    failure = executable.failure
-    program = executable.source.make(lambda content: uncompiled(content, executable.key, failure))
-    return Lookup(ABSENT if store.place else store.kind, failure, program=program)
-
-
-def _remembered(executable: Executable) -> str:
-    """The failure of an earlier start, and how to try again."""
-    name = executable.key.entry_name()
-    return f"{executable.program.failure}; `python -m cache_tools rm {name}` lets the next start try again"
-
-
 def _start(executable: Executable) -> None:
     """Start the compiled program; fall back to LiteRT where no device can, as without executable memory."""
     in_partitions = executable.program.loader == "partitions"
@@ -385,7 +320,7 @@ def _host(executable: Executable) -> None:
     from jitdelegate.engine.litert_delegate.trust import refusal
 
     source = executable.source
-    trouble = refusal(source.store.place)
+    trouble = refusal(source.store.directory)
     if trouble:
         _begin_on_litert(executable, f"the compiled partitions cannot go into LiteRT's interpreter: {trouble}.")
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from jitdelegate.errors import ModelError
-from jitdelegate.runtime.cache.fingerprint import fingerprint
+from jitdelegate.runtime.cache.key import fingerprint
 from jitdelegate.runtime.cache.store import open_store
 
 TYPE_CHECKING = False

@@ -56,7 +56,9 @@ def precompile(model: str, device: Device, options: DelegateOptions, output: str
 
     def fetch(subgraph: int) -> Lookup:
         key = find_key(device, options, fingerprint, variant_parts(subgraph))
-        lookup = store.fetch(key, lambda: compiled(with_ports(content, options), options, key, {}, store.lenders(key)))
+        lookup = store.fetch(
+            key, lambda: compiled(with_ports(content, options), options, key, {}, store.weight_sources(key))
+        )
         if lookup.program is not None and lookup.program.failure:
             raise CompilerFailedError(lookup.program.failure)
         return lookup

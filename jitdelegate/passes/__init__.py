@@ -1,7 +1,7 @@
 """Rewrites of a graph, each a pure function Graph -> Graph in its own file, and the order in which they run.
 
 - here: `PIPELINE`, with reasons for the order; `run` verifies the graph after each pass, and goes on without one that
-  fails.
+  fails. `works_on.py`: without which kinds of nodes and values a pass is not entered.
 - `specialize_subgraph.py` runs before: it fixes the subgraph, shapes and values, with `inline_subgraphs.py`,
   `functional_state.py` and `resize_inputs.py`.
 - `support.py`, `delegation.py`, `partition.py`, `cost.py`, `operator_rates.py`: which operators are compiled, and why
@@ -41,6 +41,7 @@ from jitdelegate.passes.remove_dead import remove_dead
 from jitdelegate.passes.remove_identity import remove_identity
 from jitdelegate.passes.turn_products import turn_products
 from jitdelegate.passes.widen_weights import widen_weights
+from jitdelegate.passes.works_on import applies
 
 Pass = Callable[[Graph], Graph]
 Trace = Callable[[str, Graph], None]
@@ -67,14 +68,16 @@ REWRITE: tuple[Pass, ...] = (
     fuse_activation,
     lower,  # nodes have forms from here on; names and options of operators no longer matter
     push_transposes,  # before push_reshapes: transposes that cancel out leave reshapes
+    remove_dead,  # what `lower` made of outputs that nothing reads
     turn_products,  # after push_transposes: where transposes remain round products over heads
     remove_identity,  # before fuse_elementwise: what reads two equal reshapes has one operand then
     fuse_normalization,  # after push_transposes, which brings its nodes to one order; before any of them is fused
     join_reductions,  # after fuse_normalization, for whose rows it would be too late; before fuse_elementwise
+    remove_dead,  # views that nothing reads any more would separate producers and readers
     fuse_elementwise,  # before push_reshapes: a reshape whose only reader is one node may move behind it
     push_reshapes,  # before fuse_elementwise: what follows a producer has its shape then
     remove_identity,  # before fuse_elementwise: a reshape to the same shape would separate producer and reader
-    remove_dead,  # so do views that nothing reads any more
+    remove_dead,  # so do views
     fuse_elementwise,  # again: with what the reshapes separated
     push_scales,  # after fuse_elementwise: a factor in a producer's epilogue takes no time
     fold_transposes,  # after fuse_elementwise: a product that writes transposed takes no further operands
@@ -87,7 +90,8 @@ REWRITE: tuple[Pass, ...] = (
 """Passes that lower a folded graph, whose operators are all supported, for a target."""
 
 PIPELINE: tuple[Pass, ...] = (*FOLD, *REWRITE)
-"""All passes in order. Each runs once, except remove_identity, remove_dead and fuse_elementwise."""
+"""All passes in order, each entered only for graphs with what it works on (`works_on.py`). Each runs once, except
+remove_identity, remove_dead and fuse_elementwise."""
 
 OPTIONAL = frozenset(each.__name__ for each in PIPELINE if each not in (infer_shapes, lower, copy_outputs))
 """The names of passes that programs are right without: these make them faster, or compile more operators."""
@@ -98,7 +102,7 @@ def _ignore(stage: str, graph: Graph) -> None:
 
 
 def run(graph: Graph, trace: Trace = _ignore, passes: Sequence[Pass] = PIPELINE, faults: Faults | None = None) -> Graph:
-    """The graph after all passes, verified after each.
+    """The graph after all passes that work on what it has, verified after each.
 
     Args:
         graph: before the passes of REWRITE, every node must have passed its operator's check.
@@ -106,6 +110,8 @@ def run(graph: Graph, trace: Trace = _ignore, passes: Sequence[Pass] = PIPELINE,
         faults: notes an OPTIONAL pass that fails: the graph stays as it was. None raises its error.
     """
     for each in passes:
+        if not applies(each, graph):
+            continue
         try:
             after = each(graph)
             verify(after, each.__name__)

@@ -7,8 +7,10 @@ from dataclasses import replace
 from jitdelegate.ir.forms import Window
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.passes.graph_builder import GraphBuilder
+from jitdelegate.passes.works_on import works_on
 
 
+@works_on(Window)
 def copy_images(graph: Graph) -> Graph:
     """%1 = CONV_2D(a constant) by Contract() -> %2 = COPY(the constant) by Map(a0); %1 = CONV_2D(%2) by Contract().
 

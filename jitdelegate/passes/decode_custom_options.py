@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from jitdelegate.ir.graph import Graph, Node
 from jitdelegate.ops import find
+from jitdelegate.passes.works_on import custom_operators, works_on
 
 
+@works_on(custom_operators)
 def decode_custom_options(graph: Graph) -> Graph:
     """%1 = Convolution2DTransposeBias(%0, ...) {} -> {padding=SAME, stride_w=2, stride_h=2}.
 

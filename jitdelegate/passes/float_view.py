@@ -22,6 +22,7 @@ from jitdelegate.ops.quantization import parameter_problems
 from jitdelegate.ops.registry import Op
 from jitdelegate.ops.scales import parameters, scale, zero
 from jitdelegate.passes.graph_builder import GraphBuilder
+from jitdelegate.passes.works_on import quantized_values, works_on
 
 VIEWED = ("int8", "uint8")
 """The types of data that TFLite's GPU delegate views as floats."""
@@ -29,6 +30,7 @@ BIASED = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
 """Operators whose int32 bias is counted in products of the scales of data and weights."""
 
 
+@works_on(quantized_values)
 def float_view(graph: Graph) -> Graph:
     """%2: i8 = CONV_2D(%0: i8, %w: i8, %b: i32) -> %3: f32 = DEQUANTIZE(%0); %4 = CONV_2D(%3, %w, %b: f32);
     %5 = the multiple of %2's scale that is nearest to %4; where the option `quantized_execution` is "float_view".

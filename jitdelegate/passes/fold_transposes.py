@@ -10,8 +10,10 @@ from jitdelegate.ir.forms import MatMul, Shape
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.passes.arrangement import Arranged, Arrangement, Order, arranged, arrangement_of, inverse
 from jitdelegate.passes.graph_builder import GraphBuilder, reshape
+from jitdelegate.passes.works_on import works_on
 
 
+@works_on(MatMul)
 def fold_transposes(graph: Graph) -> Graph:
     """%1 = TRANSPOSE(%0) by Map(); %3 = BATCH_MATMUL(%1, %2) by MatMul() -> %3 = BATCH_MATMUL(%0, %2) by
     MatMul(a_order=(0,2,1,3)). A transpose of the last two axes becomes `adj_x` or `adj_y`.

@@ -14,6 +14,7 @@ from jitdelegate.ops.scales import zero
 from jitdelegate.passes.graph_builder import GraphBuilder
 from jitdelegate.passes.infer_shapes import infer_shapes
 from jitdelegate.passes.resize_inputs import reshaped
+from jitdelegate.passes.works_on import variables, works_on
 
 Name = tuple[str, str]
 """A resource variable's container and its name."""
@@ -22,6 +23,7 @@ RESOURCE_OPS = {"VAR_HANDLE": (0, 1), "READ_VARIABLE": (1, 1), "ASSIGN_VARIABLE"
 """TFLite's name -> number of inputs and outputs."""
 
 
+@works_on(variables, *RESOURCE_OPS)
 def functional_state(model: Model, number: int = 0) -> Graph:
     """%1 = SVDF(%0, ..., %5 a variable) -> %1, %6 = SVDF(%0, ..., %5), with the state %5 -> %6;
     %2 = READ_VARIABLE(%1); ASSIGN_VARIABLE(%1, %3) -> nothing, with the state %2 -> %3.
@@ -39,11 +41,13 @@ def functional_state(model: Model, number: int = 0) -> Graph:
         return graph
 
 
+@works_on(variables)
 def functional_variables(graph: Graph) -> Graph:
     """As `functional_state`, for variable tensors only; resource variables stay as they are."""
     return _Variables(graph).rewritten()
 
 
+@works_on(*RESOURCE_OPS)
 def resource_problem(model: Model, number: int = 0) -> str | None:
     """Why `functional_state` leaves the resource variables of a subgraph as they are; None if it rewrites them."""
     try:

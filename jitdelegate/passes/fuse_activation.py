@@ -8,8 +8,10 @@ from jitdelegate.ir.graph import Graph, Node
 from jitdelegate.ops import OPS
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION
 from jitdelegate.ops.call import Call
+from jitdelegate.passes.works_on import works_on
 
 
+@works_on(*ACTIVATIONS)
 def fuse_activation(graph: Graph) -> Graph:
     """%1 = CONV_2D(%0, ...); %2 = RELU6(%1) -> %2 = CONV_2D(%0, ...) {fused_activation_function=RELU6}.
 

@@ -10,10 +10,12 @@ from jitdelegate.ops.batch_space import BatchSpace
 from jitdelegate.ops.call import Call
 from jitdelegate.ops.scales import same_axis
 from jitdelegate.ops.window import EXPLICIT_PADDING, dilation, stride
+from jitdelegate.passes.works_on import works_on
 
 CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
 
 
+@works_on("SPACE_TO_BATCH_ND")
 def fuse_dilation(graph: Graph) -> Graph:
     """%1 = SPACE_TO_BATCH_ND(%0); %2 = CONV_2D(%1, ...); %3 = BATCH_TO_SPACE_ND(%2) ->
     %3 = CONV_2D(%0, ...) {dilation factors = block sizes, explicit_padding = zeros added - pixels cropped}.

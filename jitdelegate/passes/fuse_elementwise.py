@@ -8,6 +8,7 @@ from dataclasses import replace
 from jitdelegate.ir.expr import Arg, Expr, substitute
 from jitdelegate.ir.forms import Form, IndexMap, Map
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
+from jitdelegate.passes.works_on import works_on
 
 MAX_APPLIES = 24
 """Operations in one epilogue: more would not stay in registers."""
@@ -21,6 +22,7 @@ TYPES = ("float32", "int8", "uint8", "int16")
 """Types of values in epilogues: real numbers, and quantized ones."""
 
 
+@works_on(Map)
 def fuse_elementwise(graph: Graph) -> Graph:
     """%1 = CONV_2D(%0, ...) by Contract(); %2 = ADD(%1, %x) by Map(add(a0, a1)) ->
     %2 = CONV_2D(%0, ..., %x) by Contract(epilogue=add(a0, a1), operands=(x at the output's index)).

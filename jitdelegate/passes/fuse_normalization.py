@@ -14,6 +14,7 @@ from jitdelegate.passes.arrangement import reshaped
 from jitdelegate.passes.fuse_elementwise import MAX_APPLIES, MAX_OPERANDS, applies
 from jitdelegate.passes.graph_builder import GraphBuilder, reshape
 from jitdelegate.passes.remove_dead import remove_dead
+from jitdelegate.passes.works_on import works_on
 
 MAX_STATISTICS = 2
 """A mean and a variance, or a maximum and a sum."""
@@ -23,6 +24,7 @@ ELEMENT = Arg(0)
 """An element of the rows that are normalised."""
 
 
+@works_on(Reduce)
 def fuse_normalization(graph: Graph) -> Graph:
     """%1 = MEAN(%0) by Reduce(); %2 = SUB(%0, %1); %3 = MUL(%2, %2); %4 = MEAN(%3) by Reduce(); ... %9 = ADD(...) ->
     %9 = ADD(%0, ...) by Normalize(statistics=(mean(a0), mean(mul(sub(a0, a1), sub(a0, a1)))), result=...), if nothing

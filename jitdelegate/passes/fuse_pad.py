@@ -11,11 +11,13 @@ from jitdelegate.ops.call import Call
 from jitdelegate.ops.padding import Pad
 from jitdelegate.ops.scales import same_axis, zero
 from jitdelegate.ops.window import EXPLICIT_PADDING
+from jitdelegate.passes.works_on import works_on
 
 PADDING = {"CONV_2D": 0.0, "DEPTHWISE_CONV_2D": 0.0, "MAX_POOL_2D": -inf}
 """Operator -> a real value around its image that counts as much as its own padding. A mean would count every value."""
 
 
+@works_on("PAD", "PADV2")
 def fuse_pad(graph: Graph) -> Graph:
     """%1 = PAD(%0); %2 = CONV_2D(%1, ...) -> %2 = CONV_2D(%0, ...) {explicit_padding=(top, bottom, left, right)}.
 

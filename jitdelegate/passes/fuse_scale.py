@@ -10,13 +10,16 @@ from jitdelegate.ir.dequantize import is_narrow
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.passes.graph_builder import GraphBuilder
+from jitdelegate.passes.works_on import works_on
 
 CHANNEL_AXIS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 0}
 """Operators whose weights are rewritten -> the output channel axis of their filter."""
 
+ARITHMETIC = ("ADD", "SUB", "MUL", "DIV")
 SWAPPABLE = ("ADD", "MUL")
 
 
+@works_on(*ARITHMETIC)
 def fuse_scale(graph: Graph) -> Graph:
     """%1 = CONV_2D(%0, %w, %b); %2 = MUL(%1, %c) -> %2 = CONV_2D(%0, %w * %c, %b * %c); ADD changes only the bias.
 
@@ -38,7 +41,7 @@ def fuse_scale(graph: Graph) -> Graph:
 
 def _producer(graph: Graph, draft: GraphBuilder, nodes: dict[int, Node], node: Node) -> tuple[int, np.ndarray] | None:
     """(position of the node to scale, the constant); None if the rewrite does not apply."""
-    if node.op not in ("ADD", "SUB", "MUL", "DIV"):
+    if node.op not in ARITHMETIC:
         return None
     for data, other in (node.inputs, node.inputs[::-1] if node.op in SWAPPABLE else node.inputs):
         writer, constant = graph.writer[data], graph.tensors[other].data

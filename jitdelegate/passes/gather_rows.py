@@ -12,6 +12,7 @@ from jitdelegate.ir.graph import Graph, Node, form_of
 from jitdelegate.ir.index_forms import Gather
 from jitdelegate.passes.graph_builder import GraphBuilder, reshape
 from jitdelegate.passes.remove_dead import remove_dead
+from jitdelegate.passes.works_on import works_on
 
 FEWEST_MOVES = 2
 """Concatenations and transposes that one Gather has to save."""
@@ -19,14 +20,13 @@ SHORTEST_ROW = 8
 """Elements of a row below which an index costs as much as the row."""
 
 
+@works_on(Concat)
 def gather_rows(graph: Graph) -> Graph:
     """%1, %2 = SLICE(%0); %3 = CONCATENATION(%2, %1) by Concat(); ... %9 = TRANSPOSE(%8) by Map() ->
     %9 = TRANSPOSE(%0, constant) by Gather(), if two or more kernels are saved, and all move rows of the last axis only.
 
     So a shifted window of attention is cut out of its image at once.
     """
-    if not any(isinstance(node.form, Concat) for node in graph.nodes):
-        return graph
     return remove_dead(_Gathering(graph).graph())
 
 

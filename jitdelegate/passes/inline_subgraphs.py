@@ -13,6 +13,7 @@ from jitdelegate.passes.graph_builder import GraphBuilder
 from jitdelegate.passes.infer_shapes import Inference, Room
 from jitdelegate.passes.resize_inputs import reshaped
 from jitdelegate.passes.support import node_reason
+from jitdelegate.passes.works_on import works_on
 
 COMPOSITE, SCATTER = "STABLEHLO_COMPOSITE", "STABLEHLO_SCATTER"
 OPERATORS: Mapping[str, str] = {
@@ -30,6 +31,7 @@ MOST_LEVELS = 32
 """Most levels of nested subgraphs."""
 
 
+@works_on(*OPERATORS)
 def inline_subgraphs(graph: Graph, graphs: Sequence[Graph], *, hosted: bool = False) -> Graph:
     """%1 = WHILE(0, %0) {body: x * 2, four times} -> %1 = MUL(MUL(MUL(MUL(%0, 2), 2), 2), 2).
 

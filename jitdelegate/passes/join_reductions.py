@@ -12,10 +12,12 @@ from jitdelegate.passes.arrangement import reshaped
 from jitdelegate.passes.fuse_elementwise import MAX_APPLIES, MAX_OPERANDS, applies
 from jitdelegate.passes.graph_builder import GraphBuilder, reshape
 from jitdelegate.passes.remove_dead import remove_dead
+from jitdelegate.passes.works_on import works_on
 
 SUMS = ("sum", "mean")
 
 
+@works_on(Reduce)
 def join_reductions(graph: Graph) -> Graph:
     """%1 = SUM(%0) by Reduce(axes=(3)); %2 = MEAN(%1) by Reduce(axes=(1,2)) -> %2 = MEAN(%0) by Reduce(axes=(1,2,3)).
 

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from jitdelegate.ir.forms import Concat
 from jitdelegate.ir.graph import Graph, Node
+from jitdelegate.passes.works_on import works_on
 
 Known = dict[tuple[int, int], list[tuple[tuple[int, ...], int]]]
 """(axis, first operand) -> operands and results of concatenations, in order."""
 
 
+@works_on(Concat)
 def nest_concats(graph: Graph) -> Graph:
     """%3 = CONCATENATION(%0, %1); %4 = CONCATENATION(%0, %1, %2) -> %3 = ...; %4 = CONCATENATION(%3, %2).
 

@@ -11,8 +11,10 @@ from jitdelegate.ir.forms import Contract, IndexMap, Map, MatMul, Shape, View
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.passes.arrangement import common_sizes, reshaped
 from jitdelegate.passes.graph_builder import GraphBuilder, reshape
+from jitdelegate.passes.works_on import works_on
 
 
+@works_on(View, Map, MatMul)
 def push_reshapes(graph: Graph) -> Graph:
     """%1 = RESHAPE(%0) by View(); %2 = GELU(%1) by Map() -> %3 = GELU(%0) by Map(); %2 = RESHAPE(%3) by View(), if
     nothing else reads %0 and its kernel takes an epilogue, to which `fuse_elementwise` then adds the GELU.

@@ -9,8 +9,10 @@ from jitdelegate.ir.expr import RESULT, Apply, Arg, Const, Expr, substitute
 from jitdelegate.ir.forms import Map, MatMul
 from jitdelegate.ir.graph import Graph, Node, form_of
 from jitdelegate.passes.graph_builder import reshape
+from jitdelegate.passes.works_on import works_on
 
 
+@works_on(MatMul)
 def push_scales(graph: Graph) -> Graph:
     """%1 = MUL(%0) by Map(mul(a0, 0.125)); %3 = BATCH_MATMUL(%1, %2) by MatMul() ->
     %3 = BATCH_MATMUL(%0, %2) by MatMul(epilogue=mul(a0, 0.125)).

@@ -26,6 +26,7 @@ from jitdelegate.passes.fold_transposes import product_side
 from jitdelegate.passes.graph_builder import GraphBuilder, reshape
 from jitdelegate.passes.merge_transposes import merge_transposes
 from jitdelegate.passes.remove_dead import remove_dead
+from jitdelegate.passes.works_on import moves, works_on
 
 CALLER = -1
 """Stands for the position of a reader that is the caller."""
@@ -38,6 +39,7 @@ MOST_ROUNDS = 16
 time."""
 
 
+@works_on(moves)
 def push_transposes(graph: Graph) -> Graph:
     """%1 = TRANSPOSE(%0) by Map(); %2 = RELU(%1); %3 = TRANSPOSE(%2) by Map(), its inverse -> %3 = RELU(%0).
 

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from jitdelegate.ir.forms import Form, Shape, View
 from jitdelegate.ir.graph import Graph, Node, form_of
+from jitdelegate.passes.works_on import moves, works_on
 
 
+@works_on(moves)
 def remove_identity(graph: Graph) -> Graph:
     """%1 = RESHAPE(%0) by View(); %2 = RELU(%1) -> %2 = RELU(%0), if %1 and %0 have the same shape.
 

@@ -12,6 +12,7 @@ from jitdelegate.passes.functional_state import functional_state, functional_var
 from jitdelegate.passes.inline_subgraphs import inline_subgraphs
 from jitdelegate.passes.resize_inputs import resize_inputs
 from jitdelegate.passes.shape_inputs import fix_inputs
+from jitdelegate.passes.works_on import applies
 
 
 def specialize_subgraph(
@@ -33,13 +34,14 @@ def specialize_subgraph(
     """
     graphs = list(model.graphs)
     graph = resize_inputs(graphs[number], shapes) if shapes else graphs[number]
-    graph = fix_inputs(graph, values)
-    graph = inline_subgraphs(graph, model.graphs, hosted=hosted)
+    graph = fix_inputs(graph, values) if values else graph
+    if applies(inline_subgraphs, graph):
+        graph = inline_subgraphs(graph, model.graphs, hosted=hosted)
     verify_ports(model.graphs[number], graph, inline_subgraphs.__name__)
     graphs[number] = graph
-    if hosted:
+    if hosted and applies(functional_variables, graph):
         graphs[number] = functional_variables(graph)
-    else:
+    elif not hosted and applies(functional_state, graph):
         graphs[number] = functional_state(replace(model, graphs=tuple(graphs)), number)
     verify_ports(graph, graphs[number], functional_state.__name__)
     graphs[number] = replace(graphs[number], called=model.graphs)

@@ -9,6 +9,7 @@ from jitdelegate.ir.graph import Graph, Model, Node
 from jitdelegate.ops import find
 from jitdelegate.ops.registry import ANY
 from jitdelegate.passes.functional_state import RESOURCE_OPS, resource_problem
+from jitdelegate.passes.works_on import applies
 from jitdelegate.runtime.buffers import ELEMENTS
 
 PORTS = tuple(dtype for dtype in ANY if dtype in ELEMENTS)
@@ -28,7 +29,7 @@ def unsupported(model: Model, graph: Graph, number: int = 0) -> list[tuple[int, 
         (position of the .tflite operator in the subgraph or WHOLE_MODEL, one sentence) pairs.
     """
     reasons = [(WHOLE_MODEL, reason) for reason in _model_reasons(graph)]
-    resources = resource_problem(model, number)
+    resources = resource_problem(model, number) if applies(resource_problem, graph) else None
     for node in graph.nodes:
         reason = resources if resources and node.op in RESOURCE_OPS else node_reason(graph, node)
         if reason is not None:

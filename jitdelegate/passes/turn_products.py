@@ -14,6 +14,7 @@ from jitdelegate.ops.shape import permuted
 from jitdelegate.passes.arrangement import Arrangement, arranged, moved_bytes
 from jitdelegate.passes.graph_builder import GraphBuilder, reshape
 from jitdelegate.passes.push_transposes import push_transposes
+from jitdelegate.passes.works_on import moves, works_on
 
 MOST_CHANNELS = 64
 """Of a convolution whose weights may be a matrix beside others: heads of attention. Kernels for more are faster with
@@ -22,6 +23,8 @@ TURNED = (1, 0), (0, 2, 1)
 """Orders of arrangements that exchange the last two axes."""
 
 
+@works_on(moves)
+@works_on(Contract)
 def turn_products(graph: Graph) -> Graph:
     """%1 = TRANSPOSE(%0) by Map(); %2 = CONV_2D(%1, weights) by Contract(); %3 = TRANSPOSE(%2) by Map() ->
     %3 = CONV_2D(weights, %0) by MatMul(), if fewer bytes are transposed then, with all that lies between.

@@ -12,9 +12,10 @@ from jitdelegate.ir.expr import Arg, Cast, Expr
 from jitdelegate.ir.forms import Concat, IndexMap, Map, Shape, View
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.index_forms import Gather
-from jitdelegate.ops import find
+from jitdelegate.ops import OPS, find
 from jitdelegate.passes.lower import lower
 from jitdelegate.passes.support import node_reason
+from jitdelegate.passes.works_on import works_on
 
 Window = tuple[int, int, int, int]
 """(position of the input that is updated, position of an integer input, element of that one, its largest value so that
@@ -25,6 +26,7 @@ MOST_STEPS = 64
 """Nodes on that way."""
 
 
+@works_on(*(name for name, op in OPS.items() if op.window_start is not None))
 def update_windows(graph: Graph) -> tuple[Window, ...]:
     """The windows of a graph that begin at an element of one of its inputs, on whatever way of moves and casts, in the
     order of the nodes; the smallest of those that differ in their last number alone.

@@ -9,8 +9,10 @@ from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ops import OPS
 from jitdelegate.ops.call import Call
 from jitdelegate.passes.graph_builder import GraphBuilder
+from jitdelegate.passes.works_on import quantized_values, works_on
 
 
+@works_on(quantized_values)
 def widen_weights(graph: Graph) -> Graph:
     """%1 = CONV_2D(%0, %w: i8) -> CONV_2D(%0, %v: f32), where %v are the floats that %w stands for.
 

@@ -2,17 +2,17 @@
 
 Read `program.py` first.
 
-- `program.py`: plain classes `Program`, `Port`, `Signature`, `Operator`, `Kernel`, `Launch`, for both paths.
+- `program.py`: plain classes `Program`, `Port`, `Signature`, `Operator`, `Kernel`, `Launch`, for both paths; the layout
+  of header and tables follows from them (`program.fbs` is the same schema for other tools).
 - `write.py` (compile path): `write(program) -> bytes`, deterministic.
 - `read.py` (load path): `read(buffer, *, verify_code=True) -> Program`, with every check before use and no error but
   `ProgramError`; `read_parts(front, weights)` for separate memory, split at `weights_start`; `read_front` and
   `complete` where a part of the weights lies in other files. `verify_weights(program)` hashes the weights; call it
   before the first output is released.
-- `borrow.py` (compile path): finds the pages of weights that other programs of the model store. `loans.py`: the rest.
+- `shared_pages.py`: finds the pages of weights that other programs of the model store, and those that are left.
 - `check.py`: bounds of values that few programs have. `cubin.py`: the same for CUDA binaries. `launch_list.py`:
   launches as integers.
-- `layout.py`: the header, and the FlatBuffer tables field by field, for writer and reader (`program.fbs` is the same
-  schema for other tools). `flatbuffer.py`: reads untrusted FlatBuffers.
+- `flatbuffer.py`: reads untrusted FlatBuffers.
 
     header, 120 bytes | FlatBuffer table, zeros up to 4096 n | code, zeros up to 4096 n | own weights
 

@@ -7,8 +7,7 @@ on them.
 from __future__ import annotations
 
 from jitdelegate.errors import ProgramError
-from jitdelegate.program.layout import LARGEST_MEMORY, check_port, check_range
-from jitdelegate.program.program import LITERT, ZEROS
+from jitdelegate.program.program import LARGEST_MEMORY, LITERT, ZEROS, check_port, check_range
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,20 +1,47 @@
-"""Program and its parts: plain values that the compiler writes and the runtime reads.
+"""Program and its parts: plain values that the compiler writes and the runtime reads, and their layout in the file.
+
+A field is declared here once, with its type, from which its layout follows; `program.fbs` is written from it. Its slot
+in a table is its position in the class: new fields go behind the others of the file, and every change increments
+FORMAT_VERSION.
 
 Load path: plain classes, since importing dataclasses costs more than opening a program.
 """
 
 from __future__ import annotations
 
+import struct
+
+from jitdelegate.errors import ProgramError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeVar
+    from collections.abc import Callable, Sequence
+    from typing import Any, ClassVar, TypeAlias, TypeVar, dataclass_transform
 
     Bytes = bytes | bytearray | memoryview
     FileParts = tuple[Bytes, ...]
-    Loans = tuple[tuple[int, int, int, int], ...]
+    SharedPages = tuple[tuple[int, int, int, int], ...]
+    Kind: TypeAlias = "str | Layout | Packed"
     Made = TypeVar("Made", bound="Record")
+else:
 
+    def dataclass_transform(**_):
+        return lambda made: made
+
+
+MAGIC = b"\x89JITDEL\n"
+FORMAT_VERSION = 11
+TABLE_IDENTIFIER = b"JITD"
+ALIGNMENT = 4096
+"""Bytes of a page, at whose multiples the parts of a file begin."""
+HEADER = struct.Struct("<8sII7Q16s16s")
+"""Magic, format version, header bytes, file bytes, (offset, bytes) of table, code and stored weights, hashes of table
+and code; the header's own hash follows, over all of these."""
+HASH_BYTES = 16
+HEADER_BYTES = HEADER.size + HASH_BYTES
+STRING, INTEGER, INTEGERS, REALS = "string", "long", "[long]", "[double]"
+LARGEST_MEMORY = 1 << 40
+"""Largest number of bytes that a program may ask for, and largest number of anything else."""
 NO_KERNEL = -1
 NO_TENSOR = -1
 NO_PARTITION = -1
@@ -43,29 +70,106 @@ def general_reason(reason: str) -> str:
     return f"The shape of what is read {UNKNOWN_SHAPE}" if reason.endswith(UNKNOWN_SHAPE) else reason
 
 
-class Record:
-    """A class whose values are its slots: compared and shown by value."""
+class Layout:
+    """The fields of one kind of table.
 
-    __slots__: tuple[str, ...] = ()
+    Attributes:
+        name: the table's name in program.fbs.
+        make: makes the object from its fields, given by keyword.
+        fields: name and kind, by slot. The kind Layout is a vector of such tables, Packed a vector of integers.
+    """
 
-    def contents(self) -> tuple[object, ...]:
-        """The values in slot order."""
-        return tuple(getattr(self, name.lstrip("_")) for name in self.__slots__)
+    __slots__ = ("fields", "make", "name")
+
+    def __init__(self, name: str, make: Callable[..., Any], fields: Sequence[tuple[str, Kind]]) -> None:
+        self.name = name
+        self.make = make
+        self.fields = fields
+
+
+class Packed:
+    """Objects stored as one vector of integers or strings, which reads faster than tables.
+
+    Attributes:
+        name: the type of the vector's elements in program.fbs, INTEGER or STRING.
+        size: elements of each object, which is a tuple of them; 1 for elements alone, VARIES for launches.
+    """
+
+    __slots__ = ("name", "size")
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name = name
+        self.size = size
+
+
+VARIES = 0
+_KINDS: dict[str, Kind] = {
+    "str": STRING,
+    "int": INTEGER,
+    "tuple[int, ...]": INTEGERS,
+    "tuple[float, ...]": REALS,
+    "tuple[str, ...]": Packed(STRING, 1),
+    "tuple[tuple[str, str], ...]": Packed(STRING, 2),
+    "tuple[tuple[str, int], ...]": Layout("Place", lambda name, at: (name, at), (("name", STRING), ("at", INTEGER))),
+    "tuple[tuple[int, int], ...]": Packed(INTEGER, 2),
+    "tuple[tuple[int, int, int, int], ...]": Packed(INTEGER, 4),
+    "tuple[Launch, ...]": Packed(INTEGER, VARIES),
+}
+"""Type of a field -> how the file stores it. The classes below join it, as vectors of tables. Fields of other types are
+not in the table."""
+
+
+@dataclass_transform(kw_only_default=True)
+class _Declared(type):
+    """Makes the slots, the defaults and the layout of a class from its annotated names."""
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _Declared:
+        declared: dict[str, str] = namespace.get("__annotations__", {})
+        defaults = {field: namespace.pop(field) for field in declared if field in namespace}
+        namespace |= {"_defaults": defaults, "__slots__": (*declared, *namespace.get("__slots__", ()))}
+        made: Any = super().__new__(mcs, name, bases, namespace)
+        made.fields = tuple(declared)
+        made.layout = Layout(name, made, [(field, _KINDS[kind]) for field, kind in declared.items() if kind in _KINDS])
+        _KINDS.setdefault(f"tuple[{name}, ...]", made.layout)
+        return made  # type: ignore[no-any-return]
+
+
+class Record(metaclass=_Declared):
+    """A class whose values are its annotated names, given by keyword: compared and shown by value.
+
+    Attributes:
+        layout: of its table in the file.
+        fields: the annotated names.
+    """
+
+    if TYPE_CHECKING:
+        layout: ClassVar[Layout]
+        fields: ClassVar[tuple[str, ...]]
+    else:
+
+        def __init__(self, **values):
+            values = self._defaults | values
+            if values.keys() != {*self.fields}:
+                raise TypeError(f"{type(self).__name__} of {[*values]}, expected {[*self.fields]}")
+            for name, value in values.items():
+                setattr(self, name, value)
+
+    def _contents(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in self.fields}
 
     def altered(self: Made, **values: object) -> Made:
-        """A copy with other values in some slots."""
-        return type(self)(**(dict(zip(self.__slots__, self.contents(), strict=True)) | values))
+        """A copy with other values."""
+        return type(self)(**(self._contents() | values))
 
     def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
+        if not isinstance(other, Record) or type(other) is not type(self):
             return NotImplemented
-        return self.contents() == other.contents()
+        return self._contents() == other._contents()
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        pairs = zip(self.__slots__, self.contents(), strict=True)
-        shown = ", ".join(f"{name.lstrip('_')}={value!r}" for name, value in pairs)
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in sorted(self.fields))
         return f"{type(self).__name__}({shown})"
 
 
@@ -82,30 +186,20 @@ class Port(Record):
         nbytes: bytes of the dense row-major tensor.
     """
 
-    __slots__ = ("axis", "dtype", "index", "name", "nbytes", "scales", "shape", "shape_signature", "zero_points")
+    name: str
+    index: int
+    shape: tuple[int, ...]
+    shape_signature: tuple[int, ...] = ()
+    dtype: str
+    scales: tuple[float, ...] = ()
+    zero_points: tuple[int, ...] = ()
+    axis: int = 0
+    nbytes: int
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        index: int,
-        shape: tuple[int, ...],
-        dtype: str,
-        nbytes: int,
-        shape_signature: tuple[int, ...] | None = None,
-        scales: tuple[float, ...] = (),
-        zero_points: tuple[int, ...] = (),
-        axis: int = 0,
-    ) -> None:
-        self.name = name
-        self.index = index
-        self.shape = shape
-        self.shape_signature = shape if shape_signature is None else shape_signature
-        self.dtype = dtype
-        self.scales = scales
-        self.zero_points = zero_points
-        self.axis = axis
-        self.nbytes = nbytes
+    if not TYPE_CHECKING:
+
+        def __init__(self, **values):
+            super().__init__(**({"shape_signature": values["shape"]} | values))
 
 
 class State(Record):
@@ -121,40 +215,22 @@ class State(Record):
         shape, dtype: of the tensor.
     """
 
-    __slots__ = ("dtype", "index", "initial", "is_resource", "name", "nbytes", "shape")
-
-    def __init__(
-        self,
-        *,
-        name: str,
-        nbytes: int,
-        initial: int = ZEROS,
-        is_resource: int = 0,
-        index: int = NO_TENSOR,
-        shape: tuple[int, ...] = (),
-        dtype: str = "float32",
-    ) -> None:
-        self.name = name
-        self.nbytes = nbytes
-        self.initial = initial
-        self.is_resource = is_resource
-        self.index = index
-        self.shape = shape
-        self.dtype = dtype
+    name: str
+    nbytes: int
+    initial: int = ZEROS
+    is_resource: int = 0
+    index: int = NO_TENSOR
+    shape: tuple[int, ...] = ()
+    dtype: str = "float32"
 
 
 class Signature(Record):
     """A named way to call the model: argument names with their tensor indices."""
 
-    __slots__ = ("graph", "inputs", "key", "outputs")
-
-    def __init__(
-        self, *, key: str, graph: int, inputs: tuple[tuple[str, int], ...], outputs: tuple[tuple[str, int], ...]
-    ) -> None:
-        self.key = key
-        self.graph = graph
-        self.inputs = inputs
-        self.outputs = outputs
+    key: str
+    graph: int
+    inputs: tuple[tuple[str, int], ...]
+    outputs: tuple[tuple[str, int], ...]
 
 
 class Operator(Record):
@@ -172,28 +248,14 @@ class Operator(Record):
             `quantized_execution` says; "" for others.
     """
 
-    __slots__ = ("code", "execution", "index", "kernel", "op", "partition", "place", "reason")
-
-    def __init__(
-        self,
-        *,
-        index: int,
-        op: str,
-        place: str,
-        reason: str = "",
-        kernel: int = NO_KERNEL,
-        partition: int = NO_PARTITION,
-        code: int = 0,
-        execution: str = "",
-    ) -> None:
-        self.index = index
-        self.op = op
-        self.place = place
-        self.reason = reason
-        self.kernel = kernel
-        self.partition = partition
-        self.code = code
-        self.execution = execution
+    index: int
+    op: str
+    place: str
+    reason: str = ""
+    kernel: int = NO_KERNEL
+    partition: int = NO_PARTITION
+    code: int = 0
+    execution: str = ""
 
 
 class Kernel(Record):
@@ -208,28 +270,14 @@ class Kernel(Record):
         shared_bytes: static shared memory of one CUDA block.
     """
 
-    __slots__ = ("chunks", "form", "name", "registers", "shared_bytes", "spill_bytes", "stack_bytes", "threads")
-
-    def __init__(
-        self,
-        *,
-        name: str,
-        form: str,
-        chunks: int,
-        threads: int = 0,
-        registers: int = 0,
-        spill_bytes: int = 0,
-        stack_bytes: int = 0,
-        shared_bytes: int = 0,
-    ) -> None:
-        self.name = name
-        self.form = form
-        self.chunks = chunks
-        self.threads = threads
-        self.registers = registers
-        self.spill_bytes = spill_bytes
-        self.stack_bytes = stack_bytes
-        self.shared_bytes = shared_bytes
+    name: str
+    form: str
+    chunks: int
+    threads: int = 0
+    registers: int = 0
+    spill_bytes: int = 0
+    stack_bytes: int = 0
+    shared_bytes: int = 0
 
 
 class Launch(Record):
@@ -250,30 +298,15 @@ class Launch(Record):
             waits; it waits for no other.
     """
 
-    __slots__ = ("block", "grid", "is_dependent", "kernel", "kinds", "shared_bytes", "stream", "values", "waits")
-
-    def __init__(
-        self,
-        *,
-        kernel: int,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        shared_bytes: int = 0,
-        kinds: str = "",
-        values: tuple[int, ...] = (),
-        stream: int = 0,
-        waits: tuple[int, ...] = (),
-        is_dependent: bool = False,
-    ) -> None:
-        self.kernel = kernel
-        self.grid = grid
-        self.block = block
-        self.shared_bytes = shared_bytes
-        self.kinds = kinds
-        self.values = values
-        self.stream = stream
-        self.waits = waits
-        self.is_dependent = is_dependent
+    kernel: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int = 0
+    kinds: str = ""
+    values: tuple[int, ...] = ()
+    stream: int = 0
+    waits: tuple[int, ...] = ()
+    is_dependent: bool = False
 
 
 class Partition(Record):
@@ -288,26 +321,13 @@ class Partition(Record):
         hash: xxh3-128 of a .tflite file in hex; "" for a program file, which holds its own.
     """
 
-    __slots__ = ("hash", "inputs", "nbytes", "nodes", "offset", "outputs", "place")
-
-    def __init__(
-        self,
-        *,
-        place: str,
-        nodes: tuple[int, ...],
-        inputs: tuple[int, ...],
-        outputs: tuple[int, ...],
-        offset: int,
-        nbytes: int,
-        hash: str = "",
-    ) -> None:
-        self.place = place
-        self.nodes = nodes
-        self.inputs = inputs
-        self.outputs = outputs
-        self.offset = offset
-        self.nbytes = nbytes
-        self.hash = hash
+    place: str
+    nodes: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    offset: int
+    nbytes: int
+    hash: str = ""
 
 
 class IdleSubgraph(Record):
@@ -320,16 +340,11 @@ class IdleSubgraph(Record):
         codes: TFLite's numbers of its operators.
     """
 
-    __slots__ = ("codes", "num_nodes", "num_tensors", "number", "ports")
-
-    def __init__(
-        self, *, number: int, num_tensors: int, num_nodes: int, ports: tuple[Port, ...], codes: tuple[int, ...]
-    ) -> None:
-        self.number = number
-        self.num_tensors = num_tensors
-        self.num_nodes = num_nodes
-        self.ports = ports
-        self.codes = codes
+    number: int
+    num_tensors: int
+    num_nodes: int
+    ports: tuple[Port, ...]
+    codes: tuple[int, ...]
 
 
 class Program(Record):
@@ -346,8 +361,9 @@ class Program(Record):
         inputs, outputs: the model's tensors in the model's order.
         states: values that live from run to run. For the code, each is a further input and a further output, after the
             model's own.
-        signatures, operators, kernels: for interfaces and reports. Operators and kernels may be given as functions,
-            which are called on first use: decoding hundreds of them costs more than opening the rest.
+        signatures: for interfaces and reports.
+        operators: the model's operators in order.
+        kernels: the generated kernels, in the order in which they run.
         arena_bytes, scratch_bytes, sync_bytes: zeroed memory to provide; scratch_bytes is per thread. For CUDA the
             arena lies on the device, not zeroed.
         entries: function names and their offsets into the code; for CUDA each kernel's name and the offset of its
@@ -368,12 +384,12 @@ class Program(Record):
         shape_inputs: positions of the shape inputs. The runtime specializes the model, which runs on LiteRT otherwise,
             for their values.
         weights_hash: xxh3-128 of the weights in hex; `write` sets its own in the file.
-        borrowed: pages of the weights that the program's file lacks, since another program of the model stores them, as
-            (first page, lender, first page there, pages), in order. A lender is a number among the key's `lenders`; its
-            pages are counted in what its own file stores of its weights. `write` sets its own in the file.
+        shared: pages of the weights that the program's file lacks, since another program of the model stores them, as
+            (first page, source, first page there, pages), in order. The source is a number among the key's
+            `weight_sources`; its pages are counted in what its own file stores. `write` sets its own in the file.
         large_constants: where large constants lie in the weights: first page and number of pages of each, one after
             another. Code finds each by an address of its own, on the CPU at the end of io.
-        main_hash: `weights_hash` of lender 0, the main program; "" where nothing is borrowed from it.
+        main_hash: `weights_hash` of source 0, the main program; "" where nothing is shared with it.
         notes: sentences about its compilation for the report.
         failure: why the compiler failed as a whole, which LiteRT runs the model for; "" where it did not.
         refusals: what a run says that stops where LiteRT's kernels stop, by the number in its status word, from 1 on;
@@ -383,139 +399,59 @@ class Program(Record):
             run with another value moves the rows into the tensor, as LiteRT does.
     """
 
-    __slots__ = (
-        "_kernels",
-        "_operators",
-        "aliases",
-        "arena_bytes",
-        "between",
-        "borrowed",
-        "code",
-        "entries",
-        "failure",
-        "features",
-        "idle",
-        "input_offsets",
-        "inputs",
-        "key",
-        "large_constants",
-        "launches",
-        "loader",
-        "main_hash",
-        "narrow_states",
-        "notes",
-        "num_nodes",
-        "num_subgraphs",
-        "num_tensors",
-        "output_offsets",
-        "outputs",
-        "partitions",
-        "refusals",
-        "scratch_bytes",
-        "shape_inputs",
-        "signatures",
-        "states",
-        "sync_bytes",
-        "target",
-        "weights",
-        "weights_hash",
-        "windows",
-    )
+    key: tuple[tuple[str, str], ...]
+    target: str
+    features: str = ""
+    loader: str = "none"
+    inputs: tuple[Port, ...] = ()
+    outputs: tuple[Port, ...] = ()
+    signatures: tuple[Signature, ...] = ()
+    operators: tuple[Operator, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    arena_bytes: int = 0
+    scratch_bytes: int = 0
+    sync_bytes: int = 0
+    entries: tuple[tuple[str, int], ...] = ()
+    num_subgraphs: int = 1
+    weights_hash: str = ""
+    launches: tuple[Launch, ...] = ()
+    input_offsets: tuple[int, ...] = ()
+    output_offsets: tuple[int, ...] = ()
+    states: tuple[State, ...] = ()
+    shape_inputs: tuple[int, ...] = ()
+    partitions: tuple[Partition, ...] = ()
+    between: tuple[Port, ...] = ()
+    num_tensors: int = 0
+    num_nodes: int = 0
+    idle: tuple[IdleSubgraph, ...] = ()
+    narrow_states: int = 0
+    aliases: tuple[tuple[int, int], ...] = ()
+    shared: tuple[tuple[int, int, int, int], ...] = ()
+    main_hash: str = ""
+    large_constants: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    failure: str = ""
+    refusals: tuple[str, ...] = ()
+    windows: tuple[tuple[int, int, int, int], ...] = ()
+    code: Bytes = b""
+    weights: Bytes = b""
 
-    def __init__(
-        self,
-        *,
-        key: tuple[tuple[str, str], ...],
-        target: str,
-        features: str = "",
-        loader: str = "none",
-        inputs: tuple[Port, ...] = (),
-        outputs: tuple[Port, ...] = (),
-        signatures: tuple[Signature, ...] = (),
-        operators: tuple[Operator, ...] | Callable[[], tuple[Operator, ...]] = (),
-        kernels: tuple[Kernel, ...] | Callable[[], tuple[Kernel, ...]] = (),
-        arena_bytes: int = 0,
-        scratch_bytes: int = 0,
-        sync_bytes: int = 0,
-        entries: tuple[tuple[str, int], ...] = (),
-        launches: tuple[Launch, ...] = (),
-        input_offsets: tuple[int, ...] = (),
-        output_offsets: tuple[int, ...] = (),
-        states: tuple[State, ...] = (),
-        code: Bytes = b"",
-        weights: Bytes = b"",
-        partitions: tuple[Partition, ...] = (),
-        between: tuple[Port, ...] = (),
-        num_subgraphs: int = 1,
-        num_tensors: int = 0,
-        num_nodes: int = 0,
-        idle: tuple[IdleSubgraph, ...] = (),
-        narrow_states: int = 0,
-        aliases: tuple[tuple[int, int], ...] = (),
-        shape_inputs: tuple[int, ...] = (),
-        weights_hash: str = "",
-        borrowed: Loans = (),
-        main_hash: str = "",
-        large_constants: tuple[int, ...] = (),
-        notes: tuple[str, ...] = (),
-        failure: str = "",
-        refusals: tuple[str, ...] = (),
-        windows: tuple[tuple[int, int, int, int], ...] = (),
-    ) -> None:
-        self.key = key
-        self.target = target
-        self.features = features
-        self.loader = loader
-        self.inputs = inputs
-        self.outputs = outputs
-        self.signatures = signatures
-        self._operators = operators
-        self._kernels = kernels
-        self.arena_bytes = arena_bytes
-        self.scratch_bytes = scratch_bytes
-        self.sync_bytes = sync_bytes
-        self.entries = entries
-        self.launches = launches
-        self.input_offsets = input_offsets
-        self.output_offsets = output_offsets
-        self.states = states
-        self.code = code
-        self.weights = weights
-        self.partitions = partitions
-        self.between = between
-        self.num_subgraphs = num_subgraphs
-        self.num_tensors = num_tensors
-        self.num_nodes = num_nodes
-        self.idle = idle
-        self.narrow_states = narrow_states
-        self.aliases = aliases
-        self.shape_inputs = shape_inputs
-        self.weights_hash = weights_hash
-        self.borrowed = borrowed
-        self.main_hash = main_hash
-        self.large_constants = large_constants
-        self.notes = notes
-        self.failure = failure
-        self.refusals = refusals
-        self.windows = windows
+    __slots__ = ("_later",)
 
-    @property
-    def operators(self) -> tuple[Operator, ...]:
-        """The model's operators in order."""
-        if callable(self._operators):
-            self._operators = self._operators()
-        return self._operators
+    def read_later(self, **fields: Callable[[], Any]) -> None:
+        """Read these fields at their first use: decoding hundreds of operators costs more than opening the rest."""
+        self._later = fields
+        for name in fields:
+            delattr(self, name)
 
-    @operators.setter
-    def operators(self, operators: tuple[Operator, ...]) -> None:
-        self._operators = operators
+    if not TYPE_CHECKING:
 
-    @property
-    def kernels(self) -> tuple[Kernel, ...]:
-        """The generated kernels, in the order in which they run."""
-        if callable(self._kernels):
-            self._kernels = self._kernels()
-        return self._kernels
+        def __getattr__(self, name):
+            if name not in READ_LATER:
+                raise AttributeError(f"a Program has no attribute {name!r}")
+            value = self._later[name]()
+            setattr(self, name, value)
+            return value
 
     def content(self, partition: Partition) -> Bytes:
         """The file of one of its partitions."""
@@ -529,3 +465,31 @@ class Program(Record):
     def delegated(self) -> int:
         """Number of operators that do not run on LiteRT."""
         return sum(operator.place != "litert" for operator in self.operators)
+
+
+READ_LATER = ("operators", "kernels")
+"""Fields of a program that only reports use; the reader decodes them at their first use."""
+
+
+def aligned(offset: int) -> int:
+    """The first multiple of ALIGNMENT at or after `offset`."""
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+def check_range(name: str, value: int, largest: int, smallest: int = 0) -> None:
+    """
+    Raises:
+        ProgramError: the value is out of bounds.
+    """
+    if not smallest <= value <= largest:
+        raise ProgramError(f"{name} is {value}, expected {smallest} to {largest}")
+
+
+def check_port(port: Port) -> None:
+    """
+    Raises:
+        ProgramError: a size is out of bounds.
+    """
+    check_range(f"bytes of tensor {port.name}", port.nbytes, LARGEST_MEMORY)
+    for size in port.shape:
+        check_range(f"a size of tensor {port.name}", size, LARGEST_MEMORY)

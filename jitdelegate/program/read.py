@@ -6,26 +6,27 @@ from xxhash import xxh3_128, xxh3_128_digest
 
 from jitdelegate.errors import ProgramError
 from jitdelegate.program.flatbuffer import FlatBuffer
-from jitdelegate.program.layout import (
-    FIELDS_READ_LATER,
+from jitdelegate.program.program import (
     FORMAT_VERSION,
     HEADER,
     HEADER_BYTES,
     INTEGER,
     INTEGERS,
     LARGEST_MEMORY,
+    LITERT,
     MAGIC,
-    PROGRAM,
+    READ_LATER,
     REALS,
     STRING,
     TABLE_IDENTIFIER,
+    VARIES,
     Layout,
     Packed,
+    Program,
     aligned,
     check_port,
     check_range,
 )
-from jitdelegate.program.program import LITERT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
     from jitdelegate.program.flatbuffer import Table
-    from jitdelegate.program.program import Program
-
+    from jitdelegate.program.program import Kind
 
 _COUNTS = ("arena_bytes", "scratch_bytes", "sync_bytes", "num_subgraphs", "num_tensors", "num_nodes")
 _PLAIN_LOADERS = ("flat", "object", "none")
@@ -81,7 +81,7 @@ def read_parts(front: ReadableBuffer, weights: ReadableBuffer, *, verify_code: b
     """
     rest = _bytes(weights)
     program = read_front(front, len(_bytes(front)) + len(rest), verify_code=verify_code)
-    if program.borrowed:
+    if program.shared:
         raise ProgramError("a part of the weights lies in another entry, expected all of them")
     return complete(program, rest)
 
@@ -100,7 +100,7 @@ def read_front(front: ReadableBuffer, nbytes: int, *, verify_code: bool = True) 
     if verify_code:
         _check_hash("code", content[parts.code : parts.weights], parts.code_hash)
     table = FlatBuffer(content[parts.table : parts.table + parts.table_bytes], ProgramError)
-    program: Program = _read_table(table.root(TABLE_IDENTIFIER, "program"), PROGRAM)
+    program = _read_program(table.root(TABLE_IDENTIFIER, "program"))
     program.code = content[parts.code : parts.code + parts.code_bytes]
     return program
 
@@ -217,13 +217,22 @@ def _check(program: Program) -> None:
         check(program)
 
 
+def _read_program(table: Table) -> Program:
+    layout = Program.layout
+    fields = {name: (slot, name, kind) for slot, (name, kind) in enumerate(layout.fields)}
+    later = {name: fields.pop(name) for name in READ_LATER}
+    program = Program(**{name: _read_field(table, *field) for name, field in fields.items()})
+    program.read_later(**{name: lambda field=field: _read_field(table, *field) for name, field in later.items()})
+    return program
+
+
 def _read_table(table: Table, layout: Layout) -> Any:
     return layout.make(
         **{name: _read_field(table, slot, name, kind) for slot, (name, kind) in enumerate(layout.fields)}
     )
 
 
-def _read_field(table: Table, slot: int, name: str, kind: str | Layout | Packed) -> Any:
+def _read_field(table: Table, slot: int, name: str, kind: Kind) -> Any:
     if kind == INTEGER:
         return table.integer(slot, name, "q")
     if kind == STRING:
@@ -233,12 +242,20 @@ def _read_field(table: Table, slot: int, name: str, kind: str | Layout | Packed)
     if kind == REALS:
         return table.scalars(slot, name, "d")
     if isinstance(kind, Packed):
-        return kind.unpack(table.strings(slot, name) if kind.name == STRING else table.integers(slot, name, "q"))
-    if name in FIELDS_READ_LATER:
-        return lambda: _read_tables(table, slot, name, kind)
-    return _read_tables(table, slot, name, kind)
-
-
-def _read_tables(table: Table, slot: int, name: str, kind: str | Layout | Packed) -> Any:
+        return _unpacked(
+            kind, name, table.strings(slot, name) if kind.name == STRING else table.integers(slot, name, "q")
+        )
     assert isinstance(kind, Layout)
     return tuple(_read_table(item, kind) for item in table.tables(slot, name))
+
+
+def _unpacked(kind: Packed, name: str, elements: Sequence[Any]) -> tuple[Any, ...]:
+    if not elements or kind.size == 1:
+        return tuple(elements)
+    if kind.size == VARIES:
+        from jitdelegate.program.launch_list import unpack  # most programs are for the CPU
+
+        return unpack(elements)
+    if len(elements) % kind.size:
+        raise ProgramError(f"{name} has {len(elements)} elements, expected {kind.size} for each")
+    return tuple(tuple(elements[at : at + kind.size]) for at in range(0, len(elements), kind.size))

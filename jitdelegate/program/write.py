@@ -7,29 +7,29 @@ from typing import TYPE_CHECKING, Any
 import flatbuffers
 from xxhash import xxh3_128_digest, xxh3_128_hexdigest
 
-from jitdelegate.program.borrow import borrow
-from jitdelegate.program.layout import (
+from jitdelegate.program.launch_list import pack
+from jitdelegate.program.program import (
     FORMAT_VERSION,
     HEADER,
     HEADER_BYTES,
     INTEGER,
     INTEGERS,
     MAGIC,
-    PROGRAM,
     REALS,
     STRING,
     TABLE_IDENTIFIER,
+    VARIES,
     Layout,
     Packed,
+    Program,
     aligned,
 )
-from jitdelegate.program.loans import stored_ranges
-from jitdelegate.program.program import Program
+from jitdelegate.program.shared_pages import find_shared, stored_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jitdelegate.program.program import FileParts, Loans
+    from jitdelegate.program.program import FileParts, Kind, SharedPages
 
 _OFFSET_BYTES = 4
 _ELEMENT_BYTES = 8
@@ -43,21 +43,21 @@ def write(program: Program) -> bytes:
     return b"".join(parts(program))
 
 
-def parts(program: Program, lenders: Sequence[Program | None] = ()) -> FileParts:
+def parts(program: Program, sources: Sequence[Program | None] = ()) -> FileParts:
     """The file in parts, to be written one after the other: all before the weights, and the weights uncopied, without
-    the pages that one of the `lenders` has."""
-    borrowed = borrow(program.weights, lenders) if any(lenders) else ()
-    if not borrowed:
+    the pages that one of the `sources` stores."""
+    shared = find_shared(program.weights, sources) if any(sources) else ()
+    if not shared:
         return _front(program, len(program.weights), (), ""), program.weights
-    main = lenders[0] if any(lender == 0 for _, lender, _, _ in borrowed) else None
+    main = sources[0] if any(number == 0 for _, number, _, _ in shared) else None
     weights = memoryview(program.weights)
-    stored = [weights[start:end] for start, end in stored_ranges(borrowed, len(weights))]
-    return _front(program, sum(map(len, stored)), borrowed, main.weights_hash if main else ""), *stored
+    stored = [weights[start:end] for start, end in stored_ranges(shared, len(weights))]
+    return _front(program, sum(map(len, stored)), shared, main.weights_hash if main else ""), *stored
 
 
-def _front(program: Program, weights_bytes: int, borrowed: Loans, main_hash: str) -> bytes:
+def _front(program: Program, weights_bytes: int, shared: SharedPages, main_hash: str) -> bytes:
     """All before the weights, of which `weights_bytes` are stored."""
-    own = {"borrowed": borrowed, "main_hash": main_hash, "weights_hash": xxh3_128_hexdigest(program.weights)}
+    own = {"shared": shared, "main_hash": main_hash, "weights_hash": xxh3_128_hexdigest(program.weights)}
     table, code = _table(program, own), bytes(program.code)
     code_offset = aligned(HEADER_BYTES + len(table))
     weights_offset = code_offset + aligned(len(code))
@@ -80,8 +80,8 @@ def _front(program: Program, weights_bytes: int, borrowed: Loans, main_hash: str
 def _table(program: Program, own: dict[str, Any]) -> bytes:
     """The table; `own` has the values that are not the program's."""
     builder = flatbuffers.Builder(4096)
-    values = {name: getattr(program, name) for name, _ in PROGRAM.fields} | own
-    builder.Finish(_write_table(builder, PROGRAM, values), TABLE_IDENTIFIER)
+    values = {name: getattr(program, name) for name, _ in Program.layout.fields} | own
+    builder.Finish(_write_table(builder, Program.layout, values), TABLE_IDENTIFIER)
     return bytes(builder.Output())
 
 
@@ -97,7 +97,7 @@ def _write_table(builder: Any, layout: Layout, values: dict[str, Any]) -> int:
     return int(builder.EndObject())
 
 
-def _write_child(builder: Any, kind: str | Layout | Packed, value: Any) -> int:
+def _write_child(builder: Any, kind: Kind, value: Any) -> int:
     """Offset of a value stored outside the table, 0 for none; an integer, stored inside, as it is."""
     if kind == INTEGER:
         return int(value)
@@ -108,7 +108,7 @@ def _write_child(builder: Any, kind: str | Layout | Packed, value: Any) -> int:
     if kind == INTEGERS:
         return _write_vector(builder, builder.PrependInt64, _ELEMENT_BYTES, value)
     if isinstance(kind, Packed):
-        return _write_packed(builder, kind.name, kind.pack(value))
+        return _write_packed(builder, kind, value)
     if kind == REALS:
         return _write_vector(builder, builder.PrependFloat64, _ELEMENT_BYTES, value)
     assert isinstance(kind, Layout)
@@ -116,8 +116,10 @@ def _write_child(builder: Any, kind: str | Layout | Packed, value: Any) -> int:
     return _write_vector(builder, builder.PrependUOffsetTRelative, _OFFSET_BYTES, tables)
 
 
-def _write_packed(builder: Any, name: str, elements: Any) -> int:
-    if name == INTEGER:
+def _write_packed(builder: Any, kind: Packed, value: Any) -> int:
+    groups = [value] if kind.size == 1 else [pack(value)] if kind.size == VARIES else value
+    elements = [element for group in groups for element in group]
+    if kind.name == INTEGER:
         return _write_vector(builder, builder.PrependInt64, _ELEMENT_BYTES, elements)
     texts = [int(builder.CreateSharedString(element)) for element in elements]
     return _write_vector(builder, builder.PrependUOffsetTRelative, _OFFSET_BYTES, texts)

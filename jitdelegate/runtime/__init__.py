@@ -17,8 +17,9 @@
 - `binding.py`: `Place`, `Binding`. `dlpack.py`, `cuda_array.py`, `element_types.py`: memory of other libraries.
   `given_outputs.py`: outputs in memory that the caller gives.
 - `event.py`: `Event`. `requests.py`, `worker.py`: runs that nobody waits for, on a Python thread.
-- `memory.py`: `Memory(nbytes)`, zeroed anonymous pages; `States(program)`, values that live from run to run.
-- `weights.py`: `Weights(program)`, verified before use; `undisturbed(file, run)` for a run on a mapped file.
+- `memory.py`: `Memory(nbytes)`, zeroed anonymous pages; `Code`, machine code with its functions; `States(program)`,
+  values that live from run to run; `Weights(program)`, verified before use; `undisturbed(file, run)` for a run on a
+  mapped file.
   `shared_file.py`: `SharedFile`, a mapped file that others may write. `bus_guard.py`: survives its truncation.
 - `fallback.py`, `litert.py`: the model on LiteRT. `delegate_table.py`: how LiteRT's interpreter calls compiled code
   without Python; `litert_layout.py`: offsets of the fields of its structures.

@@ -1,4 +1,5 @@
-"""Zeroed anonymous memory with an address: for activations, scratch, machine code, and values from run to run."""
+"""Memory of a session, by address: zeroed pages for activations and scratch, values that live from run to run, machine
+code with its functions, and the weights, with a check that these are intact."""
 
 from __future__ import annotations
 
@@ -7,12 +8,23 @@ import mmap
 import os
 import sys
 
-from jitdelegate.errors import DeviceError
-from jitdelegate.program.program import ZEROS
+from jitdelegate.errors import DeviceError, ProgramError
+from jitdelegate.program.program import ALIGNMENT as PAGE
+from jitdelegate.program.program import ZEROS, check_range
+from jitdelegate.program.read import verify_weights
+from jitdelegate.runtime.buffers import Borrowed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from jitdelegate.program.program import Bytes, Program
+
+    Function = Callable[[int, int, int, int, int], None]
+    Run = Callable[[int, int, int, int, int], int]
+    SharedFile = Any
+    """That of shared_file.py, which imports this module."""
 
 ALIGNMENT = 64
 _EXECUTABLE = mmap.PROT_READ | mmap.PROT_EXEC
@@ -20,6 +32,19 @@ _FAILED = ctypes.c_void_p(-1).value
 
 _MOVE = 0x1 | 0x2  # Linux's MREMAP_MAYMOVE and MREMAP_FIXED
 _LARGEST = sys.maxsize  # ctypes would drop the upper bits of sizes beyond size_t
+
+TRIES = 2
+"""Most disturbed runs before the weights become private."""
+_NEVER = -1
+ENTRIES = ("run", "work", "stop")
+HOST_ENTRY = "invoke"
+CLOCK_ENTRY = "clock"  # of profiled code
+TEAM = 68
+"""Offset in the sync memory of the number of threads that share runs, an int32 that is set before the first run."""
+
+# f(arena, weights, io, sync, scratch); the interpreter's lock is released around each call
+_PROTOTYPE = ctypes.CFUNCTYPE(None, *(5 * [ctypes.c_void_p]))
+_RUN = ctypes.CFUNCTYPE(ctypes.c_int64, *(5 * [ctypes.c_void_p]))
 
 libc = ctypes.CDLL(None, use_errno=True)
 """The C library; a call that failed has left its errno in `ctypes.get_errno()`."""
@@ -175,3 +200,181 @@ class States:
         """Free the memory."""
         if self._memory:
             self._memory.close()
+
+
+class Code:
+    """The loaded functions; valid until `close`.
+
+    Attributes:
+        run: one inference by the calling thread; returns its status word.
+        work: the address of `void *work(void *arguments)`, a worker thread's routine. Its arguments are five
+            pointers and the thread's number, from 1 on.
+        stop: makes every worker return, also one that has not started yet.
+        invoke: the address of the entry for LiteRT's interpreter, 0 where there is none.
+        clock: the address of profiled code's clock, else 0.
+    """
+
+    __slots__ = ("_owner", "clock", "invoke", "run", "stop", "work")
+
+    def __init__(self, addresses: dict[str, int], owner: Any) -> None:
+        missing = [name for name in ENTRIES if not addresses.get(name)]
+        if missing:
+            raise ProgramError(f"code has no entry {', '.join(missing)}")
+        self._owner = owner
+        self.run: Run = _RUN(addresses["run"])
+        self.work = addresses["work"]
+        self.stop: Function = _PROTOTYPE(addresses["stop"])
+        self.invoke = addresses.get(HOST_ENTRY, 0)
+        self.clock = addresses.get(CLOCK_ENTRY, 0)
+
+    def close(self) -> None:
+        """Free the code; no thread may run it afterwards."""
+        self._owner.close()
+
+
+def load_code(program: Program) -> Code:
+    """The functions of `program`, in their own memory.
+
+    Raises:
+        ProgramError: the code lacks an entry, or the loader refuses it.
+        DeviceError: executable memory is not available.
+    """
+    if program.loader == "flat":
+        return _load_flat(program)
+    if program.loader == "object":
+        return _load_object(program)
+    raise ProgramError(
+        f"a program for {program.target} has code for the loader {program.loader}, expected flat or object"
+    )
+
+
+def _load_flat(program: Program) -> Code:
+    """Copy the position-independent blob: a file that changes later cannot change running code."""
+    memory = Memory(len(program.code))
+    try:
+        memory.write(program.code)
+        memory.make_executable()
+        return Code({name: memory.address + offset for name, offset in program.entries}, memory)
+    except (DeviceError, ProgramError):
+        memory.close()
+        raise
+
+
+def _load_object(program: Program) -> Code:
+    """Link the object file with LLVM: works on any CPU and system of llvmlite, which it imports."""
+    from llvmlite import binding
+
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    machine = binding.Target.from_default_triple().create_target_machine()
+    engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
+    try:
+        engine.add_object_file(binding.ObjectFileRef.from_data(bytes(program.code)))
+        engine.finalize_object()
+    except RuntimeError as error:
+        raise ProgramError(f"llvmlite cannot load the code: {error}") from error
+    return Code({name: engine.get_function_address(name) for name, _ in program.entries}, engine)
+
+
+class Weights:
+    """The weights of one program, held in place until `release`.
+
+    Attributes:
+        address: of the first byte, page-aligned.
+        constants: per large constant, its address, which may be in memory of another program that has it too.
+        file: the file that they are shared with; None if they are private from the start.
+
+    Raises:
+        ProgramError: a large constant is out of bounds.
+    """
+
+    __slots__ = ("_held", "_mapped", "_program", "_verified", "address", "constants", "file")
+
+    def __init__(self, program: Program) -> None:
+        """Use the program's weights in place if they are page-aligned; else give the program an aligned copy."""
+        self._held = Borrowed(program.weights)
+        if self._held.address % PAGE:
+            self._held.release()
+            program.weights = _copy_at_page(program.weights)
+            self._held = Borrowed(program.weights)
+        self.address = self._held.address
+        self._mapped = _mapping(program.weights)
+        self._program = program
+        self._verified = _NEVER
+        self.constants = [self._place(first * PAGE, pages * PAGE) for first, pages in _large_constants(program)]
+        self.file = shared_file(program.weights)
+
+    def _place(self, start: int, nbytes: int) -> int:
+        """The address of these bytes."""
+        at = self.address + start
+        return self._mapped.elsewhere(at, nbytes) if self._mapped else at
+
+    def verify(self) -> None:
+        """Hash the weights, unless that was done since the file last changed.
+
+        Raises:
+            ProgramError: they are damaged.
+        """
+        changes = self.file.changes if self.file else 0
+        if self._verified != changes:
+            parts = self._mapped.parts(self.address, len(self._program.weights)) if self._mapped else ()
+            verify_weights(self._program, parts)
+            self._verified = changes
+
+    def release(self) -> None:
+        """Release the memory; harmless a second time."""
+        self._held.release()
+
+
+def _large_constants(program: Program) -> list[tuple[int, int]]:
+    """(first page, pages) of each large constant, checked."""
+    numbers, whole = program.large_constants, len(program.weights) // PAGE
+    found = list(zip(numbers[::2], numbers[1::2], strict=False))
+    for first, pages in found:
+        check_range("first page of a large constant", first, whole)
+        check_range("pages of a large constant", pages, whole - first, 1)
+    return found
+
+
+def _copy_at_page(weights: Bytes) -> memoryview:
+    room = bytearray(len(weights) + PAGE)
+    start = -Borrowed(room).address % PAGE
+    copy = memoryview(room)[start : start + len(weights)]
+    copy[:] = weights
+    return copy.toreadonly()
+
+
+def _mapping(weights: Bytes) -> SharedFile | None:
+    """The object that has mapped these bytes, shared or private by now; None for bytes of another kind."""
+    owner: SharedFile | None = getattr(weights, "obj", None)
+    return owner if hasattr(owner, "elsewhere") else None  # without importing SharedFile, which is rarely needed
+
+
+def shared_file(weights: Bytes) -> SharedFile | None:
+    """The file that these bytes are shared with; None for private ones."""
+    owner = _mapping(weights)
+    return owner if owner is not None and owner.shared else None
+
+
+def undisturbed(file: SharedFile | None, run: Callable[[], None]) -> None:
+    """Call `run`, which reads the file's bytes, until a call ends without a change of the file.
+
+    Args:
+        file: None if the bytes are private.
+        run: verifies what it reads if `changes` differs from the last call. It may be called several times; only the
+            last call counts.
+    Raises:
+        DeviceError: the file keeps changing, and there is no memory for a copy.
+    """
+    if file is None:
+        run()
+        return
+    for _ in range(TRIES):
+        file.look()
+        before = file.changes
+        run()
+        file.look()
+        if file.changes == before:
+            return
+    file.own()
+    run()

@@ -12,8 +12,7 @@ from jitdelegate.errors import DeviceError, ProgramError, shortened
 from jitdelegate.program.program import LITERT
 from jitdelegate.program.read import read
 from jitdelegate.runtime.io_binding import IOBinding
-from jitdelegate.runtime.memory import ALIGNMENT, Memory, aligned
-from jitdelegate.runtime.weights import undisturbed
+from jitdelegate.runtime.memory import ALIGNMENT, Memory, aligned, undisturbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

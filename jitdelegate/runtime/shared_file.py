@@ -19,7 +19,7 @@ import time
 from jitdelegate.errors import DeviceError
 from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.bus_guard import renew_net, spread_net
-from jitdelegate.runtime.cache.place import read_pieces
+from jitdelegate.runtime.cache.directory import read_pieces
 from jitdelegate.runtime.memory import Memory, libc
 
 TYPE_CHECKING = False
@@ -71,8 +71,8 @@ class SharedFile(mmap.mmap):
     _net: Net
     _seen: tuple[object, ...]
     _is_doubtful: bool
-    _lent: list[tuple[int, int, int, SharedFile]]
-    _lenders: list[SharedFile]
+    _mapped: list[tuple[int, int, int, SharedFile]]
+    _sources: list[SharedFile]
     _read_at: dict[tuple[int, int], int]
 
     def begin(self, pieces: Sequence[Piece]) -> None:
@@ -80,12 +80,12 @@ class SharedFile(mmap.mmap):
         held = Borrowed(self)
         held.release()
         self.shared, self.changes, self._is_doubtful = False, 0, False
-        self._files, self._lent, self._lenders, self._read_at = [], [], [], {}
+        self._files, self._mapped, self._sources, self._read_at = [], [], [], {}
         self._address = at = held.address
         for descriptor, start, nbytes in pieces:
             found = _found(_stamp(descriptor), start, nbytes)
             if found:
-                self._lent.append((at, at + nbytes, *found))
+                self._mapped.append((at, at + nbytes, *found))
             at += nbytes
 
     def map(self, pieces: Sequence[Piece]) -> None:
@@ -110,9 +110,9 @@ class SharedFile(mmap.mmap):
 
     def offer(self, pieces: Sequence[Piece], stamps: Mapping[int, Stamp]) -> None:
         """Let later objects read here what no other one had mapped before, as long as the files have these stamps."""
-        at, lent = self._address, {first for first, *_ in self._lent}
+        at, mapped = self._address, {first for first, *_ in self._mapped}
         for descriptor, start, nbytes in pieces:
-            if at not in lent:
+            if at not in mapped:
                 _offer(stamps[descriptor], start, nbytes, at, self)
             at += nbytes
 
@@ -122,33 +122,33 @@ class SharedFile(mmap.mmap):
         wanted = at, at + nbytes
         with _lock:
             if wanted not in self._read_at:
-                self._read_at[wanted] = self._lent_place(*wanted)
+                self._read_at[wanted] = self._mapped_before(*wanted)
                 if self._read_at[wanted] != at and hasattr(mmap, "MADV_DONTNEED"):
                     self.madvise(mmap.MADV_DONTNEED, at - self._address, nbytes)
             return self._read_at[wanted]
 
-    def _lent_place(self, first: int, end: int) -> int:
-        for start, stop, place, lender in self._lent:
-            if start <= first and end <= stop and self._follow(lender):
-                return place + first - start
+    def _mapped_before(self, first: int, end: int) -> int:
+        for start, stop, there, source in self._mapped:
+            if start <= first and end <= stop and self._follow(source):
+                return there + first - start
         return first
 
-    def _follow(self, lender: SharedFile) -> bool:
-        """Depend on the lender's memory from now on; False where that cannot be."""
-        if lender in self._lenders:
+    def _follow(self, source: SharedFile) -> bool:
+        """Depend on the memory of a source from now on; False where that cannot be."""
+        if source in self._sources:
             return True
-        if not lender.is_intact:
+        if not source.is_intact:
             return False
         if self.shared:
-            self._lenders.append(lender)
-            self._seen = (*self._seen, lender._state())
+            self._sources.append(source)
+            self._seen = (*self._seen, source._state())
             return True
         try:
-            lender.own()  # what is private must not change
+            source.own()  # what is private must not change
         except DeviceError:
             return False
-        self._lenders.append(lender)
-        return lender.is_intact
+        self._sources.append(source)
+        return source.is_intact
 
     @property
     def is_intact(self) -> bool:
@@ -158,9 +158,9 @@ class SharedFile(mmap.mmap):
     def parts(self, at: int, nbytes: int) -> list[ctypes.Array[ctypes.c_char]]:
         """The `nbytes` bytes at `at` in order, each where it is to be read."""
         found, end = [], at + nbytes
-        for (start, stop), place in sorted(self._read_at.items()):
+        for (start, stop), there in sorted(self._read_at.items()):
             if at <= start and stop <= end:
-                found += [_view(at, start - at), _view(place, stop - start)]
+                found += [_view(at, start - at), _view(there, stop - start)]
                 at = stop
         return [*found, _view(at, end - at)]
 
@@ -194,7 +194,7 @@ class SharedFile(mmap.mmap):
 
     def _condition(self) -> tuple[object, ...]:
         """What differs after the memory that is read became another one."""
-        return self._net.hits, *(lender._state() for lender in self._lenders)
+        return self._net.hits, *(source._state() for source in self._sources)
 
     def _state(self) -> tuple[int, bool]:
         return self._net.hits if self.shared else 0, self.shared
@@ -208,8 +208,8 @@ class SharedFile(mmap.mmap):
         with _lock:
             if not self.shared:
                 return
-            for lender in self._lenders:
-                lender.own()
+            for source in self._sources:
+                source.own()
             copy = Memory(len(self))
             try:
                 self._copy(copy.address - self._address)
@@ -224,7 +224,7 @@ class SharedFile(mmap.mmap):
     def _copy(self, distance: int) -> None:
         """Copy all bytes that are read here."""
         at, end = self._address, self._address + len(self)
-        for start, stop in [*sorted(one for one, place in self._read_at.items() if place != one[0]), (end, end)]:
+        for start, stop in [*sorted(one for one, there in self._read_at.items() if there != one[0]), (end, end)]:
             ctypes.memmove(at + distance, at, start - at)
             at = stop
 

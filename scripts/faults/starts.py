@@ -16,7 +16,7 @@ import numpy as np
 
 import jitdelegate
 from jitdelegate.errors import JitDelegateError
-from jitdelegate.runtime.cache import fingerprint
+from jitdelegate.runtime.cache import key, memo
 from jitdelegate.targets.cpu import target as cpu_target
 from jitdelegate.tflite.write import ModelBuilder
 
@@ -134,7 +134,7 @@ def prepare(start: Start) -> None:
     logging.disable()
     cpu_target.IN_LITERT = "nowhere" if start.loader == "partitions" else cpu_target.IN_LITERT
     if start.remembered:
-        fingerprint.ALWAYS_HASHED, fingerprint._SETTLED_NANOSECONDS = 0, -1
+        key.ALWAYS_HASHED, memo._SETTLED_NANOSECONDS = 0, -1
 
 
 def values() -> np.ndarray:

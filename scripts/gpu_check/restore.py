@@ -19,7 +19,7 @@ from xxhash import xxh3_128_hexdigest
 
 from jitdelegate.errors import JitDelegateError, ProgramError
 from jitdelegate.program.read import read
-from jitdelegate.runtime.cache.place import open_place
+from jitdelegate.runtime.cache.directory import open_cache_directory
 from scripts.gpu_check.row import Row
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def restored(kept: bytes, model: Path, shapes: Sequence[Sequence[int]], kind: st
     """
     name = xxh3_128_hexdigest(kept + str(model.resolve()).encode())
     folder = Path(tempfile.gettempdir()) / f"{CACHE}-{os.getuid()}"
-    open_place(str(folder))  # anybody could have made it, and what is in it runs on the GPU
+    open_cache_directory(str(folder))  # anybody could have made it, and what is in it runs on the GPU
     path = folder / f"{name}.jitd"
     try:
         return path.read_bytes()

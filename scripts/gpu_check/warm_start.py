@@ -11,7 +11,7 @@ from jitdelegate.base.options import DelegateOptions
 from jitdelegate.engine.load_path import find_key
 from jitdelegate.errors import CacheError
 from jitdelegate.program.read import read
-from jitdelegate.runtime.cache.fingerprint import fingerprint
+from jitdelegate.runtime.cache.key import fingerprint
 from jitdelegate.runtime.cache.store import open_store
 from jitdelegate.targets.cuda.target import CudaDevice
 from scripts.gpu_check import first_output

@@ -15,8 +15,7 @@ from jitdelegate.engine.load_path import find_key
 from jitdelegate.errors import JitDelegateError, OptionError
 from jitdelegate.program.read import read as read_program
 from jitdelegate.program.write import write as write_program
-from jitdelegate.runtime.cache.fingerprint import fingerprint
-from jitdelegate.runtime.cache.key import variant_parts
+from jitdelegate.runtime.cache.key import fingerprint, variant_parts
 from jitdelegate.targets.cuda.target import CudaDevice
 from scripts.gpu_check.bundle import Bundle, Case, Entry, Values, pack, write_bundle
 from scripts.gpu_check.ceiling_kernels import ceilings_program

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from jitdelegate.base.options import PRECISIONS
 from jitdelegate.errors import JitDelegateError
-from jitdelegate.runtime.cache.place import open_place
+from jitdelegate.runtime.cache.directory import open_cache_directory
 
 SECONDS = 500.0
 """For `run`; a machine that ends commands after ten minutes does not end it."""
@@ -72,7 +72,7 @@ def prepare(arguments: argparse.Namespace) -> int:
     sources = chain(example(), networks(arguments.models, [*REFERENCE, *FURTHER]))
     chosen = [source for source in sources if wanted(source.name, arguments.only)]
     with tempfile.TemporaryDirectory(prefix="tune-kernels-") as templates:
-        store = TemplateStore(open_place(templates))
+        store = TemplateStore(open_cache_directory(templates))
         for kind in kinds:
             sweep = prepared(chosen, arguments.precisions, gpu_of(kind), store)
             candidates = sum(len(problem.candidates) for problem in sweep.problems)

@@ -19,8 +19,7 @@ from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import DeviceError, OptionError
 from jitdelegate.program.program import Program
 from jitdelegate.program.read import read
-from jitdelegate.runtime.cache.fingerprint import fingerprint
-from jitdelegate.runtime.cache.key import CHOSEN, INPUTS, Key, variant_parts
+from jitdelegate.runtime.cache.key import CHOSEN, INPUTS, Key, fingerprint, variant_parts
 from jitdelegate.runtime.cuda import toolchain as toolchain_module
 from jitdelegate.targets.cuda.target import CudaDevice
 from jitdelegate.tflite.write import ModelBuilder
@@ -169,7 +168,7 @@ def test_a_file_of_inputs_that_changes_after_the_model_was_opened_is_not_measure
 ) -> None:
     path = tmp_path / "samples.npz"
     np.savez(path, x=X)
-    monkeypatch.setattr("jitdelegate.runtime.cache.fingerprint.fingerprint", lambda _: "0" * 32)
+    monkeypatch.setattr("jitdelegate.runtime.cache.key.fingerprint", lambda _: "0" * 32)
     with pytest.raises(OptionError, match=r"samples.npz', which has changed since the model was opened"):
         load(tmp_path, precision_inputs=path)
     assert compiler.keys == []

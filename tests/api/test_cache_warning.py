@@ -18,7 +18,7 @@ from jitdelegate import CacheWarning
 from jitdelegate.base.user_warning import PlainWarnings
 from jitdelegate.commands import warm
 from jitdelegate.runtime.cache import trouble
-from jitdelegate.runtime.cache.place import Place
+from jitdelegate.runtime.cache.directory import CacheDirectory
 from tests.api import small_models
 
 MODEL = small_models.convolution()
@@ -92,7 +92,7 @@ def test_a_directory_that_takes_no_program_is_one_warning(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number)) if number else MemoryError
 
-    monkeypatch.setattr(Place, "write", refuse)
+    monkeypatch.setattr(CacheDirectory, "write", refuse)
     with pytest.warns(CacheWarning) as warned:
         for _ in range(2):
             with jitdelegate.load(MODEL, serialization_dir=tmp_path) as model:
@@ -120,7 +120,7 @@ def test_a_cache_that_does_what_it_was_asked_for_warns_of_nothing(
     if "warm" in how:
         jitdelegate.load(MODEL, serialization_dir=cache).close()
     if how.startswith("read-only"):
-        monkeypatch.setattr(Place, "create", lambda *_: pytest.fail("something is written"))
+        monkeypatch.setattr(CacheDirectory, "create", lambda *_: pytest.fail("something is written"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         jitdelegate.load(MODEL, serialization_dir=cache).close()

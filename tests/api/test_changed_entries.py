@@ -12,7 +12,7 @@ import pytest
 
 import jitdelegate
 from jitdelegate.errors import DeviceError
-from jitdelegate.runtime.cache import entry
+from jitdelegate.runtime.cache import store
 from jitdelegate.runtime.cache.store import counts
 from tests.api import partial_models as partial
 from tests.api import small_models
@@ -27,7 +27,7 @@ LSTM = LstmModel(op="LSTM").content()
 
 @pytest.fixture(autouse=True)
 def weights_of_any_size_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry, "LEAST_SHARED", 0)
+    monkeypatch.setattr(store, "LEAST_SHARED", 0)
 
 
 def load(content: bytes, cache: Path, **options: Any) -> jitdelegate.Model:

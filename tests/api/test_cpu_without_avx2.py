@@ -22,7 +22,7 @@ from jitdelegate.commands.analysis.survey import analyze
 from jitdelegate.compiler import entry
 from jitdelegate.engine.load_path import resolve_target
 from jitdelegate.errors import CompilerFailedError, DelegationError
-from jitdelegate.runtime.cpu import features
+from jitdelegate.targets import host
 from jitdelegate.targets.cuda.target import CudaDevice, CudaTarget
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial
@@ -36,7 +36,7 @@ ASKED = "LiteRT was asked for."
 
 @pytest.fixture(autouse=True)
 def no_avx2(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "_known", ("generic",))
+    monkeypatch.setattr(host, "_known", ("generic",))
     monkeypatch.setattr(delegate_warning, "_announced", set())
 
 
@@ -150,7 +150,7 @@ def test_an_analysis_agrees_with_loading(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("level", "then"), [("generic", "litert"), ("x86-64-v3", "cpu")])
 def test_behind_a_gpu_comes_what_is_fastest_on_the_cpu(level: str, then: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "_known", (level,))
+    monkeypatch.setattr(host, "_known", (level,))
     monkeypatch.setattr("jitdelegate.targets.may_be_here", lambda name: True)
     monkeypatch.setattr(CudaTarget, "find_device", lambda self, options: CudaDevice("sm_80"))
     notes: list[str] = []
@@ -178,7 +178,7 @@ def test_partitions_of_generic_code_do_not_pay(tmp_path: Path, monkeypatch: pyte
         assert model.report().delegated == 0
     with load(content, tmp_path, target="cpu", partitioning="all") as model:
         assert model.report().delegated == 6
-    monkeypatch.setattr(features, "_known", ("generic", "x86-64-v3"))
+    monkeypatch.setattr(host, "_known", ("generic", "x86-64-v3"))
     with load(content, tmp_path) as model:
         assert model.report().delegated == 6
 

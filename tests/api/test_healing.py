@@ -12,9 +12,10 @@ import pytest
 import jitdelegate
 from jitdelegate.api.report import Report
 from jitdelegate.errors import ModelError
-from jitdelegate.runtime.cache import fingerprint
-from jitdelegate.runtime.cache.fingerprint import Memo
-from jitdelegate.runtime.cache.place import open_place
+from jitdelegate.program.program import READ_LATER
+from jitdelegate.runtime.cache import key, memo
+from jitdelegate.runtime.cache.directory import open_cache_directory
+from jitdelegate.runtime.cache.memo import Memo
 from jitdelegate.runtime.cache.store import Store
 from tests.api import small_models
 from tests.entries import overwrite
@@ -45,9 +46,11 @@ def test_the_second_start_is_a_hit_and_answers_the_same(tmp_path: Path) -> None:
 def test_the_second_start_reads_nothing_that_only_reports_tell(tmp_path: Path) -> None:
     start(tmp_path, small_models.convolution())
     with jitdelegate.load(small_models.convolution(), serialization_dir=tmp_path) as model:
-        assert callable(model._opened.program._operators)
-        assert callable(model._opened.program._kernels)
+        for name in READ_LATER:
+            with pytest.raises(AttributeError):
+                object.__getattribute__(model._opened.program, name)
         assert len(model.report().operators) == 1
+        assert object.__getattribute__(model._opened.program, "operators") == model._opened.program.operators
 
 
 def test_a_model_on_litert_is_a_hit_the_second_time_too(tmp_path: Path) -> None:
@@ -137,7 +140,7 @@ def test_an_entry_that_can_be_neither_removed_nor_replaced_is_computed_around(
     expected, _ = start(cache, content)
     good = entry(cache).read_bytes()
     overwrite(entry(cache), good[:-1] + bytes([good[-1] ^ 1]))
-    monkeypatch.setattr("jitdelegate.runtime.cache.place.Place.remove", lambda place, name: None)
+    monkeypatch.setattr("jitdelegate.runtime.cache.directory.CacheDirectory.remove", lambda place, name: None)
     answer, report = start(cache, content)
     assert answer == expected
     assert "damaged" in report.cache.reason
@@ -206,7 +209,7 @@ def test_a_file_that_changes_later_is_refused_to_further_programs(tmp_path: Path
 def test_a_model_that_is_edited_through_a_mapping_is_another_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str | None
 ) -> None:
-    monkeypatch.setattr(fingerprint, "_SETTLED_NANOSECONDS", -1)  # as if the file had been there for long
+    monkeypatch.setattr(memo, "_SETTLED_NANOSECONDS", -1)  # as if the file had been there for long
     path, second = tmp_path / "model.tflite", small_models.convolution(seed=1)
     path.write_bytes(small_models.convolution())
     memory = np.memmap(path, "u1", "r+")
@@ -225,14 +228,14 @@ def test_a_model_that_is_edited_through_a_mapping_is_another_model(
 def test_a_wrong_fingerprint_that_is_remembered_is_forgotten_at_the_first_contradiction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str | None
 ) -> None:
-    monkeypatch.setattr(fingerprint, "ALWAYS_HASHED", 0)
+    monkeypatch.setattr(key, "ALWAYS_HASHED", 0)
     path, cache = tmp_path / "model.tflite", tmp_path / "cache"
     path.write_bytes(small_models.convolution())
-    Memo(open_place(str(cache))).put(path.stat(), "0" * 32)
+    Memo(open_cache_directory(str(cache))).put(path.stat(), "0" * 32)
     expected = answer_of(small_models.convolution())
     answer, report = start(cache, path, token)
     assert (answer, report.cache.outcome) == (expected, "miss")
-    assert Memo(open_place(str(cache))).get(path.stat()) == ""
+    assert Memo(open_cache_directory(str(cache))).get(path.stat()) == ""
     answer, report = start(cache, path, token)
     assert (answer, report.cache.outcome) == (expected, "hit")
 

@@ -16,7 +16,7 @@ from jitdelegate.compiler import compile as compiler
 from jitdelegate.engine import model_file
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import ModelError
-from jitdelegate.runtime.cache.fingerprint import fingerprint
+from jitdelegate.runtime.cache.key import fingerprint
 from jitdelegate.runtime.shared_file import SharedFile
 from tests.api import small_models
 

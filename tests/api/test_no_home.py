@@ -14,7 +14,7 @@ import jitdelegate
 from cache_tools.__main__ import main as cache_tools
 from jitdelegate.errors import CacheError
 from jitdelegate.runtime.cache import trouble
-from jitdelegate.runtime.cache.place import user_directory
+from jitdelegate.runtime.cache.directory import user_directory
 from tests.api import small_models
 
 ROOT = Path(__file__).parents[2]

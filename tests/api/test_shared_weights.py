@@ -18,7 +18,7 @@ from jitdelegate.base.options import DelegateOptions
 from jitdelegate.engine.executable import Executable
 from jitdelegate.engine.load_path import specialize
 from jitdelegate.engine.precompile import precompile
-from jitdelegate.runtime.cache import entry
+from jitdelegate.runtime.cache import store
 from jitdelegate.runtime.cache.key import variant_parts
 from jitdelegate.runtime.cache.store import counts
 from jitdelegate.targets import target_named
@@ -53,7 +53,7 @@ MODEL = model()
 
 @pytest.fixture(autouse=True)
 def weights_of_any_size_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry, "LEAST_SHARED", 0)
+    monkeypatch.setattr(store, "LEAST_SHARED", 0)
     counts.reset()
 
 
@@ -110,7 +110,7 @@ def test_a_program_for_other_shapes_stores_no_matrix_again(tmp_path: Path) -> No
     with load(tmp_path) as loaded:
         right(loaded, LONG)
         three = loaded._specializations.resized(opened(loaded, 2)[0], ((5, DEPTH),))
-        assert {lender for _, lender, _, _ in three.program.borrowed} == {0, 1}
+        assert {number for _, number, _, _ in three.program.shared} == {0, 1}
     further = set(tmp_path.glob("*.jitd")) - before
     assert len(further) == 3 and all(path.stat().st_size < MATRIX for path in further)
     with load(tmp_path) as loaded:
@@ -169,7 +169,7 @@ FAULTS = (missing, cut, emptied, broken, replaced, writable_by_others, linked)
 
 @pytest.mark.parametrize("private", [False, True])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_main_entry_that_is_bad_is_a_miss_of_those_that_borrow_from_it(
+def test_a_main_entry_that_is_bad_is_a_miss_of_those_that_share_its_weights(
     tmp_path: Path, fault: Callable[[Path], None], private: bool
 ) -> None:
     paths = fill(tmp_path)
@@ -222,7 +222,7 @@ def test_a_program_that_cannot_be_written_has_all_its_weights(tmp_path: Path, mo
     with load(tmp_path) as loaded:
         monkeypatch.setattr("jitdelegate.runtime.cache.store.Store.put", lambda *_: "the disk is full")
         two = opened(loaded, 1)[0]
-        assert two.program.borrowed and two.lookup.write_failure
+        assert two.program.shared and two.lookup.write_failure
         right(loaded)
     assert len(list(tmp_path.glob("*.jitd"))) == 1
 
@@ -236,7 +236,7 @@ def precompiled(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "programs"
 
 
-def test_programs_compiled_ahead_borrow_too_and_are_checked_by_the_cache_s_tools(precompiled: Path) -> None:
+def test_programs_compiled_ahead_share_too_and_are_checked_by_the_cache_s_tools(precompiled: Path) -> None:
     assert sum(path.stat().st_size for path in precompiled.glob("*.jitd")) < 5 * MATRIX
     entries = open_entries(str(precompiled), verify=True)
     assert [each.trouble for each in entries] == 3 * [""]
@@ -248,12 +248,12 @@ def test_programs_compiled_ahead_borrow_too_and_are_checked_by_the_cache_s_tools
     assert [os.path.basename(main.path) in each.trouble for each in entries] == [True, True]
 
 
-def test_a_lender_is_the_program_for_the_file_s_shapes(tmp_path: Path) -> None:
+def test_a_source_of_weights_is_the_program_for_the_file_s_shapes(tmp_path: Path) -> None:
     with load(tmp_path) as loaded:
         main = loaded._opened
-        names = [each.entry_name() for each in specialize(main, variant_parts(2, ((5, DEPTH),))).key.lenders]
+        names = [each.entry_name() for each in specialize(main, variant_parts(2, ((5, DEPTH),))).key.weight_sources]
         assert names == [main.key.entry_name(), opened(loaded, 2)[0].key.entry_name()]
-        assert main.key.lenders == ()
+        assert main.key.weight_sources == ()
 
 
 def matrices(each: Executable) -> set[int]:
@@ -287,7 +287,7 @@ def test_private_programs_read_an_equal_matrix_at_one_place(tmp_path: Path) -> N
         assert matrices(loaded._specializations.resized(three, ((5, DEPTH),))) == matrices(three)
 
 
-def test_a_process_that_closed_a_model_lends_nothing_of_it(tmp_path: Path) -> None:
+def test_a_process_that_closed_a_model_shares_nothing_of_it(tmp_path: Path) -> None:
     fill(tmp_path)
     with load(tmp_path) as loaded:
         right(loaded)

@@ -14,8 +14,8 @@ from jitdelegate.base.options import DelegateOptions
 from jitdelegate.commands import warm
 from jitdelegate.engine.load_path import find_key
 from jitdelegate.program.read import read
+from jitdelegate.runtime.cache.directory import open_cache_directory
 from jitdelegate.runtime.cache.key import stored_key
-from jitdelegate.runtime.cache.place import open_place
 from jitdelegate.runtime.cache.tuned import read_table, tuned_digest
 from jitdelegate.runtime.cuda import toolchain as toolchain_module
 from jitdelegate.runtime.cuda.session import CudaSession
@@ -143,7 +143,7 @@ def test_a_tuned_start_measures_once_takes_the_winner_and_keeps_it(
     program = read(path.read_bytes())
     assert outcome == "miss" and program.kernels[0].name != slow
     assert launches == [FEW * (ROUNDS + 1) * TIMES]  # one round more, which loads the code
-    table = read_table(open_place(str(folder)), "sm_90:132")
+    table = read_table(open_cache_directory(str(folder)), "sm_90:132")
     ((problem, winner),) = table.items()
     assert problem.startswith("contract_gemv float32,float32,float32 M1 N32 K64 ")
     assert program.part("tuned") == tuned_digest({problem: winner.candidate})
@@ -158,5 +158,5 @@ def test_a_tuned_start_measures_once_takes_the_winner_and_keeps_it(
     (folder / "sm_90-132.tuned").write_bytes(b"damage")
     path.unlink()
     assert tuned() == ("miss", path)
-    assert launches[3] == launches[0] and read_table(open_place(str(folder)), "sm_90:132")
+    assert launches[3] == launches[0] and read_table(open_cache_directory(str(folder)), "sm_90:132")
     assert gpu.leaks() == []

@@ -18,9 +18,9 @@ from cache_tools.__main__ import main
 from cache_tools.archive import import_entries
 from cache_tools.entries import open_entries
 from jitdelegate.program.write import write
+from jitdelegate.runtime.cache.directory import CacheDirectory, open_cache_directory
 from jitdelegate.runtime.cache.key import Key
 from jitdelegate.runtime.cache.model_names import remember_model
-from jitdelegate.runtime.cache.place import Place, open_place
 from tests.api import test_shared_weights
 from tests.cache_tools.test_commands import break_weights, folder, full_program, names
 from tests.runtime.cache.programs import MODEL_A, MODEL_B, key
@@ -142,8 +142,8 @@ def test_a_bad_member_leaves_the_directory_as_it_was(
     for bad in range(len(found) - 1):
         path, other = tmp_path / f"{bad}.tar", tmp_path / f"other{bad}"
         with tarfile.open(path, "w") as changed:
-            for place, (member, content) in enumerate(found):
-                content = content[:-1] + bytes([content[-1] ^ 1]) if place == bad else content
+            for number, (member, content) in enumerate(found):
+                content = content[:-1] + bytes([content[-1] ^ 1]) if number == bad else content
                 changed.addfile(member, io.BytesIO(content))
         assert main(["import", str(path), "--dir", str(other)]) == 1
         output = capsys.readouterr().out
@@ -178,19 +178,19 @@ def _seal(content: bytearray, at: int) -> None:
     content[at + 148 : at + 156] = b"%06o\0 " % sum(content[at : at + 512])
 
 
-def fuzz(content: bytes, place: Place, path: Path, rounds: int, seed: int) -> int:
+def fuzz(content: bytes, directory: CacheDirectory, path: Path, rounds: int, seed: int) -> int:
     """How many of the damaged archives were refused; the others left good entries only."""
     draw, refused = random.Random(seed), 0
     for _ in range(rounds):
         path.write_bytes(damaged(content, draw))
-        status = main(["import", str(path), "--dir", place.path])
+        status = main(["import", str(path), "--dir", directory.path])
         assert status in (0, 1)
-        entries = open_entries(place.path, verify=True)
+        entries = open_entries(directory.path, verify=True)
         assert not any(entry.trouble for entry in entries) and (status == 0 or not entries)
         refused += status
-        for name in place.names():
+        for name in directory.names():
             assert name.endswith(".jitd") or name == ".models"
-            place.remove(name)
+            directory.remove(name)
     return refused
 
 
@@ -199,10 +199,10 @@ def test_damaged_archives_are_refused_or_harmless(
 ) -> None:
     program = full_program()
     program.key = key("d" * 32, token="t" * 80).parts  # its name takes a PAX header
-    open_place(str(folder)).write(key("d" * 32, token="t" * 80).entry_name(), write(program))
+    open_cache_directory(str(folder)).write(key("d" * 32, token="t" * 80).entry_name(), write(program))
     path = tmp_path / "entries.tar"
     assert main(["export", str(path), "--dir", str(folder)]) == 0
-    assert fuzz(path.read_bytes(), open_place(str(tmp_path / "other")), path, rounds=40, seed=3) > 20
+    assert fuzz(path.read_bytes(), open_cache_directory(str(tmp_path / "other")), path, rounds=40, seed=3) > 20
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -220,10 +220,10 @@ def test_archives_that_other_tools_pack_are_imported(layout: int, tmp_path: Path
     assert left(tmp_path / "other") == [name]
 
 
-def test_a_program_is_imported_with_the_one_that_it_borrows_from(
+def test_a_program_is_imported_with_the_one_whose_weights_it_shares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("jitdelegate.runtime.cache.entry.LEAST_SHARED", 0)
+    monkeypatch.setattr("jitdelegate.runtime.cache.store.LEAST_SHARED", 0)
     folder, path, other = tmp_path / "cache", tmp_path / "entries.tar", tmp_path / "other"
     with jitdelegate.load(
         test_shared_weights.MODEL, serialization_dir=str(folder), target="cpu", num_threads=1
@@ -232,14 +232,14 @@ def test_a_program_is_imported_with_the_one_that_it_borrows_from(
             loaded.run({"x": test_shared_weights.X}, signature)
     assert main(["export", str(path), "--dir", str(folder)]) == 0
     found = members_of(path)
-    with tarfile.open(path, "w") as turned:  # the borrower before its lender, and after it
+    with tarfile.open(path, "w") as turned:  # the program before its source, and after it
         for member, content in reversed(found):
             turned.addfile(member, io.BytesIO(content))
     assert main(["import", str(path), "--dir", str(other)]) == 0
     assert names(other) == names(folder) and main(["verify", "--dir", str(other)]) == 0
-    borrower = next(entry.name for entry in open_entries(str(other)) if entry.shares_weights_of)
+    dependent = next(entry.name for entry in open_entries(str(other)) if entry.weight_sources)
     with tarfile.open(path, "w") as alone:
-        alone.addfile(*next((member, io.BytesIO(content)) for member, content in found if member.name == borrower))
+        alone.addfile(*next((member, io.BytesIO(content)) for member, content in found if member.name == dependent))
     assert main(["import", str(path), "--dir", str(tmp_path / "third")]) == 1
     assert "which has a part of its weights, is missing" in capsys.readouterr().out
     assert left(tmp_path / "third") == []
@@ -281,14 +281,14 @@ def test_a_directory_named_like_an_entry_lets_an_import_fail_whole(archive: Path
 
 def test_a_bad_entry_that_is_there_is_replaced(folder: Path, archive: Path) -> None:
     break_weights(folder, MODEL_A)
-    (entry,) = import_entries(str(archive), open_place(str(folder)))
+    (entry,) = import_entries(str(archive), open_cache_directory(str(folder)))
     assert entry.name == key(MODEL_A).entry_name()
     assert main(["verify", "--dir", str(folder)]) == 0
 
 
 def test_only_names_of_models_that_came_along_are_kept(folder: Path, tmp_path: Path) -> None:
-    place, path = open_place(str(folder)), tmp_path / "entries.tar"
-    remember_model(place, MODEL_A, "a.tflite")
+    directory, path = open_cache_directory(str(folder)), tmp_path / "entries.tar"
+    remember_model(directory, MODEL_A, "a.tflite")
     assert main(["export", str(path), "--dir", str(folder)]) == 0
     found = [(member, content) for member, content in members_of(path) if member.name == ".models"]
     with tarfile.open(path, "w") as alone:
@@ -331,7 +331,7 @@ def test_export_leaves_no_piece_of_an_archive(
 
 
 def test_entries_are_carried_in_an_archive(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    remember_model(open_place(str(folder)), MODEL_A, "net.tflite")
+    remember_model(open_cache_directory(str(folder)), MODEL_A, "net.tflite")
     archive, other = str(tmp_path / "entries.tar"), tmp_path / "other"
     assert main(["export", archive, "--dir", str(folder)]) == 0
     assert main(["import", archive, str(other)]) == 0

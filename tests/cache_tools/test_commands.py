@@ -23,12 +23,11 @@ from cache_tools.entries import open_entries
 from jitdelegate.program.program import Program
 from jitdelegate.program.read import verify_weights
 from jitdelegate.program.write import write
-from jitdelegate.runtime.cache.entry import LEAST_SHARED
+from jitdelegate.runtime.cache.directory import CacheDirectory, open_cache_directory
 from jitdelegate.runtime.cache.model_names import remember_model
-from jitdelegate.runtime.cache.place import Place, open_place
-from jitdelegate.runtime.cache.store import Store, open_store
+from jitdelegate.runtime.cache.store import LEAST_SHARED, Store, open_store
 from jitdelegate.runtime.cache.tuned import table_content
-from jitdelegate.runtime.weights import shared_file
+from jitdelegate.runtime.memory import shared_file
 from tests.api import test_shared_weights
 from tests.entries import overwrite
 from tests.program.test_program import cuda_program, full_program
@@ -59,7 +58,7 @@ def break_weights(folder: Path, model: str) -> None:
 
 
 def test_ls_prints_one_line_per_entry(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    remember_model(open_place(str(folder)), MODEL_B, "/home/me/two words\n.tflite")
+    remember_model(open_cache_directory(str(folder)), MODEL_B, "/home/me/two words\n.tflite")
     assert main(["ls", str(folder)]) == 0
     heading, _, *lines = capsys.readouterr().out.splitlines()
     assert heading.split() == ["model", "target", "operators", "size", "age", "used", "entry"]
@@ -217,17 +216,17 @@ def test_prune_removes_what_was_not_used_for_long_and_then_what_is_too_much(
     assert names(folder) == []
 
 
-def test_a_program_that_borrows_from_a_removed_one_goes_with_it_while_it_runs(
+def test_a_program_that_shares_weights_of_a_removed_one_goes_with_it_while_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("jitdelegate.runtime.cache.entry.LEAST_SHARED", 0)
+    monkeypatch.setattr("jitdelegate.runtime.cache.store.LEAST_SHARED", 0)
     folder, model = tmp_path / "cache", tmp_path / "net.tflite"
     model.write_bytes(test_shared_weights.MODEL)
     with jitdelegate.load(str(model), serialization_dir=str(folder), target="cpu", num_threads=1) as loaded:
         inputs = {"x": test_shared_weights.X}
         before = {signature: loaded.run(inputs, signature) for signature in ("one", "two")}
         first, second = sorted(open_entries(str(folder)), key=lambda entry: entry.variant)
-        assert (second.shares_weights_of, second.model_name) == ([first.name], "net.tflite")
+        assert (second.weight_sources, second.model_name) == ([first.name], "net.tflite")
         assert main(["rm", first.name, "--dir", str(folder)]) == 0
         assert names(folder) == [] and "2 entries removed" in capsys.readouterr().out
         for signature, outputs in before.items():
@@ -244,7 +243,7 @@ def test_show_finds_the_user_s_entries_by_what_ls_prints(capsys: pytest.CaptureF
 
 
 def test_rm_takes_entries_fingerprints_and_models(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    remember_model(open_place(str(folder)), MODEL_B, "net.tflite")
+    remember_model(open_cache_directory(str(folder)), MODEL_B, "net.tflite")
     assert main(["rm", MODEL_A[:8], "--dir", str(folder)]) == 0
     assert names(folder) == [key(MODEL_B).entry_name()]
     assert main(["rm", "other.tflite", MODEL_B[:7], "--dir", str(folder)]) == 1
@@ -385,9 +384,9 @@ def test_repair_leaves_an_entry_that_was_replaced_meanwhile(
     good = write(full_program_of(MODEL_A))
     real = removal.leftovers
 
-    def replaced(place: Place) -> list[str]:
-        place.write(key(MODEL_A).entry_name(), good)
-        return real(place)
+    def replaced(directory: CacheDirectory) -> list[str]:
+        directory.write(key(MODEL_A).entry_name(), good)
+        return real(directory)
 
     monkeypatch.setattr("cache_tools.commands.leftovers", replaced)
     assert main(["repair", str(folder)]) == 1
@@ -411,18 +410,18 @@ def test_no_command_prints_control_characters_of_a_model(folder: Path, capsys: p
     for port in (*program.inputs, *program.outputs):
         port.name = ESCAPES
     name = "evil.jitd"
-    open_place(str(folder)).write(name, write(program))
-    remember_model(open_place(str(folder)), "c" * 32, f"model{ESCAPES}.tflite")
-    place, other = ["--dir", str(folder)], key(MODEL_A).entry_name()
+    open_cache_directory(str(folder)).write(name, write(program))
+    remember_model(open_cache_directory(str(folder)), "c" * 32, f"model{ESCAPES}.tflite")
+    where, other = ["--dir", str(folder)], key(MODEL_A).entry_name()
     commands = [["ls"], ["show", name], ["verify"], ["verify", name], ["explain", name, other], ["stats"], ["repair"]]
     commands += [["rm", f"no{ESCAPES}"], ["show", f"no{ESCAPES}"], ["prune", "--max-age=1d"], ["rm", name]]
     for command in commands:
         for json_too in ([], ["--json"]):
-            main([*command, *json_too, *place])
+            main([*command, *json_too, *where])
             output = capsys.readouterr()
             for line in [*output.out.split("\n"), *output.err.split("\n")]:
                 assert line.isprintable(), (command, line)
-    assert main(["show", f"no{ESCAPES}", *place]) == 2
+    assert main(["show", f"no{ESCAPES}", *where]) == 2
 
 
 def full_program_of(model: str) -> Program:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cache_tools.__main__ import main
-from jitdelegate.runtime.cache.place import open_place
+from jitdelegate.runtime.cache.directory import open_cache_directory
 from jitdelegate.runtime.cache.tuned import Winner, add_to_table
 
 PROBLEM, NAME = "contract_mma float16 M196 N512", "sm_90-132.tuned"
@@ -17,7 +17,7 @@ PROBLEM, NAME = "contract_mma float16 M196 N512", "sm_90-132.tuned"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    add_to_table(open_place(str(tmp_path)), "sm_90:132", {PROBLEM: Winner("64-64/2", "full", 3.25, 4.5)})
+    add_to_table(open_cache_directory(str(tmp_path)), "sm_90:132", {PROBLEM: Winner("64-64/2", "full", 3.25, 4.5)})
     return tmp_path
 
 
@@ -54,6 +54,6 @@ def test_tables_are_removed_by_name_and_by_age(folder: Path) -> None:
     os.utime(folder / NAME, (0, 0))
     assert main(["prune", str(folder), "--max-age=1d"]) == 0
     assert os.listdir(folder) == []
-    add_to_table(open_place(str(folder)), "sm_90:132", {PROBLEM: Winner("x", "full", 3.25, 4.5)})
+    add_to_table(open_cache_directory(str(folder)), "sm_90:132", {PROBLEM: Winner("x", "full", 3.25, 4.5)})
     assert main(["rm", NAME, "--dir", str(folder)]) == 0
     assert os.listdir(folder) == []

@@ -56,11 +56,11 @@ class Compiler:
         options: DelegateOptions,
         key: Key,
         seconds: MutableMapping[str, float],
-        lenders: Sequence[Program | None],
+        sources: Sequence[Program | None],
     ) -> FileParts:
         self.keys.append(key)
         if key.part("target") != "cuda":
-            return self._compile(content, options, key, seconds, lenders)
+            return self._compile(content, options, key, seconds, sources)
         if self.error:
             raise self.error
         return parts(self._litert(key) if self.reason else self._program(key))

@@ -15,7 +15,7 @@ from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.passes import infer_shapes
 from jitdelegate.passes.lower import lower
 from jitdelegate.passes.support import node_reason
-from jitdelegate.runtime.cpu.features import level
+from jitdelegate.targets.host import level
 from tests.targets.execute import execute
 
 

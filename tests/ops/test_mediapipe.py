@@ -13,7 +13,7 @@ from jitdelegate.ops.case import Case, Weights
 from jitdelegate.passes.decode_custom_options import decode_custom_options
 from jitdelegate.passes.lower import lower
 from jitdelegate.passes.support import node_reason
-from jitdelegate.runtime.cpu.features import level
+from jitdelegate.targets.host import level
 from jitdelegate.tflite.read import read
 from jitdelegate.tflite.write import ModelBuilder
 from tests.targets.execute import execute

@@ -13,7 +13,7 @@ from jitdelegate.ops.stablehlo import COMPUTATION, REPLACE
 from jitdelegate.passes import FOLD, REWRITE, run
 from jitdelegate.passes.inline_subgraphs import inline_subgraphs
 from jitdelegate.passes.support import node_reason
-from jitdelegate.runtime.cpu.features import level
+from jitdelegate.targets.host import level
 from jitdelegate.targets.planning.in_place import aliases
 from jitdelegate.targets.reference.evaluate import run_graph
 from jitdelegate.tflite.read import read

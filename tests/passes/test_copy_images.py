@@ -9,7 +9,7 @@ import pytest
 
 from jitdelegate import passes
 from jitdelegate.ops import OPS
-from jitdelegate.runtime.cpu.features import level
+from jitdelegate.targets.host import level
 from tests.passes.graphs import ops
 from tests.targets.execute import execute
 

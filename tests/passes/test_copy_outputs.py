@@ -6,7 +6,7 @@ import numpy as np
 
 from jitdelegate import passes
 from jitdelegate.ir.graph import Graph, Node, Tensor
-from jitdelegate.runtime.cpu.features import level
+from jitdelegate.targets.host import level
 from tests.targets.execute import execute
 
 X = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)

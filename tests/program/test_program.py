@@ -16,8 +16,18 @@ from xxhash import xxh3_128_digest
 from jitdelegate.errors import ProgramError
 from jitdelegate.program.cubin import CUDA_MACHINE, MAGIC
 from jitdelegate.program.launch_list import unpack
-from jitdelegate.program.layout import HEADER, HEADER_BYTES, aligned
-from jitdelegate.program.program import Kernel, Launch, Operator, Port, Program, Signature, State
+from jitdelegate.program.program import (
+    HEADER,
+    HEADER_BYTES,
+    Kernel,
+    Launch,
+    Operator,
+    Port,
+    Program,
+    Signature,
+    State,
+    aligned,
+)
 from jitdelegate.program.read import read, verify_weights
 from jitdelegate.program.write import parts, write
 

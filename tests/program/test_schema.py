@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jitdelegate.program.layout import HEADER, HEADER_BYTES
+from jitdelegate.program.program import HEADER, HEADER_BYTES
 from jitdelegate.program.write import write
 from tests.program.test_program import full_program
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import jitdelegate
-from jitdelegate.runtime.cpu import features
+from jitdelegate.targets import host
 
 V3 = {"avx", "avx2", "fma", "bmi1", "bmi2", "f16c", "abm", "movbe", "popcnt", "sse4_2"}
 V4 = V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
@@ -29,7 +29,7 @@ linux_x86 = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64", reason="only Linux on x86-64 is asked"
 )
 tells = pytest.mark.skipif(
-    not hasattr(features.libc, "__x86_get_cpuid_feature_leaf"), reason="only glibc 2.33 and later tells"
+    not hasattr(host.libc, "__x86_get_cpuid_feature_leaf"), reason="only glibc 2.33 and later tells"
 )
 
 
@@ -42,29 +42,29 @@ def kernels_list() -> set[str]:
 @linux_x86
 def test_the_levels_agree_with_the_kernels_own_list() -> None:
     expected = tuple(name for name, flags in FLAGS.items() if flags <= kernels_list())
-    assert features.levels() == ("generic", *expected)
-    assert features.level() == features.levels()[-1]
+    assert host.levels() == ("generic", *expected)
+    assert host.level() == host.levels()[-1]
 
 
 @linux_x86
-@pytest.mark.parametrize("source", [pytest.param(features._flags_of_libc, marks=tells), features._flags_of_kernel])
+@pytest.mark.parametrize("source", [pytest.param(host._flags_of_libc, marks=tells), host._flags_of_kernel])
 def test_both_sources_know_every_flag(source: Callable[[], list[str]]) -> None:
-    assert {*features._BITS} == ALL
+    assert {*host._BITS} == ALL
     assert {*source()} & ALL == kernels_list() & ALL
 
 
 @linux_x86
 def test_the_cpu_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = features.level()
-    monkeypatch.setattr(features, "_ask", lambda: pytest.fail("asked again"))
-    assert features.level() == expected
+    expected = host.level()
+    monkeypatch.setattr(host, "_ask", lambda: pytest.fail("asked again"))
+    assert host.level() == expected
 
 
 @linux_x86
 @pytest.mark.parametrize("missing", sorted(ALL))
 def test_a_missing_flag_takes_the_levels_that_need_it(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "_flags_of_libc", lambda: sorted(ALL - {missing}))
-    assert features._ask() == ("generic", *(name for name, flags in FLAGS.items() if missing not in flags))
+    monkeypatch.setattr(host, "_flags_of_libc", lambda: sorted(ALL - {missing}))
+    assert host._ask() == ("generic", *(name for name, flags in FLAGS.items() if missing not in flags))
 
 
 @linux_x86
@@ -72,7 +72,7 @@ def test_a_missing_flag_takes_the_levels_that_need_it(missing: str, monkeypatch:
 @pytest.mark.skipif(not kernels_list() >= V3 if sys.platform == "linux" else True, reason="the CPU has no AVX2")
 def test_what_the_process_may_not_use_lowers_the_level() -> None:
     """glibc's own setting hides a flag from one process, as a system does that does not save the registers."""
-    code = "from jitdelegate.runtime.cpu.features import level; print(level())"
+    code = "from jitdelegate.targets.host import level; print(level())"
     environment = os.environ | {
         "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2",
         "PYTHONPATH": str(Path(jitdelegate.__file__).parents[1]),
@@ -83,14 +83,14 @@ def test_what_the_process_may_not_use_lowers_the_level() -> None:
 
 @linux_x86
 def test_a_c_library_that_does_not_tell_leaves_it_to_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = features.levels()
-    monkeypatch.setattr(features, "libc", object())
-    assert features._ask() == expected
+    expected = host.levels()
+    monkeypatch.setattr(host, "libc", object())
+    assert host._ask() == expected
     monkeypatch.setattr("builtins.open", lambda *arguments, **further: (_ for _ in ()).throw(FileNotFoundError()))
-    assert features._ask() == ("generic",)
+    assert host._ask() == ("generic",)
 
 
 @pytest.mark.parametrize("platform_name", ["darwin", "win32"])
 def test_another_system_is_generic(monkeypatch: pytest.MonkeyPatch, platform_name: str) -> None:
-    monkeypatch.setattr(features.sys, "platform", platform_name)
-    assert features._ask() == ("generic",)
+    monkeypatch.setattr(host.sys, "platform", platform_name)
+    assert host._ask() == ("generic",)

@@ -133,7 +133,7 @@ def test_an_opengl_buffer_whose_address_is_refused_is_given_back() -> None:
     assert np.frombuffer(driver.gl_buffers[8].content, np.float32).all()
 
 
-def test_weights_that_are_freed_in_vain_give_back_those_that_they_borrow_from() -> None:
+def test_weights_that_are_freed_in_vain_give_back_those_that_they_share() -> None:
     driver = Failing(ALL)
     held = context.hold_context(Device(Driver(driver), 0))
     with held.current():

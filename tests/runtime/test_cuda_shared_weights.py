@@ -47,8 +47,8 @@ def program(subgraph: int, constants: list[bytes], scale: int) -> Program:
 def stored(folder: Path, subgraph: int, made: Program) -> Program:
     """The program from its entry."""
     store = open_store(str(folder))
-    lenders = store.lenders(key(subgraph))
-    found = store.fetch(key(subgraph), lambda: parts(made, lenders)).program
+    sources = store.weight_sources(key(subgraph))
+    found = store.fetch(key(subgraph), lambda: parts(made, sources)).program
     assert found is not None
     return found
 
@@ -76,14 +76,14 @@ def test_a_further_program_uploads_what_the_main_one_lacks(
     tmp_path: Path, main: Program, scale: int, factor: int
 ) -> None:
     further = stored(tmp_path, 1, program(1, [OWN, SECOND, SMALL, FIRST], scale))
-    assert len(further.borrowed) == 2
+    assert len(further.shared) == 2
     driver = library()
     first, all_of_main = uploaded(driver, main)
     second, rest = uploaded(driver, further)
     assert (all_of_main, rest) == (2 * PAGES * PAGE, (PAGES + 1) * PAGE)
     again, nothing = uploaded(driver, further)
     assert nothing == 0
-    first.close()  # what is lent stays
+    first.close()  # what is shared stays
     for running in (second, again):
         np.testing.assert_array_equal(np.asarray(running.run([X])[0]).ravel(), X.ravel() * factor + SHIFT)
         running.close()
@@ -104,7 +104,7 @@ def test_without_the_main_program_on_the_device_all_is_uploaded(tmp_path: Path, 
 def test_a_constant_of_which_a_part_is_equal_is_uploaded_whole(tmp_path: Path, main: Program) -> None:
     other = OWN[: 2 * PAGE] + SECOND[2 * PAGE :]
     further = stored(tmp_path, 1, program(1, [other, FIRST], 0))
-    assert sum(pages for *_, pages in further.borrowed) == 2 * PAGES - 2
+    assert sum(pages for *_, pages in further.shared) == 2 * PAGES - 2
     driver = library()
     first = session(driver, main)
     running, nbytes = uploaded(driver, further)

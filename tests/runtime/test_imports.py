@@ -21,11 +21,11 @@ sys.path += sys.argv[2:]
 import os
 before = set(sys.modules)
 import jitdelegate.program.read, jitdelegate.runtime.cache.store
-import jitdelegate.runtime.cpu.session, jitdelegate.runtime.cpu.features
+import jitdelegate.runtime.cpu.session, jitdelegate.targets.host
 from jitdelegate.runtime.cache.key import KeyParts, model_key
 key = model_key("0", KeyParts("cpu", "", "none", "", toolchain=""))
 jitdelegate.runtime.cache.store.open_store(sys.argv[1]).get(key)
-jitdelegate.runtime.cpu.features.level()
+jitdelegate.targets.host.level()
 import jitdelegate.targets.cuda.target, jitdelegate.runtime.cuda.device, jitdelegate.runtime.cuda.session
 print(*sorted(set(sys.modules) - before))
 """

@@ -19,8 +19,8 @@ import pytest
 from jitdelegate.errors import DeviceError
 from jitdelegate.runtime import shared_file as module
 from jitdelegate.runtime.buffers import Borrowed
+from jitdelegate.runtime.memory import TRIES, shared_file, undisturbed
 from jitdelegate.runtime.shared_file import SharedFile, keep, share, tells_changes
-from jitdelegate.runtime.weights import TRIES, shared_file, undisturbed
 
 START = mmap.ALLOCATIONGRANULARITY
 CONTENT = bytes(range(256)) * 40
@@ -287,9 +287,9 @@ def test_a_forked_child_and_its_parent_notice_each_for_itself(path: Path) -> Non
     subprocess.run([sys.executable, "-c", FORKED, str(path), str(START)], check=True)
 
 
-FIRST, BORROWED = 16, 128
-"""Of the pages that are borrowed. The system maps some pages around one that is read."""
-PAGES = b"".join(bytes([each]) * START for each in range(FIRST + BORROWED + 16))
+FIRST, SHARED = 16, 128
+"""Of the pages that are shared. The system maps some pages around one that is read."""
+PAGES = b"".join(bytes([each]) * START for each in range(FIRST + SHARED + 16))
 
 
 def kept(path: Path) -> SharedFile:
@@ -315,33 +315,33 @@ def pages(tmp_path: Path) -> Path:
 
 
 def present(file: SharedFile) -> int:
-    """Number of the borrowed pages that are in memory at the file's own addresses."""
+    """Number of the shared pages that are in memory at the file's own addresses."""
     first = address(file) // START + FIRST
     with open("/proc/self/pagemap", "rb") as pagemap:
         pagemap.seek(8 * first)
-        return sum(byte >> 7 for byte in pagemap.read(8 * BORROWED)[7::8])
+        return sum(byte >> 7 for byte in pagemap.read(8 * SHARED)[7::8])
 
 
-def borrower(pages: Path, lender: SharedFile, make: Callable[[Path], SharedFile] = shared) -> SharedFile:
-    """Another object on the same file, which reads some pages where the lender has them."""
+def sharing(pages: Path, source: SharedFile, make: Callable[[Path], SharedFile] = shared) -> SharedFile:
+    """Another object on the same file, which reads some pages where the source has them."""
     made = make(pages)
-    assert made.elsewhere(address(made) + FIRST * START, BORROWED * START) == address(lender) + FIRST * START
+    assert made.elsewhere(address(made) + FIRST * START, SHARED * START) == address(source) + FIRST * START
     return made
 
 
 def test_what_is_mapped_already_is_read_there_and_is_resident_once(pages: Path) -> None:
-    lender = shared(pages)
-    other = borrower(pages, lender)
-    assert whole(other) == whole(lender) == PAGES
-    assert present(lender) == BORROWED and present(other) < BORROWED / 2
-    again = other.elsewhere(address(other) + FIRST * START, BORROWED * START)
-    assert again == address(lender) + FIRST * START
+    source = shared(pages)
+    other = sharing(pages, source)
+    assert whole(other) == whole(source) == PAGES
+    assert present(source) == SHARED and present(other) < SHARED / 2
+    again = other.elsewhere(address(other) + FIRST * START, SHARED * START)
+    assert again == address(source) + FIRST * START
 
 
-def test_a_lender_lives_as_long_as_those_that_borrow_from_it(pages: Path) -> None:
-    lender = shared(pages)
-    other, gone = borrower(pages, lender), weakref.ref(lender)
-    del lender
+def test_a_source_lives_as_long_as_those_that_read_it(pages: Path) -> None:
+    source = shared(pages)
+    other, gone = sharing(pages, source), weakref.ref(source)
+    del source
     assert gone() is not None and whole(other) == PAGES
     del other
     assert gone() is None
@@ -349,37 +349,37 @@ def test_a_lender_lives_as_long_as_those_that_borrow_from_it(pages: Path) -> Non
     assert alone.elsewhere(address(alone), START) == address(alone)
 
 
-def test_a_borrower_that_becomes_private_shares_the_lender_s_copy(pages: Path) -> None:
-    lender = shared(pages)
-    other = borrower(pages, lender)
+def test_an_object_that_becomes_private_shares_its_source_s_copy(pages: Path) -> None:
+    source = shared(pages)
+    other = sharing(pages, source)
     other.own()
-    assert not lender.shared and not other.shared
-    assert (present(lender), present(other)) == (BORROWED, 0)
+    assert not source.shared and not other.shared
+    assert (present(source), present(other)) == (SHARED, 0)
     os.truncate(pages, 0)
-    assert whole(other) == whole(lender) == PAGES
+    assert whole(other) == whole(source) == PAGES
 
 
-def test_a_private_lender_lends_its_copy(pages: Path) -> None:
-    lender = shared(pages)
-    lender.own()
-    other = borrower(pages, lender)
+def test_a_private_source_shares_its_copy(pages: Path) -> None:
+    source = shared(pages)
+    source.own()
+    other = sharing(pages, source)
     assert other.shared and whole(other) == PAGES
-    third = borrower(pages, lender, kept)
+    third = sharing(pages, source, kept)
     assert present(third) == 0 and whole(third) == PAGES
 
 
 def test_private_copies_of_a_file_are_one_where_they_are_read_elsewhere(pages: Path) -> None:
-    lender = kept(pages)
-    other = borrower(pages, lender, kept)
-    assert (present(lender), present(other)) == (BORROWED, 0)
+    source = kept(pages)
+    other = sharing(pages, source, kept)
+    assert (present(source), present(other)) == (SHARED, 0)
     os.truncate(pages, 0)
     assert whole(other) == PAGES
 
 
-def test_a_private_borrower_makes_its_lender_private(pages: Path) -> None:
-    lender = shared(pages)
-    other = borrower(pages, lender, kept)
-    assert not lender.shared
+def test_a_private_object_makes_its_source_private(pages: Path) -> None:
+    source = shared(pages)
+    other = sharing(pages, source, kept)
+    assert not source.shared
     os.truncate(pages, 0)
     assert whole(other) == PAGES
 
@@ -395,15 +395,15 @@ def lose_pages(file: SharedFile, pages: Path) -> None:
 
 
 @pytest.mark.parametrize("happens", [become_private, lose_pages])
-def test_what_happens_to_the_lender_s_memory_is_a_change(
+def test_what_happens_to_the_memory_of_a_source_is_a_change(
     pages: Path, happens: Callable[[SharedFile, Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lender = shared(pages)
-    other = borrower(pages, lender)
+    source = shared(pages)
+    other = sharing(pages, source)
     stamps = {descriptor: module._stamp(descriptor) for descriptor, _ in other._files}
     other.look()
     assert other.changes == 0
-    happens(lender, pages)
+    happens(source, pages)
     with monkeypatch.context() as patch:
         patch.setattr(module, "_stamp", stamps.__getitem__)  # the file alone does not tell
         for _ in range(2):
@@ -413,18 +413,18 @@ def test_what_happens_to_the_lender_s_memory_is_a_change(
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_memory_of_a_file_that_was_touched_is_not_lent(pages: Path, change: Callable[[Path], object]) -> None:
-    lender = shared(pages)
+    source = shared(pages)
     change(pages)
     if not pages.exists() or pages.stat().st_size <= len(PAGES):
         return
     other = shared(pages)
     assert other.elsewhere(address(other), START) == address(other)
-    assert whole(other) == bytes(other) and whole(lender) == bytes(lender)
+    assert whole(other) == bytes(other) and whole(source) == bytes(source)
 
 
 def test_what_was_lost_is_not_lent_though_the_file_is_as_it_was(pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lender, stamp = shared(pages), os.stat(pages)
-    lose_pages(lender, pages)
+    source, stamp = shared(pages), os.stat(pages)
+    lose_pages(source, pages)
     now = module._stamp
     monkeypatch.setattr(module, "_stamp", lambda one: (*now(one)[:3], stamp.st_mtime_ns, stamp.st_ctime_ns))
     other = shared(pages)
@@ -432,52 +432,50 @@ def test_what_was_lost_is_not_lent_though_the_file_is_as_it_was(pages: Path, mon
 
 
 def test_a_copy_that_may_be_damaged_is_not_lent(pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lender, now, later = shared(pages), module._stamp, []
-    real = lender._copy
-    monkeypatch.setattr(lender, "_copy", lambda distance: (real(distance), later.append(1)))
+    source, now, later = shared(pages), module._stamp, []
+    real = source._copy
+    monkeypatch.setattr(source, "_copy", lambda distance: (real(distance), later.append(1)))
     monkeypatch.setattr(module, "_stamp", lambda one: (*now(one)[:4], now(one)[4] + len(later)))
-    lender.own()
+    source.own()
     later.clear()
     other = shared(pages)
     assert other.elsewhere(address(other), START) == address(other)
-    borrower(pages, other)
+    sharing(pages, other)
 
 
-def test_a_lender_that_lost_its_pages_after_all_is_not_read(pages: Path) -> None:
-    lender = shared(pages)
+def test_a_source_that_lost_its_pages_after_all_is_not_read(pages: Path) -> None:
+    source = shared(pages)
     other = shared(pages)
-    lose_pages(lender, pages)
+    lose_pages(source, pages)
     assert other.elsewhere(address(other), START) == address(other) and whole(other) == PAGES
 
 
-def test_what_is_borrowed_is_not_lent_on(pages: Path) -> None:
+def test_what_is_read_elsewhere_is_not_offered_again(pages: Path) -> None:
     first = shared(pages)
-    others = [borrower(pages, first) for _ in range(2)]
+    others = [sharing(pages, first) for _ in range(2)]
     first.changes += 1
     third = shared(pages)
     assert third.elsewhere(address(third) + FIRST * START, START) == address(third) + FIRST * START
     assert all(whole(other) == PAGES for other in others)
 
 
-def test_without_memory_for_a_copy_a_private_borrower_reads_its_own(
-    pages: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lender = shared(pages)
+def test_without_memory_for_a_copy_a_private_object_reads_its_own(pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = shared(pages)
 
     def refuse(*_: object) -> None:
         raise DeviceError("no memory")
 
     monkeypatch.setattr(module, "Memory", refuse)
     other = kept(pages)
-    assert other.elsewhere(address(other), START) == address(other) and lender.shared
+    assert other.elsewhere(address(other), START) == address(other) and source.shared
     monkeypatch.undo()
-    lender.own()
+    source.own()
     assert other.elsewhere(address(other), START) == address(other)  # what reads it stays there
     assert whole(other) == PAGES
 
 
 def test_a_forked_child_whose_parent_was_busy_with_the_lock_becomes_private(pages: Path) -> None:
-    lender = shared(pages)
+    source = shared(pages)
     held, end = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -491,8 +489,8 @@ def test_a_forked_child_whose_parent_was_busy_with_the_lock_becomes_private(page
     child = os.fork()
     if not child:
         signal.alarm(30)
-        lender.own()
-        os._exit(0 if not lender.shared else 1)
+        source.own()
+        os._exit(0 if not source.shared else 1)
     end.set()
     thread.join()
-    assert os.waitpid(child, 0)[1] == 0 and lender.shared
+    assert os.waitpid(child, 0)[1] == 0 and source.shared

@@ -11,7 +11,8 @@ import numpy as np
 
 from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.program.program import Program
-from jitdelegate.runtime.cpu import library, workers
+from jitdelegate.runtime.cpu import workers
+from jitdelegate.runtime.memory import TEAM, load_code
 from jitdelegate.targets.cpu.generate import generate
 from tests.targets.execute import program_of
 
@@ -59,7 +60,7 @@ class Machine:
 
     def __init__(self, graph: Graph, program: Program, threads: int, *, at_end: bool) -> None:
         self.graph, self.threads = graph, threads
-        self.code = library.load(program)
+        self.code = load_code(program)
         self.arena, self.weights, self.sync = (
             Fenced(size, 64, at_end=at_end) for size in (program.arena_bytes, len(program.weights), program.sync_bytes)
         )
@@ -71,7 +72,7 @@ class Machine:
         constants = [self.weights.address + page * mmap.PAGESIZE for page in program.large_constants[::2]]
         addresses = [*(buffer.address for buffer in self.buffers), *constants]
         self.io = (ctypes.c_uint64 * len(addresses))(*addresses)
-        ctypes.c_int32.from_address(self.sync.address + library.TEAM).value = threads
+        ctypes.c_int32.from_address(self.sync.address + TEAM).value = threads
         self.given = [
             (6 * ctypes.c_void_p)(*self._arguments(scratch), thread)
             for thread, scratch in enumerate(self.scratches[1:], 1)

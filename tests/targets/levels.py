@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitdelegate.runtime.cpu.features import levels
+from jitdelegate.targets.host import levels
 
 LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
 """Those that differ in code for floats."""

@@ -9,8 +9,8 @@ import pytest
 from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case
 from jitdelegate.passes.lower import lower
-from jitdelegate.runtime.cpu.features import level
 from jitdelegate.targets.cpu.generate import generate
+from jitdelegate.targets.host import level
 from scripts.in_child import Failed, in_child
 from tests.targets.execute import program_of
 from tests.targets.fenced import Machine

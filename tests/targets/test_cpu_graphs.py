@@ -13,9 +13,9 @@ import pytest
 from jitdelegate import passes
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant, Tensor
 from jitdelegate.ops import OPS
-from jitdelegate.runtime.cpu.features import level
 from jitdelegate.targets.cpu.code import tasks
 from jitdelegate.targets.cpu.generate import generate
+from jitdelegate.targets.host import level
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.levels import LEVELS, RUNNABLE

@@ -8,7 +8,7 @@ import pytest
 from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case
 from jitdelegate.passes.lower import lower
-from jitdelegate.runtime.cpu.features import level
+from jitdelegate.targets.host import level
 from tests.targets.execute import execute
 from tests.targets.levels import LEVELS, RUNNABLE
 

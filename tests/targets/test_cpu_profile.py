@@ -8,9 +8,9 @@ import pytest
 from jitdelegate import passes
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program.program import Program
-from jitdelegate.runtime.cpu.library import CLOCK_ENTRY
 from jitdelegate.runtime.cpu.profile import stamp_bytes
 from jitdelegate.runtime.cpu.session import Session
+from jitdelegate.runtime.memory import CLOCK_ENTRY
 from jitdelegate.runtime.profile import ROWS, medians
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cpu.products import chunks, depthwise
@@ -25,7 +25,7 @@ def lowered() -> Graph:
 def profiled(graph: Graph, features: str) -> Program:
     generated = generate(graph, features, profile=True)
     program = program_of(graph, generated, features)
-    program._kernels = generated.kernels
+    program.kernels = generated.kernels
     return program
 
 
@@ -71,7 +71,7 @@ def test_sync_memory_without_room_for_stamps_gives_no_times() -> None:
     """As of a file that somebody made up."""
     graph = lowered()
     program = profiled(graph, RUNNABLE[-1])
-    program._kernels = program.kernels * 1000
+    program.kernels = program.kernels * 1000
     session = Session(program)
     assert session.kernel_seconds() == [None] * len(program.kernels)
     session.close()

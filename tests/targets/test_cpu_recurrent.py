@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.graph import Graph
-from jitdelegate.runtime.cpu.features import level
+from jitdelegate.targets.host import level
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.levels import RUNNABLE

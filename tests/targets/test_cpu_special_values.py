@@ -10,7 +10,7 @@ from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ops import OPS
 from jitdelegate.passes.lower import lower
-from jitdelegate.runtime.cpu.features import level
+from jitdelegate.targets.host import level
 from tests.targets.execute import execute
 from tests.targets.levels import RUNNABLE
 

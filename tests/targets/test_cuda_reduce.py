@@ -8,7 +8,7 @@ import pytest
 from jitdelegate.ir.expr import RESULT, Arg, maximum
 from jitdelegate.ir.forms import IndexMap, Reduce
 from jitdelegate.ir.graph import Graph
-from jitdelegate.runtime.cpu.features import level
+from jitdelegate.targets.host import level
 from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
 from tests.targets.cuda_graphs import Shape, compare, graph_of, stored_between
 from tests.targets.execute import execute

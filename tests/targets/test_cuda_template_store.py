@@ -10,7 +10,7 @@ import pytest
 
 from jitdelegate.errors import DeviceError
 from jitdelegate.ir.expr import Const
-from jitdelegate.runtime.cache.place import open_place
+from jitdelegate.runtime.cache.directory import open_cache_directory
 from jitdelegate.targets.cuda.code.device_code import Code
 from jitdelegate.targets.cuda.code.element import Element
 from jitdelegate.targets.cuda.code.sizes import Kind
@@ -65,7 +65,7 @@ def lowered(monkeypatch: pytest.MonkeyPatch) -> list[Template]:
 
 def text(path: Path, template: Template) -> str:
     """As a process of its own gets it."""
-    return TemplateStore(open_place(str(path))).text(template)
+    return TemplateStore(open_cache_directory(str(path))).text(template)
 
 
 def test_a_text_is_made_once_and_then_found(tmp_path: Path, lowered: list[Template]) -> None:
@@ -114,7 +114,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
 def ptx(path: Path, text: str, architecture: str = "sm_90") -> bytes:
     """As a process of its own gets it."""
-    return TemplateStore(open_place(str(path))).ptx(Nothing(), text, architecture)
+    return TemplateStore(open_cache_directory(str(path))).ptx(Nothing(), text, architecture)
 
 
 def test_ptx_is_made_once_for_each_text_and_architecture(tmp_path: Path, compiled: list[tuple[str, str]]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from jitdelegate.errors import CompileError, DeviceError
 from jitdelegate.ir.graph import Graph
-from jitdelegate.runtime.cache.place import open_place
+from jitdelegate.runtime.cache.directory import open_cache_directory
 from jitdelegate.runtime.cache.tuned import Winner, read_table
 from jitdelegate.targets.cuda import tuning
 from jitdelegate.targets.cuda.code.choices import Choices, candidate
@@ -164,7 +164,7 @@ def test_the_users_table_is_over_the_packages_and_receives_what_was_found(
 ) -> None:
     shipped = {PROBLEM: Winner(NAMES[1], "full", 1, 2), "other": Winner("x", "full", 1, 2)}
     monkeypatch.setattr("jitdelegate.targets.cuda.code.tables.shipped_table", lambda kind: shipped)
-    place = open_place(str(tmp_path))
+    directory = open_cache_directory(str(tmp_path))
     watch = FakeStopwatch({**dict.fromkeys(NAMES, 3e-6), NAMES[2]: 2e-6}.__getitem__)
     how, texts = Tuning("full", watch), list[str]()
 
@@ -173,7 +173,7 @@ def test_the_users_table_is_over_the_packages_and_receives_what_was_found(
             convolution(),
             GPU,
             "float16",
-            place,
+            directory,
             lambda plans: list(plans),
             lambda _, make: texts.append(make()),  # type: ignore[arg-type]
         )
@@ -182,7 +182,7 @@ def test_the_users_table_is_over_the_packages_and_receives_what_was_found(
     assert watch.log == []
     shipped[PROBLEM] = Winner(NAMES[1], "fast", 1, 2)
     assert choices().tuned == {PROBLEM: NAMES[2], "other": "x"}
-    assert candidates_of(read_table(place, "sm_90:132")) == {PROBLEM: NAMES[2]}
+    assert candidates_of(read_table(directory, "sm_90:132")) == {PROBLEM: NAMES[2]}
     measurements = len(watch.log)
     assert choices().tuned == {PROBLEM: NAMES[2], "other": "x"}
     assert len(watch.log) == measurements

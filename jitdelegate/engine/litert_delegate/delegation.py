@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jitdelegate.engine.litert_delegate.check import TensorTable
     from jitdelegate.engine.litert_delegate.context import Context
     from jitdelegate.engine.litert_delegate.delegate_client import DelegateClient, Facts
-    from jitdelegate.runtime.cache.place import Place
+    from jitdelegate.runtime.cache.directory import CacheDirectory
 
 _LONGEST_SENTENCE = 1000
 """Most characters of a warning; in memory of an unexpected layout, a number may be a list of thousands."""
@@ -35,13 +35,13 @@ class Delegation:
         contexts: address of a TfLiteContext to the index of its subgraph.
     """
 
-    __slots__ = ("_place", "_warned", "client", "contexts", "interruption", "subgraph")
+    __slots__ = ("_directory", "_warned", "client", "contexts", "interruption", "subgraph")
 
-    def __init__(self, client: DelegateClient, place: Place | None) -> None:
+    def __init__(self, client: DelegateClient, directory: CacheDirectory | None) -> None:
         self.client = client
         self.subgraph = -1
         self.interruption: BaseException | None = None
-        self._place = place
+        self._directory = directory
         self.contexts: dict[int, int] = {}
         self._warned = False
 
@@ -83,7 +83,7 @@ class Delegation:
         return nodes
 
     def _refuse_unless_trusted(self, context: Context) -> None:
-        trouble = refusal(self._place, context.layout)
+        trouble = refusal(self._directory, context.layout)
         if trouble:
             raise Doubt(trouble)
         check_functions(context.address, context.layout, libraries(litert_folder()))

@@ -13,7 +13,7 @@ from jitdelegate.runtime.litert_layout import LAYOUT
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jitdelegate.engine.litert_delegate.delegate_client import DelegateClient
-    from jitdelegate.runtime.cache.place import Place
+    from jitdelegate.runtime.cache.directory import CacheDirectory
     from jitdelegate.runtime.litert_layout import Layout
 
 ALLOW_DYNAMIC_TENSORS = 1
@@ -50,18 +50,18 @@ class NativeDelegate:
         client: DelegateClient,
         flags: int = ALLOW_DYNAMIC_TENSORS,
         *,
-        place: Place | None = None,
+        directory: CacheDirectory | None = None,
         layout: Layout = LAYOUT,
     ) -> None:
         """
         Args:
             client: the model.
             flags: TfLiteDelegate.flags.
-            place: directory for verdicts on LiteRT versions that are not listed.
+            directory: directory for verdicts on LiteRT versions that are not listed.
             layout: the assumed layout of LiteRT's structures.
         """
         self._number = next_number()
-        self._delegation = delegations[self._number] = Delegation(client, place)
+        self._delegation = delegations[self._number] = Delegation(client, directory)
         trouble = platform_refusal()
         if trouble:
             self._delegation.warn(trouble)

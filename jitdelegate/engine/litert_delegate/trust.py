@@ -12,12 +12,12 @@ import sys
 from xxhash import xxh3_128_hexdigest
 
 from jitdelegate.errors import CacheError
-from jitdelegate.runtime.cache.place import close_quietly
+from jitdelegate.runtime.cache.directory import close_quietly
 from jitdelegate.runtime.litert_layout import LAYOUT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from jitdelegate.runtime.cache.place import Place
+    from jitdelegate.runtime.cache.directory import CacheDirectory
     from jitdelegate.runtime.litert_layout import Layout
 
 VERIFIED = ("2.2.0", "2.3.0")
@@ -36,18 +36,18 @@ probes = 0
 """Number of child processes that this process started; for tests."""
 
 
-def refusal(place: Place | None, layout: Layout = LAYOUT) -> str:
+def refusal(directory: CacheDirectory | None, layout: Layout = LAYOUT) -> str:
     """ "" if the delegate may be used with the installed LiteRT, else one sentence.
 
     Args:
-        place: directory for verdicts of probes; None probes once per process.
+        directory: directory for verdicts of probes; None probes once per process.
         layout: the assumed layout of the structures.
     """
     try:
         folder = litert_folder()
         key = folder, layout.digest()
         if key not in _verdicts:
-            _verdicts[key] = platform_refusal() or _decide(folder, place, layout)
+            _verdicts[key] = platform_refusal() or _decide(folder, directory, layout)
         return _verdicts[key]
     except (ImportError, OSError) as error:
         return f"LiteRT's libraries cannot be found: {error}"
@@ -125,16 +125,16 @@ def forget() -> None:
     _libraries.clear()
 
 
-def _decide(folder: str, place: Place | None, layout: Layout) -> str:
+def _decide(folder: str, directory: CacheDirectory | None, layout: Layout) -> str:
     if layout.digest() == LAYOUT.digest() and _is_verified(folder):
         return ""
     key = _key(folder, layout)
-    known = _load(place, key)
+    known = _load(directory, key)
     if known is not None:
         return known
     verdict, lasting = probe(folder, layout)
     if lasting:
-        _store(place, key, verdict)
+        _store(directory, key, verdict)
     return verdict
 
 
@@ -179,12 +179,12 @@ def _key(folder: str, layout: Layout) -> str:
     return "\n".join(lines)
 
 
-def _load(place: Place | None, key: str) -> str | None:
+def _load(directory: CacheDirectory | None, key: str) -> str | None:
     """The stored verdict; None where there is none."""
-    if place is None:
+    if directory is None:
         return None
     try:
-        descriptor = place.open(_name(key))
+        descriptor = directory.open(_name(key))
     except (OSError, CacheError):
         return None
     try:
@@ -196,11 +196,11 @@ def _load(place: Place | None, key: str) -> str | None:
     return verdict if seal == _seal(key, verdict) else None
 
 
-def _store(place: Place | None, key: str, verdict: str) -> None:
-    if place is None:
+def _store(directory: CacheDirectory | None, key: str, verdict: str) -> None:
+    if directory is None:
         return
     try:  # noqa: SIM105 - contextlib is not imported on the load path
-        place.write(_name(key), f"{_seal(key, verdict)}\n{verdict}".encode(), flush=False)
+        directory.write(_name(key), f"{_seal(key, verdict)}\n{verdict}".encode(), flush=False)
     except OSError:
         pass  # the next process probes again
 

@@ -9,18 +9,19 @@ from __future__ import annotations
 import os
 
 from jitdelegate.errors import CacheError, ProgramError
-from jitdelegate.runtime.cache.entry import open_front
 from jitdelegate.runtime.cache.key import NODES, SHAPES, SUFFIX, VALUES, stored_key
 from jitdelegate.runtime.cache.lock import Lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from jitdelegate.program.program import Program
+    from jitdelegate.runtime.cache.directory import CacheDirectory
     from jitdelegate.runtime.cache.key import Key
-    from jitdelegate.runtime.cache.place import Place
 
     Kind = tuple[str, str]
+    OpenFront = Callable[[CacheDirectory, str], Program]
 
 MOST_STORED = 32
 """Most shapes, and values of shape inputs, whose programs a directory keeps beside one program of a model.
@@ -44,7 +45,7 @@ class _Stored:
         self.used = used
 
 
-def evict(place: Place, key: Key, uses: Mapping[str, float]) -> int:
+def evict(directory: CacheDirectory, key: Key, uses: Mapping[str, float], open_front: OpenFront) -> int:
     """Remove the least recently used further programs beside that for `key`, beyond MOST_STORED; returns how many.
 
     The program for the file's shapes, and programs of other subgraphs, options and devices, do not count. An entry that
@@ -52,29 +53,32 @@ def evict(place: Place, key: Key, uses: Mapping[str, float]) -> int:
 
     Args:
         uses: name of an entry to the time of its last use by this process; the file system may not keep it.
+        open_front: reads the program of an entry, as far as its key.
     Raises:
         OSError: the directory cannot be read.
     """
     beginning = f"{key.entry_name().rpartition('-')[0]}-"
-    names = [name for name in place.names() if name.startswith(beginning) and name.endswith(SUFFIX)]
+    names = [name for name in directory.names() if name.startswith(beginning) and name.endswith(SUFFIX)]
     if len(names) <= MOST_STORED:
         return 0
-    found = _stored(place.looking(), names, key, uses)
+    found = _stored(directory.looking(), names, key, uses, open_front)
     latest = dict[tuple[str, str], float]()
     for each in found:
         latest[each.kind] = max(latest.get(each.kind, 0.0), each.used)
     latest.pop(_kind(key), None)
     left = sorted(latest, key=lambda kind: latest[kind])[: max(0, len(latest) - (MOST_STORED - 1))]
-    return sum(_remove(place, each) for each in found if each.kind in left)
+    return sum(_remove(directory, each) for each in found if each.kind in left)
 
 
-def _stored(place: Place, names: Sequence[str], key: Key, uses: Mapping[str, float]) -> list[_Stored]:
+def _stored(
+    directory: CacheDirectory, names: Sequence[str], key: Key, uses: Mapping[str, float], open_front: OpenFront
+) -> list[_Stored]:
     """The further programs of the same program as `key`'s."""
     base, found = key.without(*_FURTHER).entry_name(), []
     for name in names:
         try:
-            file = place.stat(name)
-            other = stored_key(open_front(place, name).key)
+            file = directory.stat(name)
+            other = stored_key(open_front(directory, name).key)
         except (OSError, ValueError, OverflowError, CacheError, ProgramError):
             continue  # whoever looks for it finds out
         kind = _kind(other)
@@ -91,14 +95,14 @@ def _kind(key: Key) -> Kind:
     return key.part(SHAPES), key.part(VALUES)
 
 
-def _remove(place: Place, stored: _Stored) -> bool:
+def _remove(directory: CacheDirectory, stored: _Stored) -> bool:
     """Remove an entry that is still the one that was looked at, and that nobody is making."""
-    lock = Lock(place, stored.name)
+    lock = Lock(directory, stored.name)
     lock.acquire(0.0)
     try:
-        if lock.timed_out or not os.path.samestat(place.stat(stored.name), stored.file):
+        if lock.timed_out or not os.path.samestat(directory.stat(stored.name), stored.file):
             return False
-        place.remove(stored.name)
+        directory.remove(stored.name)
         return True
     except OSError:
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 
-from jitdelegate.runtime.cache.place import LOCK_SUFFIX, close_quietly
+from jitdelegate.runtime.cache.directory import LOCK_SUFFIX, close_quietly
 
 try:
     import fcntl
@@ -18,7 +18,7 @@ except ImportError:  # not a POSIX system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from jitdelegate.runtime.cache.place import Place
+    from jitdelegate.runtime.cache.directory import CacheDirectory
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 
@@ -30,10 +30,10 @@ class Lock:
         timed_out: whether `acquire` waited for another process in vain.
     """
 
-    __slots__ = ("_descriptor", "_name", "_place", "timed_out")
+    __slots__ = ("_descriptor", "_directory", "_name", "timed_out")
 
-    def __init__(self, place: Place, entry: str) -> None:
-        self._place = place
+    def __init__(self, directory: CacheDirectory, entry: str) -> None:
+        self._directory = directory
         self._name = f".{entry}{LOCK_SUFFIX}"
         self._descriptor = -1
         self.timed_out = False
@@ -58,15 +58,15 @@ class Lock:
     def release(self) -> None:
         """Release the lock; harmless where it is not held."""
         if self._descriptor >= 0:
-            self._place.remove(self._name)  # while it is held: nobody else holds what is removed
+            self._directory.remove(self._name)  # while it is held: nobody else holds what is removed
             descriptor, self._descriptor = self._descriptor, -1
             close_quietly(descriptor)
 
     def _try(self) -> bool:
-        descriptor = self._place.open_lock(self._name)
+        descriptor = self._directory.open_lock(self._name)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(descriptor), self._place.stat(self._name)):
+            if os.path.samestat(os.fstat(descriptor), self._directory.stat(self._name)):
                 self._descriptor, descriptor = descriptor, -1
                 return True
         except (BlockingIOError, FileNotFoundError):

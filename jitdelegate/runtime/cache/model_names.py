@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from jitdelegate.errors import CacheError
-from jitdelegate.runtime.cache.place import Place, close_quietly
+from jitdelegate.runtime.cache.directory import CacheDirectory, close_quietly
 
 NAME = ".models"
 MOST = 4096
@@ -18,10 +18,10 @@ LONGEST = 128
 """Characters of a name."""
 
 
-def remember_model(place: Place, fingerprint: str, path: str) -> None:
+def remember_model(directory: CacheDirectory, fingerprint: str, path: str) -> None:
     """Remember a model's file name, and forget the oldest of more than MOST."""
     try:
-        known = parse_names(_content(place))
+        known = parse_names(_content(directory))
     except (OSError, MemoryError):
         return  # what is there may be good
     name = os.path.basename(path)[:LONGEST]
@@ -30,15 +30,15 @@ def remember_model(place: Place, fingerprint: str, path: str) -> None:
     known.pop(fingerprint, None)
     known[fingerprint] = name
     try:
-        place.write(NAME, names_content(dict([*known.items()][-MOST:])), flush=False)
+        directory.write(NAME, names_content(dict([*known.items()][-MOST:])), flush=False)
     except (OSError, MemoryError):
         return  # the list shows fingerprints
 
 
-def model_names(place: Place) -> dict[str, str]:
+def model_names(directory: CacheDirectory) -> dict[str, str]:
     """Fingerprint to name; nothing where they cannot be read."""
     try:
-        return parse_names(_content(place))
+        return parse_names(_content(directory))
     except (OSError, MemoryError):
         return {}
 
@@ -52,13 +52,13 @@ def parse_names(content: bytes) -> dict[str, str]:
         return {}
 
 
-def _content(place: Place) -> bytes:
+def _content(directory: CacheDirectory) -> bytes:
     """
     Raises:
         OSError, MemoryError: it cannot be read.
     """
     try:
-        descriptor = place.open(NAME)
+        descriptor = directory.open(NAME)
     except (FileNotFoundError, CacheError):
         return b""
     try:

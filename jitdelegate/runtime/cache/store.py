@@ -1,22 +1,31 @@
 """Entries: found, opened, checked, written and replaced, without ever failing a model.
 
 Any problem with an entry or its directory is a counted miss with a reason; the model is compiled again and the next
-`put` replaces the entry.
+`put` replaces the entry. Of an opened file, what says how to run is read into private memory, large weights are shared.
+Weights that it lacks lie in entries of other programs of the model (`Key.weight_sources`); they are mapped to their
+addresses among the program's own, so that programs share pages on disk and in memory.
 """
 
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import time
 
 from jitdelegate.errors import CacheError, IncompleteError, ProgramError
 from jitdelegate.program.read import complete, read_front, verify_weights, weights_start
-from jitdelegate.runtime.cache.entry import open_entry
-from jitdelegate.runtime.cache.fingerprint import Memo
-from jitdelegate.runtime.cache.fingerprint import fingerprint as hash_content
+from jitdelegate.runtime.cache.directory import (
+    LOCK_SUFFIX,
+    READ_ONLY_FILE,
+    TEMPORARY_SUFFIX,
+    CacheDirectory,
+    close_quietly,
+    open_cache_directory,
+    read_pieces,
+)
 from jitdelegate.runtime.cache.key import MODEL, SHAPES, TOOLCHAIN, VALUES
-from jitdelegate.runtime.cache.place import LOCK_SUFFIX, READ_ONLY_FILE, TEMPORARY_SUFFIX, Place, open_place
+from jitdelegate.runtime.cache.key import fingerprint as hash_content
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,13 +34,18 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
     from jitdelegate.program.program import FileParts, Program
-    from jitdelegate.runtime.cache.fingerprint import PathOrBytes
-    from jitdelegate.runtime.cache.key import Key
+    from jitdelegate.runtime.cache.key import Key, PathOrBytes
+
+    Piece = tuple[int, int, int]
 
 LONGEST_WAIT = 60.0
 """Seconds to wait for another process that compiles the same program."""
 # Seconds after which the temporary or lock file of a process that died is removed.
 STALE_AFTER = 3600.0
+LEAST_SHARED = 1 << 20
+"""Smallest weights to share, in bytes. Reading smaller ones takes no longer than mapping and watching them."""
+_HEAD_BYTES = 1 << 17
+"""Bytes that hold header, table and code of nearly all programs."""
 
 HIT, ABSENT, UNREADABLE, UNTRUSTED, DAMAGED = "hit", "absent", "unreadable", "untrusted", "damaged"
 INCOMPLETE = "incomplete"
@@ -104,18 +118,23 @@ class Store:
     """The entries of one directory.
 
     Attributes:
-        place: the directory; None without a cache.
+        directory: the directory; None without a cache.
         trouble: why there is no directory; else "".
         kind: the kind of every miss without a directory.
         private_weights: whether programs share no memory with the file.
     """
 
-    __slots__ = ("kind", "place", "private_weights", "trouble")
+    __slots__ = ("directory", "kind", "private_weights", "trouble")
 
     def __init__(
-        self, place: Place | None, trouble: str = "", kind: str = NO_DIRECTORY, *, private_weights: bool = False
+        self,
+        directory: CacheDirectory | None,
+        trouble: str = "",
+        kind: str = NO_DIRECTORY,
+        *,
+        private_weights: bool = False,
     ) -> None:
-        self.place = place
+        self.directory = directory
         self.private_weights = private_weights
         self.trouble = trouble
         self.kind = kind
@@ -132,15 +151,15 @@ class Store:
 
     def put(self, key: Key, *parts: ReadableBuffer) -> str:
         """Store a program's file, in parts, as the entry for `key`, over an existing one; "" or why not."""
-        if self.place is None:
+        if self.directory is None:
             return self.trouble
         try:
             self._reap()
-            self.place.write(key.entry_name(), *parts, mode=READ_ONLY_FILE)
+            self.directory.write(key.entry_name(), *parts, mode=READ_ONLY_FILE)
         except (OSError, MemoryError) as error:
             counts.write_failures += 1
-            reason = f"{self.place.path} does not take the program: {str(error) or 'no memory'}"
-            _tell(self.place.path, f"cache directory {reason}", _remedy(error))
+            reason = f"{self.directory.path} does not take the program: {str(error) or 'no memory'}"
+            _tell(self.directory.path, f"cache directory {reason}", _remedy(error))
             return reason
         counts.writes += 1
         return ""
@@ -154,14 +173,19 @@ class Store:
         Raises:
             ProgramError: `compile` did not return a program.
         """
-        lookup = self.get(key)
+        return self.fill(key, compile, self.get(key), longest_wait=longest_wait)
+
+    def fill(
+        self, key: Key, compile: Callable[[], FileParts], lookup: Lookup, *, longest_wait: float = LONGEST_WAIT
+    ) -> Lookup:
+        """As `fetch`, after the look-up."""
         if lookup.hit:
             return lookup
-        if self.place is None:
+        if self.directory is None:
             return self._compile(key, compile, lookup)
         from jitdelegate.runtime.cache.lock import Lock  # not before: a hit needs none
 
-        lock = Lock(self.place, key.entry_name())
+        lock = Lock(self.directory, key.entry_name())
         lock.acquire(longest_wait)
         counts.lock_timeouts += lock.timed_out
         try:
@@ -183,34 +207,42 @@ class Store:
                 return key, lookup
         return None
 
-    def lenders(self, key: Key) -> list[Program | None]:
-        """The programs that one for `key` may borrow weights from, verified; None for each that is not usable."""
-        found = [self._look_up(lender).program for lender in key.lenders] if self.place else []
-        return [program if program is not None and _is_whole(program) else None for program in found]
+    def weight_sources(self, key: Key) -> list[Program | None]:
+        """The programs whose weights one for `key` may share, verified; None for each that is not usable."""
+        programs = [self._look_up(source).program for source in key.weight_sources] if self.directory else []
+        return [program if program is not None and _is_whole(program) else None for program in programs]
 
     def remember_model(self, fingerprint: str, path: str) -> None:
         """Remember the file name of a model that was compiled, for `cache_tools`."""
-        if self.place is not None:
+        if self.directory is not None:
             from jitdelegate.runtime.cache.model_names import remember_model  # not before: a hit needs none
 
-            remember_model(self.place, fingerprint, path)
+            remember_model(self.directory, fingerprint, path)
 
     def refuse(self, key: Key, reason: str) -> None:
         """Count and remove an entry that the runtime found damaged (`reason`)."""
         counts.miss(DAMAGED)
-        if self.place is not None:
-            self.place.remove(key.entry_name())
+        if self.directory is not None:
+            self.directory.remove(key.entry_name())
 
     def fingerprint(self, path_or_bytes: PathOrBytes) -> str:
         """The content's fingerprint, remembered beside the entries; raises OSError for a file that cannot be read."""
-        return hash_content(path_or_bytes, memo=Memo(self.place) if self.place else None)
+        return hash_content(path_or_bytes, large=self._remembered_fingerprint if self.directory else None)
+
+    def _remembered_fingerprint(self, descriptor: int) -> str:
+        from jitdelegate.runtime.cache.memo import Memo  # not before: few models are so large
+
+        assert self.directory is not None
+        return Memo(self.directory).fingerprint(descriptor)
 
     def forget_fingerprint(self, path_or_bytes: PathOrBytes) -> None:
         """Forget the remembered fingerprint of a file, which differs from its content's."""
-        if self.place is None or not isinstance(path_or_bytes, (str, os.PathLike)):
+        if self.directory is None or not isinstance(path_or_bytes, (str, os.PathLike)):
             return
+        from jitdelegate.runtime.cache.memo import Memo  # not before: files rarely change while they are compiled
+
         try:
-            Memo(self.place).forget(os.stat(path_or_bytes))
+            Memo(self.directory).forget(os.stat(path_or_bytes))
         except OSError:
             return  # without the file nobody asks again
 
@@ -227,18 +259,18 @@ class Store:
                 return lookup
         try:
             lookup.program = self._unstored(key, b"".join(parts))
-        except IncompleteError:  # a lender went away meanwhile: without it, the program has all its weights
+        except IncompleteError:  # a source went away meanwhile: without it, the program has all its weights
             lookup.program = self._unstored(key, b"".join(compile()))
         return lookup
 
     def _evict(self, key: Key) -> None:
         """Remove programs like that for `key`, if there are too many; a failure leaves them to the next time."""
-        if self.place is None or not _is_further(key):
+        if self.directory is None or not _is_further(key):
             return
         try:
             from jitdelegate.runtime.cache.eviction import evict  # not before: most programs are not further ones
 
-            counts.evictions += evict(self.place, key, _uses)
+            counts.evictions += evict(self.directory, key, _uses, open_front)
         except (ImportError, OSError, MemoryError):
             return
 
@@ -247,19 +279,21 @@ class Store:
         start = weights_start(content, len(content))
         program = read_front(content[:start], len(content))
         weights = memoryview(content)[start:]
-        if program.borrowed:
-            from jitdelegate.runtime.cache.lenders import whole_weights  # not before: most programs borrow nothing
+        if program.shared:
+            from jitdelegate.runtime.cache.shared_weights import (
+                whole_weights,  # not before: most programs share nothing
+            )
 
-            weights = whole_weights(program, weights, self.lenders(key))
+            weights = whole_weights(program, weights, self.weight_sources(key))
         return complete(program, weights)
 
     def _look_up(self, key: Key) -> Lookup:
-        if self.place is None:
+        if self.directory is None:
             return Lookup(self.kind, self.trouble)
         name = key.entry_name()
-        path = os.path.join(self.place.path, name)
+        path = os.path.join(self.directory.path, name)
         try:
-            program = open_entry(self.place, name, key=key, private=self.private_weights)
+            program = open_entry(self.directory, name, key=key, private=self.private_weights)
         except FileNotFoundError:
             return Lookup(ABSENT, "there is no entry for it yet", path)
         except (OSError, ValueError, OverflowError, MemoryError) as error:
@@ -277,12 +311,12 @@ class Store:
 
     def _reap(self) -> None:
         """Remove files of processes that died while they compiled or wrote."""
-        assert self.place is not None
+        assert self.directory is not None
         oldest = time.time() - STALE_AFTER
-        for name in self.place.names():
+        for name in self.directory.names():
             passing = name.startswith(".") and name.endswith((TEMPORARY_SUFFIX, LOCK_SUFFIX))
-            if passing and _written(self.place, name) < oldest:
-                self.place.remove(name)
+            if passing and _written(self.directory, name) < oldest:
+                self.directory.remove(name)
 
 
 def open_store(serialization_dir: str | bool | None, *, private_weights: bool = False) -> Store:
@@ -293,7 +327,7 @@ def open_store(serialization_dir: str | bool | None, *, private_weights: bool = 
     if isinstance(serialization_dir, bool):
         return Store(None, "the cache is turned off", OFF)
     try:
-        return Store(open_place(serialization_dir), private_weights=private_weights)
+        return Store(open_cache_directory(serialization_dir), private_weights=private_weights)
     except CacheError as error:
         _tell(serialization_dir or "", str(error), error.remedy)
         return Store(None, str(error))
@@ -332,10 +366,10 @@ def _remedy(error: BaseException) -> str:
     return "more space there" if full else ""
 
 
-def _written(place: Place, name: str) -> float:
+def _written(directory: CacheDirectory, name: str) -> float:
     """Time of the file's last write, in seconds; infinity for a missing file."""
     try:
-        return place.stat(name).st_mtime
+        return directory.stat(name).st_mtime
     except OSError:
         return float("inf")
 
@@ -346,3 +380,83 @@ def _explain(key: Key, name: str, found: str, expected: str) -> str:
     if name == TOOLCHAIN:
         return f"the entry was compiled by {found or 'an unknown toolchain'}, {expected} is installed"
     return f"the entry's {name} is {found!r}, expected {expected!r}"
+
+
+def open_entry(
+    directory: CacheDirectory, name: str, *, key: Key | None = None, private: bool = False, verify_code: bool = True
+) -> Program:
+    """The program in a trusted file.
+
+    Args:
+        key: the key that is looked for. A program of another one, which is of no use, gets no weights.
+        private: read the weights too, so that no file is used any more.
+        verify_code: as in `read_parts`.
+    Raises:
+        OSError, CacheError: as `CacheDirectory.open`.
+        IncompleteError: a part of the weights lies in an entry that is missing or bad.
+        ProgramError: as `read_parts`.
+        MemoryError: out of memory.
+    """
+    descriptor = directory.open(name)
+    opened = [descriptor]
+    try:
+        nbytes = os.fstat(descriptor).st_size
+        head = _read([(descriptor, 0, nbytes if nbytes <= LEAST_SHARED else _HEAD_BYTES)])
+        start = weights_start(head, nbytes)
+        program = _front(descriptor, head, nbytes, verify_code=verify_code)
+        if key is not None and key.difference(program.key):
+            return program
+        if nbytes == len(head) and not program.shared:
+            return complete(program, head[start:])
+        pieces = [(descriptor, start, nbytes - start)]
+        if program.shared:
+            from jitdelegate.runtime.cache.shared_weights import whole_pieces  # not before: most programs share nothing
+
+            pieces = whole_pieces(directory, program, pieces[0], opened)
+        return complete(program, _weights(pieces, private=private))
+    finally:
+        for each in opened:
+            close_quietly(each)
+
+
+def open_front(directory: CacheDirectory, name: str) -> Program:
+    """The program in a trusted file, without its weights and with unverified code, to see what it is.
+
+    Raises:
+        OSError, CacheError, ProgramError, MemoryError: as `open_entry`.
+    """
+    descriptor = directory.open(name)
+    try:
+        nbytes = os.fstat(descriptor).st_size
+        head = _read([(descriptor, 0, min(nbytes, _HEAD_BYTES))])
+        return _front(descriptor, head, nbytes, verify_code=False)
+    finally:
+        close_quietly(descriptor)
+
+
+def _front(descriptor: int, head: memoryview, nbytes: int, *, verify_code: bool) -> Program:
+    """The program before its weights, in a file that begins with `head`."""
+    start = weights_start(head, nbytes)
+    front = head[:start] if start <= len(head) else _read([(descriptor, 0, start)])
+    return read_front(front, nbytes, verify_code=verify_code)
+
+
+def _weights(pieces: list[Piece], *, private: bool) -> mmap.mmap | memoryview:
+    if sum(nbytes for _, _, nbytes in pieces) >= LEAST_SHARED:
+        try:
+            from jitdelegate.runtime.shared_file import keep, share  # not before: most programs are small
+
+            return (None if private else share(pieces)) or keep(pieces)
+        except (ImportError, OSError, ValueError, MemoryError):
+            pass  # read what cannot be mapped
+    return _read(pieces)
+
+
+def _read(pieces: list[Piece]) -> memoryview:
+    """Parts of files, one after another, in page-aligned private memory; zeros where a file became shorter."""
+    whole = sum(nbytes for _, _, nbytes in pieces)
+    if not whole:
+        return memoryview(b"")
+    memory = memoryview(mmap.mmap(-1, whole, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    read_pieces(pieces, memory)
+    return memory

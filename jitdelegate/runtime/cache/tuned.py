@@ -13,8 +13,8 @@ import os
 from xxhash import xxh3_128_hexdigest
 
 from jitdelegate.errors import CacheError
+from jitdelegate.runtime.cache.directory import CacheDirectory, close_quietly
 from jitdelegate.runtime.cache.lock import Lock
-from jitdelegate.runtime.cache.place import Place, close_quietly
 from jitdelegate.runtime.cache.store import DAMAGED, UNREADABLE, UNTRUSTED, counts
 
 TYPE_CHECKING = False
@@ -86,23 +86,23 @@ def parse_table(content: bytes) -> dict[str, Winner]:
     return found
 
 
-def read_table(place: Place | None, kind: str) -> dict[str, Winner]:
+def read_table(directory: CacheDirectory | None, kind: str) -> dict[str, Winner]:
     """The user's table for a kind of GPU; empty where there is none. A bad one counts as a miss."""
     try:
-        return _read(place, kind) if place is not None else {}
+        return _read(directory, kind) if directory is not None else {}
     except (OSError, MemoryError):
         counts.miss(UNREADABLE)
         return {}
 
 
-def _read(place: Place, kind: str) -> dict[str, Winner]:
+def _read(directory: CacheDirectory, kind: str) -> dict[str, Winner]:
     """As `read_table`.
 
     Raises:
         OSError, MemoryError: the table could not be read, and may be good.
     """
     try:
-        descriptor = place.open(table_name(kind))
+        descriptor = directory.open(table_name(kind))
     except FileNotFoundError:
         return {}
     except CacheError:
@@ -117,15 +117,15 @@ def _read(place: Place, kind: str) -> dict[str, Winner]:
         close_quietly(descriptor)
 
 
-def add_to_table(place: Place | None, kind: str, winners: Mapping[str, Winner]) -> None:
+def add_to_table(directory: CacheDirectory | None, kind: str, winners: Mapping[str, Winner]) -> None:
     """Add to the user's table, over what it has for the same problems. What other processes added meanwhile stays; a
     failure means that the next start measures again."""
-    if place is None or not winners:
+    if directory is None or not winners:
         return
-    lock = Lock(place, table_name(kind))
+    lock = Lock(directory, table_name(kind))
     lock.acquire(LONGEST_WAIT)
     try:
-        place.write(table_name(kind), table_content({**_read(place, kind), **winners}))
+        directory.write(table_name(kind), table_content({**_read(directory, kind), **winners}))
         counts.writes += 1
     except (OSError, MemoryError):
         counts.write_failures += 1

@@ -1,6 +1,6 @@
 """Runs programs for the CPU. Read `session.py` first.
 
-- `session.py`: `Session(program, num_threads=1)`. `library.py`: loads machine code. `workers.py`: native threads.
+- `session.py`: `Session(program, num_threads=1)`. `workers.py`: native threads.
 - `requests.py`: native threads for runs that nobody waits for. `request_code.py`: their loop in machine code.
-- `features.py`: `level() -> "x86-64-v4-vbmi" | ... | "generic"`. `profile.py`: time stamps of kernels.
+- `profile.py`: time stamps of kernels.
 """

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jitdelegate.runtime.binding import Binding
-    from jitdelegate.runtime.cpu.library import Code
     from jitdelegate.runtime.cpu.workers import Threads
+    from jitdelegate.runtime.memory import Code
 
 DEPTH = 256
 """Most requests that wait or run; a power of two. Whoever submits another waits for the first."""

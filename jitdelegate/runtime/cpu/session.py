@@ -1,4 +1,4 @@
-"""One compiled model ready to run: its memory, its code and its worker threads."""
+"""One compiled model ready to run: its code, its memory and its worker threads."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import os
 import sys
 
 from jitdelegate.errors import DeviceError, ProgramError
-from jitdelegate.runtime.cpu import library
 from jitdelegate.runtime.io_binding import IOBinding
-from jitdelegate.runtime.memory import Memory, States, aligned
-from jitdelegate.runtime.weights import Weights, undisturbed
+from jitdelegate.runtime.memory import HOST_ENTRY, TEAM, Memory, States, Weights, aligned, load_code, undisturbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.cpu.workers import Threads
     from jitdelegate.runtime.event import Event
     from jitdelegate.runtime.shared_file import SharedFile
-
 
 _ARGUMENTS = 6 * ctypes.c_void_p
 """Arguments of one thread: arena, weights, io, sync, scratch; its number."""
@@ -67,7 +64,7 @@ class Session(IOBinding):
         self._process = _process
         self._memory: _Memory | None = None
         self._last: Binding | None = None
-        self._code = library.load(program)
+        self._code = load_code(program)
         try:
             self._memory = _Memory(program, num_threads)
         except (DeviceError, ProgramError):
@@ -289,7 +286,7 @@ class Session(IOBinding):
         with self._lock:
             memory, program = self._opened_memory(), self.program
             if not self._code.invoke:
-                raise ProgramError(f"code has no entry {library.HOST_ENTRY}")
+                raise ProgramError(f"code has no entry {HOST_ENTRY}")
             if memory.weights.file:
                 memory.weights.file.own()  # LiteRT runs without checking for changes
             memory.weights.verify()
@@ -439,8 +436,8 @@ class _Memory:
         self._set_team()
 
     def _set_team(self) -> None:
-        if self._sync_bytes >= library.TEAM + ctypes.sizeof(ctypes.c_int32):
-            ctypes.c_int32.from_address(self._sync + library.TEAM).value = self.num_threads
+        if self._sync_bytes >= TEAM + ctypes.sizeof(ctypes.c_int32):
+            ctypes.c_int32.from_address(self._sync + TEAM).value = self.num_threads
 
     def close(self) -> None:
         """Free the memory; the code and `io` must not be used afterwards."""

@@ -97,7 +97,7 @@ class CudaSession(IOBinding):
         self._stream = self._preparing if stream is None else stream
         weights = share_weights(program, context, self._preparing)
         self._own(weights, type(weights).release)
-        self._weights = weights.place
+        self._weights = weights.address_of
         self._arena = self._own(driver.allocate(max(program.arena_bytes, 1)), driver.free)
         beside = CudaStates.nbytes(program)
         room = self._own(driver.allocate(beside), driver.free) if beside else 0

@@ -1,21 +1,21 @@
 """Weights on a device, uploaded once and shared by the sessions of the process.
 
-A program that borrows weights from its model's main program uses those constants where they are on the device, too.
+Constants that a program shares with its model's main program are used where they are on the device, too.
 """
 
 from __future__ import annotations
 
-from jitdelegate.program.layout import ALIGNMENT as PAGE
-from jitdelegate.program.loans import stored_ranges
+from jitdelegate.program.program import ALIGNMENT as PAGE
 from jitdelegate.program.read import verify_weights
+from jitdelegate.program.shared_pages import stored_ranges
 from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.cuda.context import lock
 from jitdelegate.runtime.cuda.driver import try_release
-from jitdelegate.runtime.weights import shared_file, undisturbed
+from jitdelegate.runtime.memory import shared_file, undisturbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from jitdelegate.program.program import Loans, Program
+    from jitdelegate.program.program import Program, SharedPages
     from jitdelegate.runtime.cuda.context import Context
     from jitdelegate.runtime.cuda.driver import Driver
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Range = tuple[int, int]
 
 MAIN = 0
-"""The main program's number among lenders."""
+"""The main program's number among the sources of weights."""
 
 
 class Weights:
@@ -33,32 +33,32 @@ class Weights:
         users: number of sessions, and of further weights that lie partly in these.
     """
 
-    __slots__ = ("_address", "_context", "_key", "_main", "_places", "users")
+    __slots__ = ("_address", "_addresses", "_context", "_key", "_main", "users")
 
     def __init__(
-        self, context: Context, key: Key, address: int, ranges: list[Range], loans: Loans, main: Weights | None
+        self, context: Context, key: Key, address: int, ranges: list[Range], shared: SharedPages, main: Weights | None
     ) -> None:
         """
         Args:
             address: of the uploaded bytes, which are the `ranges`; 0 for no bytes.
-            loans: runs of pages as `Program.borrowed` has them, all from `main`, which is None without any.
+            shared: runs of pages as `Program.shared` has them, all from `main`, which is None without any.
         """
         self._context = context
         self._key = key
         self._address = address
         self._main, self.users = main, 0
-        self._places: list[Range] = []
+        self._addresses: list[Range] = []
         for start, end in ranges:
-            self._places.append((start, address))
+            self._addresses.append((start, address))
             address += end - start
         if main is not None:
             main.users += 1
-            self._places += [(first * PAGE, main.place(source * PAGE)) for first, _, source, _ in loans]
-        self._places.sort(reverse=True)
+            self._addresses += [(first * PAGE, main.address_of(there * PAGE)) for first, _, there, _ in shared]
+        self._addresses.sort(reverse=True)
 
-    def place(self, offset: int) -> int:
+    def address_of(self, offset: int) -> int:
         """The address on the device of what lies at `offset` in the program's weights."""
-        for start, address in self._places:
+        for start, address in self._addresses:
             if start <= offset:
                 return address + offset - start
         return 0
@@ -90,15 +90,15 @@ def share_weights(program: Program, context: Context, stream: int) -> Weights:
     nbytes = len(program.weights)
     with lock:
         found = _in_use(context, (program.weights_hash, nbytes, ""))
-        loans = _loans(program) if program.main_hash and found is None else ()
-        main = _main(program, context, loans) if loans else None
+        shared = _shared(program) if program.main_hash and found is None else ()
+        main = _main(program, context, shared) if shared else None
         key = program.weights_hash, nbytes, program.main_hash if main else ""
         found = found or _in_use(context, key)
         if found is None:
-            loans = loans if main else ()
-            ranges = stored_ranges(loans, nbytes)
+            shared = shared if main else ()
+            ranges = stored_ranges(shared, nbytes)
             address = _upload(program, context.driver, stream, ranges)
-            found = context.weights[key] = Weights(context, key, address, ranges, loans, main)
+            found = context.weights[key] = Weights(context, key, address, ranges, shared, main)
         found.users += 1
         return found
 
@@ -109,25 +109,25 @@ def _in_use(context: Context, key: Key) -> Weights | None:
     return found if found is not None and found.users else None
 
 
-def _main(program: Program, context: Context, loans: Loans) -> Weights | None:
+def _main(program: Program, context: Context, shared: SharedPages) -> Weights | None:
     """The weights of the model's main program with all these pages, where they are on the device."""
     uploaded: dict[Key, Weights] = context.weights
-    end = PAGE * max(source + pages for _, _, source, pages in loans)
-    for (found, nbytes, lent), weights in uploaded.items():
-        if found == program.main_hash and nbytes >= end and not lent and weights.users:
+    end = PAGE * max(there + pages for _, _, there, pages in shared)
+    for (weights_hash, nbytes, main_hash), weights in uploaded.items():
+        if weights_hash == program.main_hash and nbytes >= end and not main_hash and weights.users:
             return weights
     return None
 
 
-def _loans(program: Program) -> Loans:
-    """The constants that are borrowed from the main program; no constant is lent in part."""
-    found = list[tuple[int, int, int, int]]()
+def _shared(program: Program) -> SharedPages:
+    """The constants that are shared with the main program; no constant is shared in part."""
+    constants = list[tuple[int, int, int, int]]()
     numbers = program.large_constants
     for first, pages in zip(numbers[::2], numbers[1::2], strict=False):
-        for start, lender, source, length in program.borrowed:
-            if lender == MAIN and start <= first and first + pages <= start + length:
-                found.append((first, MAIN, source + first - start, pages))
-    return tuple(found)
+        for start, number, there, length in program.shared:
+            if number == MAIN and start <= first and first + pages <= start + length:
+                constants.append((first, MAIN, there + first - start, pages))
+    return tuple(constants)
 
 
 def _upload(program: Program, driver: Driver, stream: int, ranges: list[Range]) -> int:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from jitdelegate.ir.faults import Faults
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program.program import Kernel
-from jitdelegate.runtime.cpu.library import CLOCK_ENTRY
 from jitdelegate.runtime.cpu.profile import stamp_bytes
+from jitdelegate.runtime.memory import CLOCK_ENTRY
 from jitdelegate.targets.cpu.accepts import ACCEPTS
 from jitdelegate.targets.cpu.code.kernel import ALIGN, Generator, Step, place_constants
 from jitdelegate.targets.cpu.code.machine import MACHINES, assembly, compile_object, triple

@@ -11,7 +11,7 @@ from jitdelegate.ir.graph import Graph
 from jitdelegate.program import program
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
-from jitdelegate.runtime.cache.place import Place
+from jitdelegate.runtime.cache.directory import CacheDirectory
 from jitdelegate.runtime.cache.tuned import tuned_digest
 from jitdelegate.targets.cuda.code.choices import Choices
 from jitdelegate.targets.cuda.code.gpu import Gpu, gpu_of
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def generate(
-    graph: Graph, kind: str, precision: str, place: Place | None, trace: Trace, tuning: Tuning | None
+    graph: Graph, kind: str, precision: str, place: CacheDirectory | None, trace: Trace, tuning: Tuning | None
 ) -> Generated:
     """Code for one lowered graph and one kind of GPU; equal graphs and tables give equal bytes.
 

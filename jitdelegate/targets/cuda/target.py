@@ -84,7 +84,7 @@ class CudaDevice:
 
     def _fingerprint(self, path: str) -> str:
         """Fingerprint of a file of inputs at the first call: further programs of a model have the part of the first."""
-        from jitdelegate.runtime.cache.fingerprint import fingerprint
+        from jitdelegate.runtime.cache.key import fingerprint
 
         if path not in self._inputs:
             try:
@@ -182,8 +182,8 @@ class CudaTarget:
         try:
             from jitdelegate.targets.cuda.generate import generate
 
-            place, precision = open_store(options.serialization_dir).place, _precision(key)
-            return generate(graph, kind, precision, place, trace, _tuning(key, options))
+            directory, precision = open_store(options.serialization_dir).directory, _precision(key)
+            return generate(graph, kind, precision, directory, trace, _tuning(key, options))
         except ImportError as error:
             raise DeviceError(
                 f"{error}; CUDA kernels are compiled by the extra 'cuda': pip install jitdelegate[cuda]"

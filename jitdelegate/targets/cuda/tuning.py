@@ -17,7 +17,7 @@ from typing import Protocol
 from jitdelegate.errors import CompileError, DeviceError
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program.program import Program
-from jitdelegate.runtime.cache.place import Place
+from jitdelegate.runtime.cache.directory import CacheDirectory
 from jitdelegate.runtime.cache.tuned import Winner, add_to_table
 from jitdelegate.targets.cuda.code.choices import Choices, Question
 from jitdelegate.targets.cuda.code.gpu import Gpu
@@ -103,7 +103,7 @@ class Tuning:
     clock: Callable[[], float] = time.perf_counter
 
     def choices(
-        self, graph: Graph, gpu: Gpu, precision: str, place: Place | None, build: Build, trace: Trace
+        self, graph: Graph, gpu: Gpu, precision: str, place: CacheDirectory | None, build: Build, trace: Trace
     ) -> Choices:
         """The choices of all tables, after what they lack was measured and stored."""
         known = merged(gpu, place)

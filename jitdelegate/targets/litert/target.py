@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jitdelegate.errors import DeviceError
 from jitdelegate.runtime.cache.key import KeyParts, this_machine
-from jitdelegate.targets.cpu.target import SLOWER, CpuDevice, CpuTarget
+from jitdelegate.targets.host import SLOWER, HostDevice, HostTarget
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ CHOSEN = "chosen"
 """Part of the key of a model that "auto" leaves to LiteRT; its program gives another reason."""
 
 
-class LiteRTDevice(CpuDevice):
+class LiteRTDevice(HostDevice):
     """Wherever LiteRT runs."""
 
     __slots__ = ()
@@ -38,15 +38,15 @@ class LiteRTDevice(CpuDevice):
         raise DeviceError("a model on LiteRT has no compiled program")
 
 
-class LiteRTTarget(CpuTarget):
-    """As the CPU target, but nothing is delegated."""
+class LiteRTTarget(HostTarget):
+    """Nothing is delegated."""
 
     name = NAME
     title = "LiteRT"
     delegate_name = "jitdelegate"
     delegated_to = "compiled code"
     ignored_options = (
-        *CpuTarget.ignored_options,
+        *HostTarget.ignored_options,
         *("cpu_features", "first_delegate_node_index", "last_delegate_node_index", "max_delegated_partitions"),
         *("min_nodes_per_partition", "only_ops", "partitioning", "private_weights", "profile"),
         *("experimental_flags", "quantized_execution", "quantized_models_allowed", "quantized_rounding"),
@@ -61,9 +61,6 @@ class LiteRTTarget(CpuTarget):
 
     def refusal(self, key: Key) -> str:
         return f"{SLOWER[0].upper()}{SLOWER[1:]}." if key.part(CHOSEN) else "LiteRT was asked for."
-
-    def runs_in_litert(self, key: Key) -> bool:
-        return False
 
 
 TARGET = LiteRTTarget()

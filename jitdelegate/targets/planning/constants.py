@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from xxhash import xxh3_128, xxh3_128_digest
 
-from jitdelegate.program.layout import ALIGNMENT as PAGE
+from jitdelegate.program.program import ALIGNMENT as PAGE
 
 LARGE = 1 << 16
 """Bytes of a constant that has its pages for itself, so that other programs of the model can share them."""

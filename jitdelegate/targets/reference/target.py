@@ -6,7 +6,7 @@ It defines what other targets have to compute, and is the smallest example of a 
 from __future__ import annotations
 
 from jitdelegate.runtime.cache.key import KeyParts, this_machine
-from jitdelegate.targets.cpu.target import CpuDevice, CpuTarget
+from jitdelegate.targets.host import HostDevice, HostTarget
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NAME = "reference"
 
 
-class ReferenceDevice(CpuDevice):
+class ReferenceDevice(HostDevice):
     """The CPU of this machine, wherever numpy runs."""
 
     __slots__ = ()
@@ -38,14 +38,14 @@ class ReferenceDevice(CpuDevice):
         return ReferenceSession(program)
 
 
-class ReferenceTarget(CpuTarget):
-    """As the CPU target, with other names and another code generator."""
+class ReferenceTarget(HostTarget):
+    """See `targets.target.Target`."""
 
     name = NAME
     title = "numpy"
     delegate_name = "reference delegate"
     delegated_to = "the reference evaluator"
-    ignored_options = (*CpuTarget.ignored_options, "cpu_features", "profile", "requests_in_flight")
+    ignored_options = (*HostTarget.ignored_options, "cpu_features", "profile", "requests_in_flight")
 
     def find_device(self, options: DelegateOptions) -> ReferenceDevice:
         return ReferenceDevice()
@@ -54,9 +54,6 @@ class ReferenceTarget(CpuTarget):
         from jitdelegate.targets.reference.generate import generate
 
         return generate(graph, NAME)
-
-    def runs_in_litert(self, key: Key) -> bool:
-        return False
 
 
 TARGET = ReferenceTarget()

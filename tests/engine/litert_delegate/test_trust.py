@@ -14,7 +14,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from jitdelegate.engine.litert_delegate import callbacks, check, delegation, trust
 from jitdelegate.engine.litert_delegate.native_delegate import NativeDelegate
-from jitdelegate.runtime.cache.place import Place, open_place
+from jitdelegate.runtime.cache.directory import CacheDirectory, open_cache_directory
 from jitdelegate.runtime.litert_layout import LAYOUT, Layout, Structure
 from tests.engine.litert_delegate.clients import NumpyClient, chain, delegated, expected, numbers, run, same
 
@@ -34,8 +34,8 @@ def fresh() -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return open_place(str(tmp_path / "cache"))
+def directory(tmp_path: Path) -> CacheDirectory:
+    return open_cache_directory(str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -44,23 +44,23 @@ def unlisted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trust, "VERIFIED", ("1.0.0",))
 
 
-def asked(place: Place | None, layout: Layout = LAYOUT) -> tuple[str, int]:
+def asked(directory: CacheDirectory | None, layout: Layout = LAYOUT) -> tuple[str, int]:
     """The answer of a process that knows nothing yet, and how many probes it took."""
     trust.forget()
     before = trust.probes
-    return trust.refusal(place, layout), trust.probes - before
+    return trust.refusal(directory, layout), trust.probes - before
 
 
-def test_a_listed_wheel_needs_no_probe(place: Place) -> None:
-    assert asked(place) == ("", 0)
-    assert place.names() == []
+def test_a_listed_wheel_needs_no_probe(directory: CacheDirectory) -> None:
+    assert asked(directory) == ("", 0)
+    assert directory.names() == []
 
 
-def test_an_unlisted_wheel_is_probed_once(place: Place, unlisted: None) -> None:
-    assert asked(place) == ("", 1)
-    (name,) = place.names()
-    assert stat.S_IMODE(place.stat(name).st_mode) == 0o600
-    assert asked(place) == ("", 0)
+def test_an_unlisted_wheel_is_probed_once(directory: CacheDirectory, unlisted: None) -> None:
+    assert asked(directory) == ("", 1)
+    (name,) = directory.names()
+    assert stat.S_IMODE(directory.stat(name).st_mode) == 0o600
+    assert asked(directory) == ("", 0)
 
 
 def test_without_a_cache_a_process_probes_once(unlisted: None) -> None:
@@ -70,31 +70,31 @@ def test_without_a_cache_a_process_probes_once(unlisted: None) -> None:
     assert asked(None) == ("", 1)
 
 
-def test_a_refusal_is_remembered_with_its_reason(place: Place) -> None:
+def test_a_refusal_is_remembered_with_its_reason(directory: CacheDirectory) -> None:
     reason = "the probe of LiteRT's structures died of signal 11"
-    assert asked(place, DEADLY) == (reason, 1)
-    assert asked(place, DEADLY) == (reason, 0)
-    assert asked(place) == ("", 0)
+    assert asked(directory, DEADLY) == (reason, 1)
+    assert asked(directory, DEADLY) == (reason, 0)
+    assert asked(directory) == ("", 0)
 
 
-def test_a_change_that_a_check_notices_says_which(place: Place) -> None:
+def test_a_change_that_a_check_notices_says_which(directory: CacheDirectory) -> None:
     wider = LAYOUT.altered(tensor=Structure(120, LAYOUT.tensor.fields))
-    reason, probes = asked(place, wider)
+    reason, probes = asked(directory, wider)
     assert probes == 1 and "the probe of LiteRT's structures answered: " in reason and "tensor" in reason
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0", b"accepted", b"0" * 32 + b"\n"])
-def test_a_damaged_verdict_is_asked_for_again(place: Place, unlisted: None, damage: bytes) -> None:
-    asked(place)
-    place.write(place.names()[0], damage)
-    assert asked(place) == ("", 1)
-    assert asked(place) == ("", 0)
+def test_a_damaged_verdict_is_asked_for_again(directory: CacheDirectory, unlisted: None, damage: bytes) -> None:
+    asked(directory)
+    directory.write(directory.names()[0], damage)
+    assert asked(directory) == ("", 1)
+    assert asked(directory) == ("", 0)
 
 
-def test_a_verdict_that_others_may_write_is_asked_for_again(place: Place, unlisted: None) -> None:
-    asked(place)
-    os.chmod(Path(place.path) / place.names()[0], 0o666)
-    assert asked(place) == ("", 1)
+def test_a_verdict_that_others_may_write_is_asked_for_again(directory: CacheDirectory, unlisted: None) -> None:
+    asked(directory)
+    os.chmod(Path(directory.path) / directory.names()[0], 0o666)
+    assert asked(directory) == ("", 1)
 
 
 @pytest.fixture
@@ -124,11 +124,11 @@ def test_a_wheel_without_record_is_probed(copied: Path) -> None:
 
 @pytest.mark.parametrize("change", ["size", "time", "inode"])
 def test_another_library_is_another_question(
-    place: Place, copied: Path, unlisted: None, monkeypatch: pytest.MonkeyPatch, change: str
+    directory: CacheDirectory, copied: Path, unlisted: None, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    assert asked(place)[0] == "probed"
+    assert asked(directory)[0] == "probed"
     monkeypatch.setattr(trust, "probe", lambda folder, layout: ("probed again", True))
-    assert asked(place)[0] == "probed"
+    assert asked(directory)[0] == "probed"
     found = copied.stat()
     if change == "size":
         copied.write_bytes(b"12345")
@@ -140,7 +140,7 @@ def test_another_library_is_another_question(
         other.write_bytes(b"1234")
         os.utime(other, ns=(found.st_mtime_ns, found.st_mtime_ns))
         other.replace(copied)
-    assert asked(place)[0] == "probed again"
+    assert asked(directory)[0] == "probed again"
 
 
 def python(tmp_path: Path, body: str) -> str:
@@ -162,23 +162,23 @@ ENDINGS = {
 
 @pytest.mark.parametrize("body", ENDINGS)
 def test_every_other_end_of_the_probe_is_a_refusal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unlisted: None, place: Place, body: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unlisted: None, directory: CacheDirectory, body: str
 ) -> None:
     monkeypatch.setattr(trust, "LONGEST_PROBE", 0.5)
     monkeypatch.setattr(sys, "executable", python(tmp_path, body))
-    reason, probes = asked(place)
+    reason, probes = asked(directory)
     assert ENDINGS[body] in reason and probes == 1
     passing = "sleep" in body or "kill" in body  # a busy machine does the same
-    assert asked(place)[1] == passing
+    assert asked(directory)[1] == passing
 
 
 @pytest.mark.parametrize("executable", ["", "/nonexistent/python"])
 def test_without_python_there_is_no_probe(
-    monkeypatch: pytest.MonkeyPatch, unlisted: None, place: Place, executable: str
+    monkeypatch: pytest.MonkeyPatch, unlisted: None, directory: CacheDirectory, executable: str
 ) -> None:
     monkeypatch.setattr(sys, "executable", executable)
-    assert "the probe of LiteRT's structures" in asked(place)[0]
-    assert place.names() == []
+    assert "the probe of LiteRT's structures" in asked(directory)[0]
+    assert directory.names() == []
 
 
 class Uname:
@@ -224,7 +224,7 @@ def test_without_litert_the_answer_is_a_sentence(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_refused_litert_runs_without_the_delegate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delegation, "refusal", lambda place, layout: "a reason")
+    monkeypatch.setattr(delegation, "refusal", lambda directory, layout: "a reason")
     content, x = chain(2), numbers((2, 3))
     client = NumpyClient(content)
     interpreter, _ = delegated(content, client)

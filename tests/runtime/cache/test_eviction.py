@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from jitdelegate.runtime.cache import eviction, store
+from jitdelegate.runtime.cache.directory import CacheDirectory, open_cache_directory
 from jitdelegate.runtime.cache.eviction import MOST_STORED, evict
 from jitdelegate.runtime.cache.key import Key, variant_parts
 from jitdelegate.runtime.cache.lock import Lock
-from jitdelegate.runtime.cache.place import Place, open_place
 from jitdelegate.runtime.cache.store import Store, counts, open_store
 from tests.runtime.cache.programs import MODEL_A, MODEL_B, Compiler, key
 
@@ -46,8 +46,8 @@ def full(store: Store, folder: Path) -> list[Key]:
     """As many programs as are kept, used in this order."""
     keys = [further(batch) for batch in range(MOST_STORED)]
     stored(store, *keys)
-    for place, each in enumerate(keys):
-        last_used(folder, each, place)
+    for number, each in enumerate(keys):
+        last_used(folder, each, number)
     return keys
 
 
@@ -78,8 +78,8 @@ def test_what_was_not_used_for_longest_goes_first(store: Store, folder: Path, fu
 
 def test_a_use_that_the_file_system_does_not_keep_counts(store: Store, folder: Path, full: list[Key]) -> None:
     assert store.get(full[0]).hit and open_store(str(folder)).fetch(full[1], Compiler(full[1])).hit
-    for place, each in enumerate(full[:2]):
-        os.utime(folder / each.entry_name(), (EARLY + place, EARLY + place))
+    for number, each in enumerate(full[:2]):
+        os.utime(folder / each.entry_name(), (EARLY + number, EARLY + number))
     stored(store, further(1000))
     assert names(folder) == {each.entry_name() for each in (*full[:2], *full[3:], further(1000))}
 
@@ -114,7 +114,7 @@ def test_other_programs_are_left(store: Store, folder: Path, full: list[Key], ot
 
 
 def test_an_entry_that_another_process_is_making_is_left(store: Store, folder: Path, full: list[Key]) -> None:
-    lock = Lock(open_place(str(folder)), full[0].entry_name())
+    lock = Lock(open_cache_directory(str(folder)), full[0].entry_name())
     assert lock.acquire(1)
     stored(store, further(1000))
     lock.release()
@@ -149,7 +149,7 @@ def test_bad_entries_and_strange_names_are_left(store: Store, folder: Path, full
 
 
 def test_a_hit_looks_at_no_other_entry(store: Store, full: list[Key], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Place, "names", lambda _: pytest.fail("the directory was read"))
+    monkeypatch.setattr(CacheDirectory, "names", lambda _: pytest.fail("the directory was read"))
     monkeypatch.setattr(eviction, "evict", lambda *_: pytest.fail("evicted"))
     assert all(store.fetch(each, Compiler(each)).hit for each in full)
 
@@ -162,7 +162,7 @@ def test_a_failure_to_evict_fails_nothing(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(Place, "looking", fail)
+        patch.setattr(CacheDirectory, "looking", fail)
         lookup = store.fetch(further(1000), Compiler(further(1000)))
         assert lookup.program is not None and not lookup.write_failure
     assert len(names(folder)) == MOST_STORED + 1
@@ -189,4 +189,4 @@ def test_processes_that_store_at_the_same_time_leave_as_many(folder: Path) -> No
         assert child.exitcode == 0
     stored(open_store(str(folder)), further(1000))
     assert len(names(folder)) == 1 + MOST_STORED and key().entry_name() in names(folder)
-    assert evict(open_place(str(folder)), further(1000), {}) == 0
+    assert evict(open_cache_directory(str(folder)), further(1000), {}, store.open_front) == 0

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_128_hexdigest
 
-from jitdelegate.runtime.cache import fingerprint as module
-from jitdelegate.runtime.cache.fingerprint import ALWAYS_HASHED, Memo, fingerprint
-from jitdelegate.runtime.cache.place import open_place
+from jitdelegate.runtime.cache import key as key_module
+from jitdelegate.runtime.cache import memo as memo_module
+from jitdelegate.runtime.cache.directory import open_cache_directory
+from jitdelegate.runtime.cache.key import ALWAYS_HASHED, fingerprint
+from jitdelegate.runtime.cache.memo import Memo
 from jitdelegate.runtime.shared_file import tells_changes
 
 LONG_AGO = time.time() - 1000
@@ -22,7 +24,7 @@ LONG_AGO = time.time() - 1000
 @pytest.fixture
 def memo(folder: Path) -> Memo:
     """An empty memo."""
-    return Memo(open_place(str(folder)))
+    return Memo(open_cache_directory(str(folder)))
 
 
 @pytest.fixture
@@ -36,8 +38,8 @@ def model(tmp_path: Path) -> Path:
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As if every file were large and had last changed long ago."""
-    monkeypatch.setattr(module, "ALWAYS_HASHED", 0)
-    monkeypatch.setattr(module, "_SETTLED_NANOSECONDS", -1)
+    monkeypatch.setattr(key_module, "ALWAYS_HASHED", 0)
+    monkeypatch.setattr(memo_module, "_SETTLED_NANOSECONDS", -1)
     descriptor = os.open(tmp_path, os.O_RDONLY)
     told = tells_changes(descriptor)
     os.close(descriptor)
@@ -49,8 +51,9 @@ def settled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def hashed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows by one for each file that is really read."""
     reads: list[int] = []
-    real = module._hash
-    monkeypatch.setattr(module, "_hash", lambda *arguments: (reads.append(1), real(*arguments))[1])
+    real = key_module.hash_file
+    for module in (key_module, memo_module):
+        monkeypatch.setattr(module, "hash_file", lambda *arguments: (reads.append(1), real(*arguments))[1])
     return reads
 
 
@@ -80,16 +83,16 @@ def test_a_missing_file_is_an_os_error(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("settled")
 def test_an_unchanged_file_is_read_once(memo: Memo, model: Path, hashed: list[int]) -> None:
-    assert {fingerprint(model, memo=memo) for _ in range(3)} == {fingerprint(model.read_bytes())}
+    assert {fingerprint(model, large=memo.fingerprint) for _ in range(3)} == {fingerprint(model.read_bytes())}
     assert len(hashed) == 1
 
 
 def test_a_file_that_changed_a_moment_ago_is_not_remembered(
     memo: Memo, model: Path, hashed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ALWAYS_HASHED", 0)
+    monkeypatch.setattr(key_module, "ALWAYS_HASHED", 0)
     for _ in range(2):
-        fingerprint(model, memo=memo)
+        fingerprint(model, large=memo.fingerprint)
     assert len(hashed) == 2
 
 
@@ -97,10 +100,10 @@ def test_a_file_that_changed_a_moment_ago_is_not_remembered(
 def test_a_file_of_usual_size_is_read_each_time(
     memo: Memo, model: Path, hashed: list[int], monkeypatch: pytest.MonkeyPatch, size: int, reads: int
 ) -> None:
-    monkeypatch.setattr(module, "_SETTLED_NANOSECONDS", -1)
+    monkeypatch.setattr(memo_module, "_SETTLED_NANOSECONDS", -1)
     monkeypatch.setattr("jitdelegate.runtime.shared_file.tells_changes", lambda _: True)
     os.truncate(model, size)
-    assert len({fingerprint(model, memo=memo) for _ in range(3)}) == 1
+    assert len({fingerprint(model, large=memo.fingerprint) for _ in range(3)}) == 1
     assert len(hashed) == reads
 
 
@@ -108,18 +111,18 @@ def test_a_file_of_usual_size_is_read_each_time(
 def test_a_large_file_is_written_back_so_that_an_edit_through_a_mapping_moves_its_time(memo: Memo, model: Path) -> None:
     memory = mmap.mmap(os.open(model, os.O_RDWR), 0)
     memory[5:9] = b"once"
-    first = fingerprint(model, memo=memo)
+    first = fingerprint(model, large=memo.fingerprint)
     assert memo.get(model.stat()) == first
     time.sleep(0.02)  # longer than a tick of the file system's clock, as the settled time is
     memory[5:9] = b"more"
-    assert fingerprint(model, memo=memo) == fingerprint(model.read_bytes()) != first
+    assert fingerprint(model, large=memo.fingerprint) == fingerprint(model.read_bytes()) != first
 
 
 @pytest.mark.usefixtures("settled")
 def test_a_page_that_is_written_again_after_the_write_back_is_not_remembered(
     memo: Memo, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory, write_back, hash_content = mmap.mmap(os.open(model, os.O_RDWR), 0), os.fdatasync, module._hash
+    memory, write_back, hash_content = mmap.mmap(os.open(model, os.O_RDWR), 0), os.fdatasync, memo_module.hash_file
 
     def write_back_and_dirty(descriptor: int) -> None:
         write_back(descriptor)
@@ -133,9 +136,9 @@ def test_a_page_that_is_written_again_after_the_write_back_is_not_remembered(
     os.utime(model, (LONG_AGO, LONG_AGO))
     with monkeypatch.context() as patch:
         patch.setattr("os.fdatasync", write_back_and_dirty)
-        patch.setattr(module, "_hash", hash_and_change)
-        fingerprint(model, memo=memo)
-    assert fingerprint(model, memo=memo) == fingerprint(model.read_bytes())
+        patch.setattr(memo_module, "hash_file", hash_and_change)
+        fingerprint(model, large=memo.fingerprint)
+    assert fingerprint(model, large=memo.fingerprint) == fingerprint(model.read_bytes())
 
 
 @pytest.mark.usefixtures("settled")
@@ -150,7 +153,7 @@ def test_what_may_change_unseen_is_not_remembered(
 
     monkeypatch.setattr(what if what == "os.fdatasync" else f"jitdelegate.runtime.{what}", refuse)
     for _ in range(2):
-        assert fingerprint(model, memo=memo) == fingerprint(model.read_bytes())
+        assert fingerprint(model, large=memo.fingerprint) == fingerprint(model.read_bytes())
     assert memo.get(model.stat()) == ""
 
 
@@ -188,7 +191,7 @@ def test_what_was_remembered_wrongly_is_forgotten_and_nothing_else(memo: Memo, m
     other = tmp_path / "other"
     other.write_bytes(b"other")
     for path in (model, other):
-        fingerprint(path, memo=memo)
+        fingerprint(path, large=memo.fingerprint)
     memo.forget(model.stat())
     assert (memo.get(model.stat()), memo.get(other.stat())) == ("", fingerprint(b"other"))
     memo.forget(model.stat())
@@ -199,7 +202,7 @@ def test_what_was_remembered_wrongly_is_forgotten_and_nothing_else(memo: Memo, m
 def test_a_memo_that_cannot_be_read_costs_nothing(
     memo: Memo, model: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    expected, found = fingerprint(model, memo=memo), model.stat()
+    expected, found = fingerprint(model, large=memo.fingerprint), model.stat()
     real = getattr(os, call)
 
     def fail(*arguments: object, **options: object) -> None:
@@ -219,20 +222,20 @@ def test_a_swap_that_keeps_size_and_time_is_seen(memo: Memo, model: Path, tmp_pa
     other = tmp_path / "other.tflite"
     other.write_bytes(os.urandom(700_000))
     os.utime(other, (LONG_AGO, LONG_AGO))
-    first = fingerprint(model, memo=memo)
+    first = fingerprint(model, large=memo.fingerprint)
     time.sleep(0.02)  # longer than a tick of the file system's clock, as the settled time is
     shutil.copy2(other, model)  # cp -p: the same inode, size and time of modification
     assert model.stat().st_mtime == other.stat().st_mtime
-    assert fingerprint(model, memo=memo) == fingerprint(other.read_bytes()) != first
+    assert fingerprint(model, large=memo.fingerprint) == fingerprint(other.read_bytes()) != first
     os.replace(other, model)
-    assert fingerprint(model, memo=memo) == fingerprint(model.read_bytes())
+    assert fingerprint(model, large=memo.fingerprint) == fingerprint(model.read_bytes())
 
 
 @pytest.mark.usefixtures("settled")
 def test_a_file_that_changes_while_it_is_read_is_not_remembered(
     memo: Memo, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = module._hash
+    real = memo_module.hash_file
 
     def read_then_change(*arguments: int) -> str:
         found = real(*arguments)
@@ -240,14 +243,14 @@ def test_a_file_that_changes_while_it_is_read_is_not_remembered(
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_hash", read_then_change)
-        fingerprint(model, memo=memo)
-    assert fingerprint(model, memo=memo) == fingerprint(b"changed")
+        patch.setattr(memo_module, "hash_file", read_then_change)
+        fingerprint(model, large=memo.fingerprint)
+    assert fingerprint(model, large=memo.fingerprint) == fingerprint(b"changed")
 
 
 @pytest.mark.usefixtures("settled")
 def test_a_damaged_memo_is_forgotten_bit_by_bit(memo: Memo, model: Path, folder: Path) -> None:
-    expected = fingerprint(model, memo=memo)
+    expected = fingerprint(model, large=memo.fingerprint)
     path = folder / Memo.NAME
     good = path.read_bytes()
     for bit in range(8 * len(good)):
@@ -258,7 +261,7 @@ def test_a_damaged_memo_is_forgotten_bit_by_bit(memo: Memo, model: Path, folder:
     for length in range(len(good)):
         path.write_bytes(good[:length])
         assert memo.get(model.stat()) == ""
-    assert fingerprint(model, memo=memo) == expected
+    assert fingerprint(model, large=memo.fingerprint) == expected
     assert path.read_bytes() == good
 
 
@@ -268,20 +271,20 @@ def test_the_memo_keeps_the_newest(memo: Memo, tmp_path: Path, monkeypatch: pyte
     paths = [tmp_path / str(number) for number in range(5)]
     for path in paths:
         path.write_text(path.name)
-        fingerprint(path, memo=memo)
+        fingerprint(path, large=memo.fingerprint)
     assert [bool(memo.get(path.stat())) for path in paths] == [False, False, True, True, True]
 
 
 @pytest.mark.usefixtures("settled")
 def test_a_memo_that_cannot_be_written_costs_nothing(memo: Memo, model: Path, folder: Path, hashed: list[int]) -> None:
     folder.rmdir()
-    assert fingerprint(model, memo=memo) == fingerprint(model, memo=memo)
+    assert fingerprint(model, large=memo.fingerprint) == fingerprint(model, large=memo.fingerprint)
     assert len(hashed) == 2
 
 
 @pytest.mark.usefixtures("settled")
 def test_a_memo_that_is_a_link_is_not_followed(memo: Memo, model: Path, folder: Path, tmp_path: Path) -> None:
-    fingerprint(model, memo=memo)
+    fingerprint(model, large=memo.fingerprint)
     os.replace(folder / Memo.NAME, tmp_path / "moved")
     (folder / Memo.NAME).symlink_to(tmp_path / "moved")
     assert memo.get(model.stat()) == ""

@@ -86,8 +86,8 @@ def test_readers_see_whole_programs_while_others_write(store: Store, folder: Pat
 
 
 def test_a_neighbour_that_holds_the_lock_for_ever_is_not_waited_for(store: Store) -> None:
-    assert store.place is not None
-    neighbour = Lock(store.place, key().entry_name())
+    assert store.directory is not None
+    neighbour = Lock(store.directory, key().entry_name())
     assert neighbour.acquire(0.0)
     lookup = store.fetch(key(), Compiler(key()), longest_wait=0.05)
     assert lookup.program is not None and counts.lock_timeouts == 1
@@ -96,8 +96,8 @@ def test_a_neighbour_that_holds_the_lock_for_ever_is_not_waited_for(store: Store
 
 
 def test_a_lock_is_free_after_release_and_leaves_no_file(store: Store, folder: Path) -> None:
-    assert store.place is not None
-    first, second = Lock(store.place, "entry"), Lock(store.place, "entry")
+    assert store.directory is not None
+    first, second = Lock(store.directory, "entry"), Lock(store.directory, "entry")
     assert first.acquire(0.0) and not second.acquire(0.0)
     first.release()
     assert second.acquire(0.0)
@@ -108,7 +108,7 @@ def test_a_lock_is_free_after_release_and_leaves_no_file(store: Store, folder: P
 def test_a_lock_file_that_was_removed_meanwhile_is_not_taken_for_the_lock(
     store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert store.place is not None
+    assert store.directory is not None
     real, removed = fcntl.flock, []
 
     def flock_after_removal(descriptor: int, operation: int) -> None:
@@ -118,9 +118,9 @@ def test_a_lock_file_that_was_removed_meanwhile_is_not_taken_for_the_lock(
         real(descriptor, operation)
 
     monkeypatch.setattr(lock_module.fcntl, "flock", flock_after_removal)
-    held = Lock(store.place, "entry")
+    held = Lock(store.directory, "entry")
     assert held.acquire(1.0)
-    assert not Lock(store.place, "entry").acquire(0.0)
+    assert not Lock(store.directory, "entry").acquire(0.0)
 
 
 @pytest.mark.parametrize("error", [OSError(38, "no locks here"), PermissionError(13, "read-only")])

@@ -14,7 +14,7 @@ import pytest
 from jitdelegate.errors import ProgramError
 from jitdelegate.program.read import verify_weights
 from jitdelegate.program.write import write
-from jitdelegate.runtime.cache import place as place_module
+from jitdelegate.runtime.cache import directory as directory_module
 from jitdelegate.runtime.cache.store import STALE_AFTER, Store, counts, open_store
 from tests.entries import overwrite
 from tests.runtime.cache.programs import MODEL_A, MODEL_B, Compiler, content, key
@@ -158,8 +158,8 @@ def test_a_store_that_is_turned_off_compiles_each_time(tmp_path: Path) -> None:
 
 def test_the_users_cache_directory_is_the_default(tmp_path: Path) -> None:
     store = open_store(None)
-    assert store.place is not None
-    assert store.place.path == str(tmp_path / "xdg-cache" / "jitdelegate")
+    assert store.directory is not None
+    assert store.directory.path == str(tmp_path / "xdg-cache" / "jitdelegate")
 
 
 def test_what_a_compiler_raises_reaches_the_caller_and_frees_the_lock(store: Store, folder: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_disk_that_refuses_costs_the_entry_and_nothing_else(
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
-        patch.setattr(place_module.os, call, refuse)
+        patch.setattr(directory_module.os, call, refuse)
         lookup = store.fetch(key(), Compiler(key()))
     assert lookup.program is not None
     assert os.strerror(number) in lookup.write_failure
@@ -203,13 +203,13 @@ def test_a_disk_that_refuses_costs_the_entry_and_nothing_else(
 
 def test_short_writes_are_completed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
-    monkeypatch.setattr(place_module.os, "write", lambda descriptor, data: write(descriptor, data[:777]))
+    monkeypatch.setattr(directory_module.os, "write", lambda descriptor, data: write(descriptor, data[:777]))
     store.fetch(key(), Compiler(key(), weights=bytes(5000)))
     assert store.get(key()).hit
 
 
 def test_a_disk_that_takes_nothing_does_not_hang(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place_module.os, "write", lambda descriptor, data: 0)
+    monkeypatch.setattr(directory_module.os, "write", lambda descriptor, data: 0)
     assert "nothing was written" in store.fetch(key(), Compiler(key())).write_failure
 
 
@@ -238,7 +238,7 @@ def test_a_writer_that_dies_anywhere_leaves_the_old_entry_or_the_new_one(
 
         with monkeypatch.context() as patch:
             for name in calls:
-                patch.setattr(place_module.os, name, die(name, getattr(os, name), left))
+                patch.setattr(directory_module.os, name, die(name, getattr(os, name), left))
             with contextlib.suppress(Killed):
                 store.put(key(), new)
         found = (folder / key().entry_name()).read_bytes()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from jitdelegate.runtime.cache.directory import open_cache_directory
 from jitdelegate.runtime.cache.model_names import model_names, remember_model
-from jitdelegate.runtime.cache.place import open_place
 from jitdelegate.runtime.cache.store import DAMAGED, UNREADABLE, UNTRUSTED, counts
 from jitdelegate.runtime.cache.tuned import (
     Winner,
@@ -43,12 +43,12 @@ def test_an_effort_serves_itself_and_lower_ones() -> None:
 
 
 def test_winners_are_added_over_those_that_are_there(tmp_path: Path) -> None:
-    place = open_place(str(tmp_path))
-    assert read_table(place, KIND) == {} == read_table(None, KIND)
-    add_to_table(place, KIND, {**FIRST, "b": Winner("b", "fast", 2, 3)})
-    add_to_table(place, KIND, {"b": Winner("c", "full", 1, 3)})
-    assert plain(read_table(place, KIND)) == {**plain(FIRST), "b": ("c", "full", 1.0, 3.0)}
-    assert read_table(place, "sm_90:114") == {}
+    directory = open_cache_directory(str(tmp_path))
+    assert read_table(directory, KIND) == {} == read_table(None, KIND)
+    add_to_table(directory, KIND, {**FIRST, "b": Winner("b", "fast", 2, 3)})
+    add_to_table(directory, KIND, {"b": Winner("c", "full", 1, 3)})
+    assert plain(read_table(directory, KIND)) == {**plain(FIRST), "b": ("c", "full", 1.0, 3.0)}
+    assert read_table(directory, "sm_90:114") == {}
     assert sorted(os.listdir(tmp_path)) == [NAME]
 
 
@@ -65,47 +65,47 @@ def test_winners_are_added_over_those_that_are_there(tmp_path: Path) -> None:
 def test_damage_is_a_counted_miss_and_the_next_winner_replaces_it(
     content: bytes | None, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = open_place(str(tmp_path))
-    place.write(NAME, content or b"")
+    directory = open_cache_directory(str(tmp_path))
+    directory.write(NAME, content or b"")
     with monkeypatch.context() as patch:
         if content is None:
             patch.setattr("os.read", lambda *_: (_ for _ in ()).throw(OSError("no disk")))
         before = counts.misses.get(kind, 0)
-        assert read_table(place, KIND) == {}
+        assert read_table(directory, KIND) == {}
     assert counts.misses[kind] == before + 1
-    add_to_table(place, KIND, FIRST)
-    assert plain(read_table(place, KIND)) == plain(FIRST)
+    add_to_table(directory, KIND, FIRST)
+    assert plain(read_table(directory, KIND)) == plain(FIRST)
 
 
 def test_a_table_that_cannot_be_read_for_a_moment_is_not_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = open_place(str(tmp_path))
-    add_to_table(place, KIND, FIRST)
-    remember_model(place, "a" * 32, "first.tflite")
+    directory = open_cache_directory(str(tmp_path))
+    add_to_table(directory, KIND, FIRST)
+    remember_model(directory, "a" * 32, "first.tflite")
     with monkeypatch.context() as patch:
         patch.setattr("os.read", lambda *_: (_ for _ in ()).throw(OSError("too many files")))
         before = counts.write_failures
-        add_to_table(place, KIND, {"other": Winner("x", "fast", 1, 1)})
+        add_to_table(directory, KIND, {"other": Winner("x", "fast", 1, 1)})
         assert counts.write_failures == before + 1
-        remember_model(place, "b" * 32, "second.tflite")
-        assert model_names(place) == {}
-    assert plain(read_table(place, KIND)) == plain(FIRST)
-    assert model_names(place) == {"a" * 32: "first.tflite"}
+        remember_model(directory, "b" * 32, "second.tflite")
+        assert model_names(directory) == {}
+    assert plain(read_table(directory, KIND)) == plain(FIRST)
+    assert model_names(directory) == {"a" * 32: "first.tflite"}
 
 
 def test_a_table_that_others_may_write_is_not_read(tmp_path: Path) -> None:
-    place = open_place(str(tmp_path))
-    add_to_table(place, KIND, FIRST)
+    directory = open_cache_directory(str(tmp_path))
+    add_to_table(directory, KIND, FIRST)
     (tmp_path / NAME).chmod(0o666)
     before = counts.misses.get(UNTRUSTED, 0)
-    assert read_table(place, KIND) == {}
+    assert read_table(directory, KIND) == {}
     assert counts.misses[UNTRUSTED] == before + 1
 
 
 def add_many(path: str, number: int) -> None:
     for at in range(10):
-        add_to_table(open_place(path), KIND, {f"{number} {at}": Winner("x", "fast", 1, 1)})
+        add_to_table(open_cache_directory(path), KIND, {f"{number} {at}": Winner("x", "fast", 1, 1)})
 
 
 def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
         one.start()
     for one in writers:
         one.join()
-    assert len(read_table(open_place(str(tmp_path)), KIND)) == 30
+    assert len(read_table(open_cache_directory(str(tmp_path)), KIND)) == 30
 
 
 def test_the_digest_depends_on_problems_and_candidates_alone() -> None:

@@ -10,7 +10,7 @@ from math import inf, prod
 import numpy as np
 
 from jitdelegate.ir.layout import Layout
-from jitdelegate.program.layout import ALIGNMENT as PAGE
+from jitdelegate.program.program import ALIGNMENT as PAGE
 from jitdelegate.runtime.status import FOUND_BITS, LARGEST_FOUND
 from jitdelegate.targets.cpu.code.machine import Machine
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, INDEX, POINTER, Function, Module, Value, vector

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-from jitdelegate.runtime.cpu.library import TEAM
+from jitdelegate.runtime.memory import TEAM
 from jitdelegate.targets.cpu.code.kernel import RANGES, Job, Place, Step, table_name
 from jitdelegate.targets.cpu.code.vector_ir import BOOL, INDEX, POINTER, Function, Module, Value
 from jitdelegate.targets.cpu.entry import team
@@ -57,7 +57,7 @@ def write_entries(
     stamps: Stamps | None = None,
     status: int | None = None,
 ) -> None:
-    """Adds `run`, `work` and `stop` to the module, which `runtime.cpu.library.Code` describes. Without threads, `work`
+    """Adds `run`, `work` and `stop` to the module, which `runtime.cpu.session.Code` describes. Without threads, `work`
     and `stop` do nothing. With `flushes`, kernels take denormals for zeros. With `stamps`, runs write time stamps, and
     the entry `clock` is added. `status` is the offset in the arena of the status word of runs that may be refused.
 

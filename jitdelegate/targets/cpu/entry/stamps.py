@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jitdelegate.runtime.cpu.library import CLOCK_ENTRY
 from jitdelegate.runtime.cpu.profile import STAMP_BYTES
+from jitdelegate.runtime.memory import CLOCK_ENTRY
 from jitdelegate.runtime.profile import ROWS
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, Function, Module, Value
 

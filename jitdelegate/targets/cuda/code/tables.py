@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from jitdelegate.runtime.cache.place import Place
+from jitdelegate.runtime.cache.directory import CacheDirectory
 from jitdelegate.runtime.cache.store import DAMAGED, counts
 from jitdelegate.runtime.cache.tuned import Winner, parse_table, read_table, table_name
 from jitdelegate.targets.cuda.code.gpu import Gpu
@@ -32,7 +32,7 @@ def shipped(gpu: Gpu) -> dict[str, str]:
     return candidates_of(shipped_table(gpu.kind))
 
 
-def merged(gpu: Gpu, place: Place | None) -> dict[str, Winner]:
+def merged(gpu: Gpu, place: CacheDirectory | None) -> dict[str, Winner]:
     """The user's table over the package's."""
     return {**shipped_table(gpu.kind), **read_table(place, gpu.kind)}
 

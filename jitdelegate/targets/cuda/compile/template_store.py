@@ -11,7 +11,7 @@ from xxhash import xxh3_128_digest, xxh3_128_hexdigest
 
 from jitdelegate.errors import CacheError, DeviceError
 from jitdelegate.program.generator_digest import GENERATOR_DIGEST
-from jitdelegate.runtime.cache.place import Place
+from jitdelegate.runtime.cache.directory import CacheDirectory
 from jitdelegate.runtime.cuda.toolchain import NUMBA_CUDA_VERSIONS, installed_toolchain
 from jitdelegate.targets.cuda.code.template import Template
 
@@ -24,9 +24,9 @@ class TemplateStore:
     """NVVM IR and PTX of templates. If a file is damaged, or cannot be read or written, its text is made again; that is
     no error. Nothing is kept where the versions of the compilers are unknown."""
 
-    def __init__(self, place: Place | None) -> None:
+    def __init__(self, directory: CacheDirectory | None) -> None:
         self._toolchain = installed_toolchain()
-        self._place = place if self._toolchain else None
+        self._directory = directory if self._toolchain else None
 
     def text(self, template: Template) -> str:
         """The NVVM IR text of a template.
@@ -58,10 +58,10 @@ class TemplateStore:
         return found
 
     def _read(self, name: str) -> str | None:
-        if self._place is None:
+        if self._directory is None:
             return None
         try:
-            descriptor = self._place.open(name)
+            descriptor = self._directory.open(name)
             with os.fdopen(descriptor, "rb") as file:
                 content = file.read()
             if xxh3_128_digest(content[_HASH_BYTES:]) != content[:_HASH_BYTES]:
@@ -71,11 +71,11 @@ class TemplateStore:
             return None
 
     def _write(self, name: str, text: str) -> None:
-        if self._place is None:
+        if self._directory is None:
             return
         content = zlib.compress(text.encode(), zlib.Z_BEST_SPEED)
         try:
-            self._place.write(name, xxh3_128_digest(content) + content, flush=False)
+            self._directory.write(name, xxh3_128_digest(content) + content, flush=False)
         except OSError:
             return  # if the disk is full, only the next start takes longer
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jitdelegate.errors import CacheError
-from jitdelegate.runtime.cache.place import open_place
+from jitdelegate.runtime.cache.directory import open_cache_directory
 from jitdelegate.runtime.cache.store import Store, counts, open_store
 from tests.runtime.cache.programs import Compiler, content, key
 
@@ -20,7 +20,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files
 
 
 def test_missing_directories_are_made_private(tmp_path: Path) -> None:
-    open_place(str(tmp_path / "a" / "b"))
+    open_cache_directory(str(tmp_path / "a" / "b"))
     assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("a", "a/b")] == [0o700, 0o700]
 
 
@@ -56,7 +56,7 @@ def test_a_directory_that_others_might_write_turns_the_cache_off(
     before = sorted(os.listdir(tmp_path))
     path = str(tmp_path / "cache") + ending
     with pytest.raises(CacheError, match=message):
-        open_place(path)
+        open_cache_directory(path)
     lookup = open_store(path).fetch(key(), Compiler(key()))
     assert lookup.program is not None and not lookup.hit and message in lookup.reason
     assert counts.misses == {"directory": 1}
@@ -66,7 +66,7 @@ def test_a_directory_that_others_might_write_turns_the_cache_off(
 @pytest.mark.parametrize("path", ["", "bad\0name", "/proc/nowhere/at/all", "x" * 300])
 def test_a_path_that_cannot_be_made_turns_the_cache_off(path: str) -> None:
     store = open_store(path)
-    assert store.place is None and "cannot be used" in store.trouble
+    assert store.directory is None and "cannot be used" in store.trouble
 
 
 def test_a_system_that_takes_no_folder_for_one_ends_the_search_for_it_at_the_root(
@@ -81,7 +81,7 @@ def test_another_users_directory_turns_the_cache_off(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir(mode=0o700)
     os.chown(tmp_path / "cache", NOBODY, NOBODY)
     with pytest.raises(CacheError, match=f"belongs to user {NOBODY}"):
-        open_place(str(tmp_path / "cache"))
+        open_cache_directory(str(tmp_path / "cache"))
 
 
 def make_link(path: Path, good: bytes) -> None:

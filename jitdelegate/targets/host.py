@@ -1,7 +1,9 @@
-"""The instruction set that this CPU and the operating system support.
+"""This machine's CPU: its levels, and what targets have in common whose programs run on it, the CPU's own, numpy's and
+LiteRT's.
 
-glibc 2.33 and later has asked the CPU when the process began, and answers at once; in a virtual machine the instruction
-CPUID itself takes a tenth of a millisecond. Elsewhere the kernel's list of flags answers.
+A level is an instruction set that the CPU and the operating system support. glibc 2.33 and later has asked the CPU when
+the process began, and answers at once; in a virtual machine the instruction CPUID takes a tenth of a millisecond.
+Elsewhere the kernel's list of flags answers.
 """
 
 from __future__ import annotations
@@ -10,8 +12,19 @@ import ctypes
 import os
 import sys
 
+from jitdelegate.errors import OptionError
 from jitdelegate.runtime.memory import libc
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jitdelegate.base.options import DelegateOptions
+    from jitdelegate.passes.cost import Rates
+    from jitdelegate.runtime.cache.key import Key
+
+SLOWER = "code for CPUs without AVX2 is slower than LiteRT's kernels"
+"""Why "auto" leaves models to LiteRT on such CPUs."""
 _EAX, _EBX, _ECX = 0, 1, 2
 _LEAVES = 7
 """glibc's numbers 0, 1, 2 and 6 are the CPUID leaves 1, 7, 0x80000001 and 7 with subleaf 1."""
@@ -41,6 +54,58 @@ _NEEDED = {
 """Level -> the flags that it needs. VNNI multiplies and adds up four bytes by one instruction, VBMI looks up bytes."""
 
 _known: tuple[str, ...] = ()
+
+
+class HostDevice:
+    """This machine's CPU; see `targets.target.Device`."""
+
+    __slots__ = ()
+    name = kind = ""
+
+    def usable_key(self, key: Key, options: DelegateOptions) -> tuple[Key, str]:
+        return key, ""
+
+    def precisions(self, key: Key) -> Sequence[tuple[str, Key]]:
+        return ()
+
+    def alternatives(self, key: Key) -> Sequence[Key]:
+        return ()
+
+    def difference(self, key: Key) -> str:
+        return ""
+
+
+class HostTarget:
+    """See `targets.target.Target`."""
+
+    name: str
+    left_to = "LiteRT's CPU kernels"
+    is_accelerator = False
+    bare_rows = 0
+    ignored_options: tuple[str, ...] = (
+        *("device", "inference_preference", "inference_priority1", "inference_priority2", "inference_priority3"),
+        *("is_precision_loss_allowed", "precision", "precision_bound", "precision_inputs", "stream", "tuning"),
+    )
+
+    def devices(self, text: str) -> tuple[HostDevice, ...]:
+        raise OptionError(f"target is '{self.name}:{text}', expected '{self.name}': it is for this machine's CPU")
+
+    def refusal(self, key: Key) -> str:
+        return ""
+
+    def runs_in_litert(self, key: Key) -> bool:
+        return False
+
+    def rates(self, loader: str, features: str) -> Rates:
+        from jitdelegate.passes.cost import BESIDE, INSIDE, WHOLE
+
+        return {"delegate": INSIDE, "partitions": BESIDE}.get(loader, WHOLE).at_level(features)
+
+    def multiplies_bytes(self, features: str) -> bool:
+        return False
+
+    def channel_unit(self, features: str) -> int:
+        return 1
 
 
 def levels() -> tuple[str, ...]:

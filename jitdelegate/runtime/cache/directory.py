@@ -31,7 +31,7 @@ LARGEST_FILE = 1 << 36
 TEMPORARY_SUFFIX, LOCK_SUFFIX = ".tmp", ".lock"
 
 
-class Place:
+class CacheDirectory:
     """A checked directory; its methods raise OSError, and CacheError for untrusted files.
 
     Attributes:
@@ -47,11 +47,11 @@ class Place:
         self.unseen = False
         self._descriptor = descriptor
 
-    def looking(self) -> Place:
+    def looking(self) -> CacheDirectory:
         """The same directory, for those that only look: reading a file there leaves its access time alone."""
-        place = Place(self.path, os.dup(self._descriptor))
-        place.unseen = True
-        return place
+        directory = CacheDirectory(self.path, os.dup(self._descriptor))
+        directory.unseen = True
+        return directory
 
     def open(self, name: str) -> int:
         """A descriptor to read a regular file that only the user or root can write; never follows a link.
@@ -191,7 +191,7 @@ def read_pieces(pieces: Sequence[Piece], memory: memoryview) -> None:
         at += nbytes
 
 
-def open_place(serialization_dir: str | None) -> Place:
+def open_cache_directory(serialization_dir: str | None) -> CacheDirectory:
     """The directory, created with its parents (mode 0700) if missing; None is the user's cache directory.
 
     Raises:
@@ -201,11 +201,11 @@ def open_place(serialization_dir: str | None) -> Place:
         raise CacheError(f"no cache on {os.name}: its access rights cannot be checked, expected a POSIX system")
     path = user_directory() if serialization_dir is None else os.fspath(serialization_dir)
     try:
-        place = Place(path, _open_directory(path))
-        _check_directory(path, place.own_stat())
+        directory = CacheDirectory(path, _open_directory(path))
+        _check_directory(path, directory.own_stat())
     except (OSError, ValueError, MemoryError) as error:
         raise CacheError(f"cache directory {path} cannot be used: {str(error) or 'no memory'}") from error
-    return place
+    return directory
 
 
 def user_directory() -> str:
