@@ -1,3 +1,4 @@
-"""Forms that multiply, one file each; `ffma.py` and `mma.py` choose tiles of a Contract, `separable.py` finds depthwise
-convolutions that are written with the 1x1 convolution behind them.
+"""Forms that multiply, one file each. `tiled.py` writes a Contract with tiles in shared memory, for which `ffma.py` and
+`mma.py` have the templates; `separable.py` finds depthwise convolutions that are written with the 1x1 convolution
+behind them.
 """

@@ -10,17 +10,18 @@ from math import e, log2
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.code.choices import candidate
 from jitdelegate.targets.cuda.code.choices import problem as line
-from jitdelegate.targets.cuda.code.cost import COPIED, FULL_EDGE_CYCLES, LATENCY_CYCLES
+from jitdelegate.targets.cuda.code.cost import COPIED, FULL_EDGE_CYCLES, LATENCY_CYCLES, cycles
 from jitdelegate.targets.cuda.code.division import divisors
 from jitdelegate.targets.cuda.code.element import Element, common_width
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
 from jitdelegate.targets.cuda.code.gpu import REGISTERS, Gpu
 from jitdelegate.targets.cuda.code.operand import Neighbours
 from jitdelegate.targets.cuda.code.writer import STORED, Writer
+from jitdelegate.targets.cuda.multiply.quads import QUAD
 from jitdelegate.targets.cuda.multiply.tensor_core import Operand
 from jitdelegate.targets.cuda.sources.attention_problem import Matrices, Problem, problem_of
 from jitdelegate.targets.cuda.walks.attention_combine import AttentionCombine
-from jitdelegate.targets.cuda.walks.attention_ffma import ACROSS, QUAD, STEP, FfmaAttention
+from jitdelegate.targets.cuda.walks.attention_ffma import ACROSS, STEP, FfmaAttention
 from jitdelegate.targets.cuda.walks.attention_mma import MmaAttention
 from jitdelegate.targets.cuda.walks.attention_template import (
     AttentionSizes,
@@ -300,9 +301,7 @@ def _cycles(gpu: Gpu, problem: Problem, template: AttentionTemplate, parts: int)
         gpu.shared_bytes // template.shared_bytes,
         RESIDENT_THREADS // template.threads,
     )
-    waiting = turns * (TURN_CYCLES + turn) + ENDS_CYCLES + end
-    waves = -(-blocks // (gpu.multiprocessors * max(resident, 1)))
-    return max(-(-blocks // gpu.multiprocessors) * (turns * turn + end), waves * waiting)
+    return cycles(gpu, blocks, max(resident, 1), turns, turn, TURN_CYCLES + turn, ENDS_CYCLES, end)
 
 
 def _cycles_apart(writer: Writer, problem: Problem) -> float:

@@ -14,16 +14,17 @@ from jitdelegate.errors import CompileError
 from jitdelegate.ir.forms import MatMul
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.code.choices import candidate, problem
-from jitdelegate.targets.cuda.code.cost import COPIED
+from jitdelegate.targets.cuda.code.cost import COPIED, cycles
 from jitdelegate.targets.cuda.code.element import common_width
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
 from jitdelegate.targets.cuda.code.gpu import Gpu
 from jitdelegate.targets.cuda.code.writer import Writer
+from jitdelegate.targets.cuda.multiply.fragments import PAIR
+from jitdelegate.targets.cuda.multiply.quads import QUAD
 from jitdelegate.targets.cuda.multiply.tensor_core import CHUNK, Operand
-from jitdelegate.targets.cuda.sources.matrix_loader import Side
-from jitdelegate.targets.cuda.walks.matmul_ffma import FFMA_TILES, QUAD, FfmaProduct
-from jitdelegate.targets.cuda.walks.matmul_mma import MMA_TILES, PAIR, MmaProduct
-from jitdelegate.targets.cuda.walks.matmul_product import ProductAxis, ProductSizes, ProductTemplate
+from jitdelegate.targets.cuda.walks.matmul_ffma import FFMA_TILES, FfmaProduct
+from jitdelegate.targets.cuda.walks.matmul_mma import MMA_TILES, MmaProduct
+from jitdelegate.targets.cuda.walks.matmul_product import ProductAxis, ProductSizes, ProductTemplate, Side
 from jitdelegate.targets.planning.implicit_gemm import matrix_strides, permuted
 
 TURN_CYCLES = 600
@@ -124,7 +125,7 @@ def _ffma(writer: Writer, node: Node, form: MatMul, product: Product, epilogue: 
     left, right = _sides(writer, node, form, product, QUAD, QUAD)
     output, run = writer.element(node.outputs[0]), product.side_width(OUTPUT, product.columns, QUAD)
     candidates = [
-        FfmaProduct(tile, slices, left, right, output, run, len(product.axes), epilogue)
+        FfmaProduct(tile, slices, left, right, output, run, len(product.axes), epilogue, writer.gpu.has_async_copy)
         for tile in FFMA_TILES
         for slices in SLICES
     ]
@@ -196,6 +197,6 @@ def _cycles(gpu: Gpu, product: Product, template: ProductTemplate) -> float:
     copied = sum(side.element.nbytes * lines for side, lines in sides) / COPIED
     turn = slices * template.steps * max(tile.rows * tile.columns / tile.products, copied)
     end = slices * tile.rows * tile.columns / FINISHED
-    resident = gpu.multiprocessors * min(THREADS // template.threads, MOST_BLOCKS)
-    waiting = turns * ((COPY_TURN_CYCLES if template.is_asynchronous else TURN_CYCLES) + turn) + ENDS_CYCLES + end
-    return max(-(-blocks // gpu.multiprocessors) * (turns * turn + end), -(-blocks // resident) * waiting)
+    resident = min(THREADS // template.threads, MOST_BLOCKS)
+    alone = (COPY_TURN_CYCLES if template.is_asynchronous else TURN_CYCLES) + turn
+    return cycles(gpu, blocks, resident, turns, turn, alone, ENDS_CYCLES, end)

@@ -13,7 +13,7 @@ from math import prod
 from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.code import choices
-from jitdelegate.targets.cuda.code.cost import COPIED, launch_cycles
+from jitdelegate.targets.cuda.code.cost import COPIED, cycles, launch_cycles
 from jitdelegate.targets.cuda.code.division import divisor
 from jitdelegate.targets.cuda.code.element import Element, common_width
 from jitdelegate.targets.cuda.code.gpu import REGISTERS, Gpu
@@ -21,15 +21,14 @@ from jitdelegate.targets.cuda.code.sizes import Divisor
 from jitdelegate.targets.cuda.code.template import TensorPointer
 from jitdelegate.targets.cuda.code.writer import Writer
 from jitdelegate.targets.cuda.multiply import ffma_tile, mma_tile
+from jitdelegate.targets.cuda.multiply.quads import QUAD
 from jitdelegate.targets.cuda.multiply.tensor_core import STEP, Operand
-from jitdelegate.targets.cuda.products import depthwise, ffma, mma
+from jitdelegate.targets.cuda.products import depthwise, ffma, mma, tiled
 from jitdelegate.targets.cuda.sources.conv_problem import ConvProblem, problem_of
-from jitdelegate.targets.cuda.sources.phases import PhaseSizes
 from jitdelegate.targets.cuda.sources.pixel_tiles import PixelTiles, tiles_of
 from jitdelegate.targets.cuda.walks import gemv
-from jitdelegate.targets.cuda.walks.contract_kernel import ContractSizes
 from jitdelegate.targets.cuda.walks.depthwise_kernel import DepthwiseSizes, DepthwiseTile, Steps, positions, spacing
-from jitdelegate.targets.cuda.walks.separable_kernel import SeparableFfma, SeparableMma
+from jitdelegate.targets.cuda.walks.separable_kernel import DepthwiseArguments, SeparableFfma, SeparableMma
 from jitdelegate.targets.cuda.walks.window import WindowAxis
 from jitdelegate.targets.planning.chains import Chain
 
@@ -159,8 +158,8 @@ def _apart(alone: Writer, pair: Pair) -> float:
     """Estimated cycles of the two launches that would compute the pair, and of what lies between them."""
     alone.begin(pair.nodes[0])
     depthwise.write_depthwise(alone, pair.nodes[0])
-    estimate = ffma.cycles if alone.precision == "float32" else mma.cycles
-    return alone.launches[-1].cycles + launch_cycles(alone.gpu) + estimate(alone, pair.problem)
+    choose = ffma.choose if alone.precision == "float32" else mma.choose
+    return alone.launches[-1].cycles + launch_cycles(alone.gpu) + choose(alone, pair.problem).cycles
 
 
 def _preferred(
@@ -224,7 +223,7 @@ def _ffma_templates(writer: Writer, pair: Pair) -> Iterator[SeparableFfma]:
             output=writer.element(problem.output),
             tile=tile,
             width=window.width,
-            run=common_width((problem.outputs,), ffma_tile.QUAD),
+            run=common_width((problem.outputs,), QUAD),
             is_direct=True,
             is_scattered=False,
             is_asynchronous=writer.gpu.has_async_copy and problem.weights is Element.FLOAT32,
@@ -293,9 +292,9 @@ def _cycles(gpu: Gpu, pair: Pair, template: SeparableMma | SeparableFfma, shift:
     """Estimated cycles of a pair's launch. A tile of K costs the most of: its bytes from the L2 cache, its products,
     and the instructions that compute depthwise results."""
     problem, window, tile = pair.problem, template.window, template.tile
-    steps = template.channels
+    steps = template.steps
     blocks = pair.blocks(tile.rows, shift) * -(-problem.outputs // tile.columns)
-    each, turns = -(-blocks // gpu.multiprocessors), -(-pair.channels // steps)
+    turns = -(-pair.channels // steps)
     weights = (steps if turns > 1 else pair.channels) * (
         tile.columns * window.target.nbytes + prod(pair.window.kernel) * window.weights.nbytes
     )
@@ -311,8 +310,8 @@ def _cycles(gpu: Gpu, pair: Pair, template: SeparableMma | SeparableFfma, shift:
         issued, products = 0.0, products + issued  # both need the same units
     turn = max((weights + data) / COPIED, products, issued)
     resident = max(REGISTERS // (REGISTERS_OF_THREAD * tile.threads), 1)
-    alone = turns * (products + issued + waiting) + (turns - 1) * LOADING_CYCLES + ends + start
-    return max(each * (turns * turn + ends), -(-each // resident) * alone)
+    latency = (turns - 1) * LOADING_CYCLES + start
+    return cycles(gpu, blocks, resident, turns, turn, products + issued + waiting, latency, ends)
 
 
 def _instructions(window: DepthwiseTile, form: Depthwise) -> int:
@@ -335,36 +334,31 @@ def _writing(pair: Pair, choice: Choice, candidates: Sequence[Choice]) -> Callab
 
 
 def _write(writer: Writer, pair: Pair, choice: Choice) -> None:
-    problem, (first, second) = pair.problem, pair.nodes
-    template, data = _storing(writer, choice.template, second), first.inputs[0]
-    phase, tile, (height, width) = problem.phases[0], template.tile, pair.output
-    sizes = (1, template.channels, tile.columns)
-    turns, columns = (size // step for size, step in zip(phase.matrices_shape(*sizes)[1:], sizes[1:], strict=True))
+    first, second = pair.nodes
+    problem = replace(pair.problem, data=first.inputs[0], out_pitch=writer.pitch(pair.problem.output))
+    template, (height, width), (rows, columns) = _storing(writer, choice.template, second), pair.image, pair.output
+    shared = template.shared_bytes
     if isinstance(template, SeparableMma):
-        weights = mma.packed_weights(writer, problem, sizes, template.tile, template.operand)
-        shared = _with_slots(template.tile, turns * template.tile.row_bytes).shared_bytes
-    else:
-        weights = ffma.packed_weights(writer, problem, sizes, template.tile)
-        shared = template.shared_bytes
+        shared = _with_slots(template.tile, pair.channels * template.stored.nbytes).shared_bytes
     taps, bias, _ = depthwise.constants(writer, first)
-    writer.launch(
+    more = DepthwiseArguments(
+        taps,
+        bias,
+        writer.epilogue(first)[1],
+        PixelTiles.of(pair.output, template.tile.rows, choice.shift, pair.apart),
+        WindowAxis.of(pair.window, 0, height),
+        WindowAxis.of(pair.window, 1, width),
+        DepthwiseSizes(pair.channels, Divisor(*divisor(1)), rows, columns, writer.pitch(problem.data), pair.channels),
+    )
+    tiled.write_launch(
+        writer,
+        problem,
         template,
-        (pair.blocks(tile.rows, choice.shift), columns, 1),
-        (
-            TensorPointer(problem.output),
-            writer.pointer(data),
-            weights,
-            writer.constant(problem.biases(phase, tile.columns)),
-            taps,
-            bias,
-            writer.epilogue(second)[1],
-            writer.epilogue(first)[1],
-            ContractSizes(1, problem.depth, problem.outputs, writer.pitch(problem.output)),
-            PhaseSizes(turns, turns, 0, 0, problem.source(phase)),
-            PixelTiles.of(pair.output, tile.rows, choice.shift, pair.apart),
-            *(WindowAxis.of(pair.window, axis, pair.image[axis]) for axis in range(2)),
-            DepthwiseSizes(pair.channels, Divisor(*divisor(1)), height, width, writer.pitch(data), pair.channels),
-        ),
-        shared,
-        cycles=choice.cycles,
+        TensorPointer(problem.output),
+        writer.epilogue(second)[1],
+        1,
+        choice.cycles,
+        blocks=pair.blocks(template.tile.rows, choice.shift),
+        more=more,
+        shared_bytes=shared,
     )

@@ -9,10 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from jitdelegate.targets.cuda.code.device_code import I32, Code, Value
-from jitdelegate.targets.cuda.code.element import Element
+from jitdelegate.targets.cuda.code.device_code import I16, I32, Code, Value
+from jitdelegate.targets.cuda.code.element import WORD, Element, load_where, pack
+from jitdelegate.targets.cuda.code.epilogue import load_run
+from jitdelegate.targets.cuda.code.narrow_integers import floats_of_nibbles
 from jitdelegate.targets.cuda.multiply.tensor_core import CHUNK, copy_async
 from jitdelegate.targets.cuda.sources.pixel_gather import PixelGather, PixelRow, TableEntry
+from jitdelegate.targets.maths.cast import cast
 
 Chunks = list[list[Value]]
 """The values that `fetch` loads: each list is 16 bytes, or fewer for data."""
@@ -90,23 +93,33 @@ class DataLoader(ABC):
 
 
 class WeightLoader:
-    """A thread's part of each tile of weights: every `threads`-th 16-byte chunk.
+    """A thread's part of each tile of weights: every `threads`-th 16-byte chunk of shared memory.
 
     Args:
         first_tile: number of the first tile among all weights.
-        nbytes: bytes of a tile.
+        nbytes: bytes of a tile in shared memory.
         after: offset of the first weights from the address that `copy` and `put` receive, in bytes.
+        stored: element type of weights in memory, where they become floats of type `target` on the way.
     """
 
     def __init__(
-        self, code: Code, weights: Value, first_tile: Value, thread: Value, threads: int, nbytes: int, after: int = 0
+        self,
+        code: Code,
+        weights: Value,
+        first_tile: Value,
+        thread: Value,
+        threads: int,
+        nbytes: int,
+        after: int,
+        stored: Element | None,
+        target: Element,
     ) -> None:
         self.code, self.weights, self.thread, self.nbytes = code, weights, thread, nbytes
+        self.stored, self.target = stored, target
         self.places = range(0, nbytes, threads * CHUNK)
         assert nbytes % (threads * CHUNK) == 0
         start = thread * CHUNK
-        self.first_tile, self.own = first_tile, code.advanced(weights, start, 1)
-        self.start = start + after if after else start
+        self.first_tile, self.own, self.start = first_tile, code.advanced(weights, start, 1), start + after
 
     def copy(self, tile: Value, slot: Value) -> None:
         """Begins to copy this thread's part of a tile of K to the shared address `slot`."""
@@ -114,10 +127,33 @@ class WeightLoader:
         for at in self.places:
             copy_async(self.code, slot + self.start + at, source, CHUNK, at)
 
-    def fetch(self, tile: Value) -> Chunks:
-        """This thread's part of a tile."""
-        source = self._source(tile)
-        return [self.code.load(source, at, I32, CHUNK // 4) for at in self.places]
+    def fetch(self, tile: Value, exists: Value | None = None) -> Chunks:
+        """This thread's part of a tile; zeros where it does not exist."""
+        if self.stored is None:
+            source, code = self._source(tile), self.code
+            if exists is None:
+                return [code.load(source, at, I32, CHUNK // WORD) for at in self.places]
+            return [code.load_where(exists, source, at, CHUNK // WORD) for at in self.places]
+        each = CHUNK // self.target.nbytes
+        first = (self.first_tile + tile) * (self.nbytes // CHUNK * each) + self.thread * each
+        values = (self._floats(self.stored, first + at // CHUNK * each, each, exists) for at in self.places)
+        return [pack(self.code, self.target, own) if self.target.is_narrow_float else own for own in values]
+
+    def _floats(self, stored: Element, index: Value, count: int, exists: Value | None) -> list[Value]:
+        """Neighbouring weights, from weight number `index` on."""
+        code = self.code
+        if stored is Element.INT4:
+            bits = 4 * count
+            if exists is None:
+                (word,) = code.load(self.weights, index // 2, I32 if bits == 32 else I16)
+            else:
+                (word,) = code.load_where(exists, self.weights, index // 2, bits=bits)
+            return floats_of_nibbles(code, word)
+        if exists is None:
+            found = load_run(code, stored, self.weights, index, count)
+        else:
+            found = load_where(code, stored, exists, self.weights, index, count)
+        return [cast(code, one, stored.dtype, "float32") for one in found]
 
     def _source(self, tile: Value) -> Value:
         """Pointer to this thread's part of a tile."""

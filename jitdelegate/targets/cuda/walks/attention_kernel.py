@@ -11,7 +11,7 @@ Groups of warps (slices) may share out the tiles of keys; so may blocks (parts),
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import Any
 
@@ -22,7 +22,7 @@ from jitdelegate.targets.cuda.code.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.code.expression import emit
 from jitdelegate.targets.cuda.code.lanes import first_slice
 from jitdelegate.targets.cuda.code.operand import Neighbours
-from jitdelegate.targets.cuda.code.output import Output
+from jitdelegate.targets.cuda.code.output import Held, Output, Run
 from jitdelegate.targets.cuda.multiply.tensor_core import CHUNK, await_copies, commit_copies
 from jitdelegate.targets.cuda.sources.line_loader import LineLoader, Lines
 from jitdelegate.targets.cuda.walks.attention_template import (
@@ -44,14 +44,14 @@ class AttentionKernel(ABC):
     """Writes the kernel of one template, except how scores and values are multiplied.
 
     Attributes:
+        scores, held: the scores and the sums of this thread, in the rows of the block's tile.
         rows: the thread's rows, as numbers within the matrix.
         keys: the keys of the thread's scores, as numbers within a tile; `neighbours` at a time follow each other.
         lanes: neighbouring threads that have the same rows.
     """
 
-    rows: list[Value]
-    keys: list[Value]
-    neighbours: int
+    scores: Held
+    held: Held
     lanes: int
 
     def __init__(
@@ -114,6 +114,10 @@ class AttentionKernel(ABC):
     def write(self) -> None:
         """Writes the whole kernel."""
         code, template = self.code, self.template
+        self.rows = [self.first_row + self.scores.row + row for row in self.scores.rows]
+        self.keys = [self.scores.column + key for key in self.scores.columns]
+        self.neighbours = self.scores.runs[0].width
+        self.row_of = [self.held.rows.index(run.row) for run in self.held.runs for _ in range(run.width)]
         count, rows = template.sums, len(self.rows)
         code.await_launches()
         self._limited = [code.minimum(row, self.sizes.rows - 1) for row in self.rows]
@@ -130,7 +134,7 @@ class AttentionKernel(ABC):
             products = self._scores()
             self._finish(values, loaded)
             loaded = self._begin(keys, turn + 1)
-            scores = self._changed(products, read, first)
+            scores = self._changed(self.scores.by_row(products), read, first)
             state = now[:count], now[count : count + rows], now[count + rows : count + 2 * rows]
             sums, tops, totals = self._step(*state, scores)
             following[:] = [*sums, *tops, *totals, *loaded]
@@ -263,7 +267,7 @@ class AttentionKernel(ABC):
             scales.append(scale)
             powers.append(row_powers)
             added.append(self.code.fma(total, scale, reduce_tree(row_powers, lambda a, b: a + b)))
-        scaled = [value * scales[self._row_of(at)] for at, value in enumerate(sums)]
+        scaled = [value * scales[row] for row, value in zip(self.row_of, sums, strict=True)]
         return self._weighted(scaled, powers), highest, added
 
     def _finite(self, top: Value) -> Value:
@@ -306,7 +310,7 @@ class AttentionKernel(ABC):
                 [own[at] * scale[row] for own, scale in zip(all_of, scales, strict=True)], lambda a, b: a + b
             )
 
-        sums = [joined(at, self._row_of(at)) for at in range(count)]
+        sums = [joined(at, row) for at, row in enumerate(self.row_of)]
         return sums, tops, [joined(count + rows + row, row) for row in range(rows)]
 
     def _store(self, sums: Sequence[Value], tops: Sequence[Value], totals: Sequence[Value]) -> None:
@@ -324,10 +328,10 @@ class AttentionKernel(ABC):
             self.sizes.columns,
         )
         starts = [self._start(3, row) for row in self._limited]
-        for row, column, places in self._results():
+        for run, row in self._runs():
             pixel = self.number * self.sizes.rows + self.rows[row]
-            results = [sums[at] * factors[row] for at in places]
-            self._store_run(output, results, row, pixel, column, starts[row])
+            results = [one * factors[row] for one in sums[run.sums]]
+            self._store_run(output, results, run, row, pixel, starts[row])
 
     def _store_part(self, sums: Sequence[Value], tops: Sequence[Value], totals: Sequence[Value]) -> None:
         """Stores [parts, rows of all matrices, columns] sums, then [parts, rows of all matrices, 2] maxima and
@@ -335,36 +339,29 @@ class AttentionKernel(ABC):
         code, sizes = self.code, self.sizes
         output = Output(code, Epilogue(), Element.FLOAT32, self.output, (), sizes.columns)
         first = self.part * sizes.total + self.number * sizes.rows
-        for row, column, places in self._results():
+        for run, row in self._runs():
             pixel = first + self.rows[row]
-            self._store_run(output, [sums[at] for at in places], row, pixel, column, pixel * sizes.columns)
+            self._store_run(output, sums[run.sums], run, row, pixel, pixel * sizes.columns)
         after = code.special("nctaid.y") * sizes.total * sizes.columns
         for row, (top, total) in enumerate(zip(tops, totals, strict=True)):
             with code.when((self.rows[row] < sizes.rows) & (self.lane & (self.lanes - 1)).equals(0)):
                 for at, value in enumerate((top, total)):
                     code.store([value], self.output, (after + (first + self.rows[row]) * 2 + at) * FLOAT)
 
+    def _runs(self) -> Iterator[tuple[Run, int]]:
+        """The runs of the thread's sums, each with the number of its row among those of the thread."""
+        return ((run, self.held.rows.index(run.row)) for run in self.held.runs)
+
     def _store_run(
-        self, output: Output, results: Sequence[Value], row: int, pixel: Value, column: Value, start: Value
+        self, output: Output, results: Sequence[Value], run: Run, row: int, pixel: Value, start: Value
     ) -> None:
-        """Stores neighbouring columns of one row, in runs that lie completely inside or outside."""
-        exists, run = self.rows[row] < self.sizes.rows, min(self.template.run, len(results))
-        for at in range(0, len(results), run):
-            with self.code.when(exists & (column + at < self.sizes.columns)):
-                output.store(results[at : at + run], pixel, column, at, start)
+        column, exists = self.held.column + run.column, self.rows[row] < self.sizes.rows
+        output.store_inside(results, self.template.run, exists, self.sizes.columns, pixel, column, start)
 
     @abstractmethod
-    def _scores(self) -> Rows:
-        """The products of the thread's rows and keys."""
+    def _scores(self) -> Sequence[Value]:
+        """The products of the thread's rows and keys, as `scores` numbers them."""
 
     @abstractmethod
     def _weighted(self, sums: Sequence[Value], powers: Rows) -> list[Value]:
         """The sums after the tile of values, which is weighted by `powers`."""
-
-    @abstractmethod
-    def _row_of(self, at: int) -> int:
-        """Which of the thread's rows sum number `at` belongs to."""
-
-    @abstractmethod
-    def _results(self) -> list[tuple[int, Value, list[int]]]:
-        """Runs of the thread's results: (row, first column, numbers of the sums)."""

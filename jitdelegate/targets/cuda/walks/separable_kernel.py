@@ -16,63 +16,40 @@ from jitdelegate.targets.cuda.code.device_code import Code, Value
 from jitdelegate.targets.cuda.code.element import Element, pack
 from jitdelegate.targets.cuda.code.sizes import Kind
 from jitdelegate.targets.cuda.multiply.tensor_core import CHUNK, Swizzle, await_copies, commit_copies
-from jitdelegate.targets.cuda.sources.phases import PhaseSizes
 from jitdelegate.targets.cuda.sources.pixel_tiles import PixelTiles, TilePixels
-from jitdelegate.targets.cuda.walks.contract_kernel import FLOAT, ContractArguments, ContractKernel, ContractSizes
+from jitdelegate.targets.cuda.walks.contract_kernel import CONSTANTS, FLOAT, ContractArguments, ContractKernel
 from jitdelegate.targets.cuda.walks.depthwise_kernel import DepthwiseKernel, DepthwiseSizes, DepthwiseTile
 from jitdelegate.targets.cuda.walks.ffma_kernel import Ffma, FfmaKernel
 from jitdelegate.targets.cuda.walks.mma_kernel import Mma, MmaKernel
 from jitdelegate.targets.cuda.walks.window import WindowAxis
 
 
-class SeparableArguments(NamedTuple):
-    """The arguments of a separable kernel, in the order of `parameters`.
+class DepthwiseArguments(NamedTuple):
+    """What a separable kernel takes besides the arguments of a contraction, for the depthwise convolution.
 
     Attributes:
-        weights, bias, extra: those of the 1x1 convolution; `extra` are epilogue operands.
-        taps, inner_bias, inner_extra: those of the depthwise convolution; the bias is one pointer, or none if it
-            follows the weights.
-        sizes, phase: as for a contraction.
-        rows, columns, inner_sizes: as for a depthwise convolution.
+        bias: one pointer, or none if the bias follows the weights.
+        extra: epilogue operands.
+        rows, columns, sizes: as for a depthwise convolution.
     """
 
-    output: Value
-    data: Value
-    weights: Value
-    bias: Value
-    taps: Value
-    inner_bias: Sequence[Value]
-    extra: Sequence[Value]
-    inner_extra: Sequence[Value]
-    sizes: ContractSizes
-    phase: PhaseSizes
+    weights: Any
+    bias: Any
+    extra: Sequence[Any]
     tiles: PixelTiles
     rows: WindowAxis
     columns: WindowAxis
-    inner_sizes: DepthwiseSizes
-
-    @property
-    def of_contract(self) -> ContractArguments:
-        return ContractArguments(self.output, self.data, self.weights, self.bias, self.data, self.extra)
-
-    @property
-    def of_depthwise(self) -> tuple[Any, ...]:
-        """The arguments of a `DepthwiseKernel` that stores nothing, and is told what a thread computes."""
-        pointers = self.data, self.data, self.taps, self.inner_bias, (), self.inner_extra
-        return *pointers, None, self.rows, self.columns, self.inner_sizes
+    sizes: DepthwiseSizes
 
 
-def parameters(template: SeparableMma | SeparableFfma) -> tuple[Kind, ...]:
-    """The kinds of a separable kernel's parameters: those of `SeparableArguments`."""
-    window = template.window
+def kinds(window: DepthwiseTile) -> tuple[Kind, ...]:
+    """The kinds of `DepthwiseArguments`."""
     bias = ("pointer",) * (window.weights is not Element.FLOAT32)
-    operands = template.epilogue.parameters, window.epilogue.parameters
-    sizes = ContractSizes, PhaseSizes, PixelTiles, WindowAxis, WindowAxis, DepthwiseSizes
-    return *("pointer",) * 5, bias, *operands, *sizes
+    return "pointer", bias, window.epilogue.parameters, PixelTiles, WindowAxis, WindowAxis, DepthwiseSizes
 
 
-CONSTANTS = frozenset({2, 3, 4, 5})
-"""The numbers of those that are constants."""
+WITH_DEPTHWISE = CONSTANTS | {10, 11}
+"""The numbers of the parameters that are constants: also the weights and the bias of the depthwise convolution."""
 
 
 class DepthwiseLoader:
@@ -81,8 +58,10 @@ class DepthwiseLoader:
 
     def __init__(self, kernel: SeparableKernel) -> None:
         self.code, self.window, self.place = kernel.code, kernel.template.window, kernel.data_place
-        self.pixels, self.units = kernel.block, kernel.template.channels // self.window.width
-        self.depthwise = DepthwiseKernel(self.window, self.code, *kernel.separable.of_depthwise)
+        self.pixels, self.units = kernel.block, kernel.template.steps // self.window.width
+        own, data = kernel.own, kernel.arguments.data
+        pointers = data, data, own.weights, own.bias, (), own.extra  # it stores nothing
+        self.depthwise = DepthwiseKernel(self.window, self.code, *pointers, None, own.rows, own.columns, own.sizes)
         self.row, self.unit = kernel.thread // self.units * self.window.tile[1], kernel.thread % self.units
 
     def compute(self, tile: Value, slot: Value) -> None:
@@ -114,13 +93,8 @@ class SeparableMma(Mma):
     """
 
     family: ClassVar[str] = "separable_mma"
-    constants: ClassVar[frozenset[int]] = CONSTANTS
+    constants: ClassVar[frozenset[int]] = WITH_DEPTHWISE
     window: DepthwiseTile
-
-    @property
-    def channels(self) -> int:
-        """Depthwise channels of a tile of K."""
-        return self.tile.row_bytes // self.operand.element.nbytes
 
     @property
     def is_asynchronous(self) -> bool:
@@ -128,12 +102,11 @@ class SeparableMma(Mma):
         return self.has_async_copy and not self.converts_weights
 
     @property
-    def parameters(self) -> tuple[Kind, ...]:
-        return parameters(self)
+    def more(self) -> tuple[Kind, ...]:
+        return kinds(self.window)
 
     def write(self, code: Code, *arguments: Any) -> None:
-        """The arguments are those of `SeparableArguments`; weights is [tiles of N, tiles of K]."""
-        SeparableMmaKernel(code, self, SeparableArguments(*arguments)).write()
+        SeparableMmaKernel(code, self, ContractArguments.of(arguments)).write()
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -145,34 +118,26 @@ class SeparableFfma(Ffma):
     """
 
     family: ClassVar[str] = "separable_ffma"
-    constants: ClassVar[frozenset[int]] = CONSTANTS
+    constants: ClassVar[frozenset[int]] = WITH_DEPTHWISE
     min_blocks: ClassVar[int] = 1  # a thread has depthwise sums too
     window: DepthwiseTile
 
     @property
-    def channels(self) -> int:
-        """Depthwise channels of a tile of K."""
-        return self.tile.steps
-
-    @property
-    def parameters(self) -> tuple[Kind, ...]:
-        return parameters(self)
+    def more(self) -> tuple[Kind, ...]:
+        return kinds(self.window)
 
     def write(self, code: Code, *arguments: Any) -> None:
-        """The arguments are those of `SeparableArguments`; weights is [tiles of N, tiles of K, steps, columns]."""
-        SeparableFfmaKernel(code, self, SeparableArguments(*arguments)).write()
+        SeparableFfmaKernel(code, self, ContractArguments.of(arguments)).write()
 
 
 class SeparableKernel(ContractKernel):
     """Writes the kernel of one template, before `MmaKernel` or `FfmaKernel` in the order of base classes: where these
     copy data, it computes data."""
 
-    template: SeparableMma | SeparableFfma
-
-    def __init__(self, code: Code, template: SeparableMma | SeparableFfma, arguments: SeparableArguments) -> None:
-        self.separable = arguments
-        self.block = TilePixels.of(code, arguments.tiles, code.special("ctaid.x"), template.tile.rows)
-        super().__init__(code, template, arguments.of_contract, arguments.sizes, arguments.phase)
+    def __init__(self, code: Code, template: SeparableMma | SeparableFfma, arguments: ContractArguments) -> None:
+        self.own = DepthwiseArguments(*arguments.more)
+        self.block = TilePixels.of(code, self.own.tiles, code.special("ctaid.x"), template.tile.rows)
+        super().__init__(code, template, arguments)
 
     @abstractmethod
     def data_place(self, row: Value, byte: Value) -> Value:
@@ -184,28 +149,28 @@ class SeparableKernel(ContractKernel):
     def pixel(self, row: Value) -> tuple[Value, Value]:
         return self.block.pixel(*self.block.place(row))
 
-    def multiply(self) -> list[Value]:
-        """All sums. In each turn, a tile of data is computed and multiplied, while the weights of the next one arrive
-        in the other of two slots."""
-        code, weights = self.code, self.weights
+    def all_sums(self) -> list[Value]:
+        """The sums of all tiles. In each turn, a tile of data is computed and multiplied, while the weights of the next
+        one arrive in the other of two slots."""
+        code, weights, is_asynchronous = self.code, self.weights, self.template.is_asynchronous
 
         def copy(tile: Value, slot: Value) -> None:
-            weights.copy(tile, self.weights_slot(slot))
+            weights.copy(tile, slot)
             commit_copies(code)
 
         zero = code.integer(0)
-        if self.is_asynchronous:
+        if is_asynchronous:
             copy(zero, self.shared)
         code.await_launches()
-        with code.carried(self.tiles, [zero, *self.nothing()]) as (tile, now, following):
+        with code.carried(self.tiles, [zero, *self.multiply.nothing()]) as (tile, now, following):
             slot, following[0] = self.shared + now[0], self.next_slot(now[0])
-            if not self.is_asynchronous:
-                weights.put(weights.fetch(tile), self.weights_slot(slot))
+            if not is_asynchronous:
+                weights.put(weights.fetch(tile), slot)
             self.depthwise.compute(tile, slot)
-            if self.is_asynchronous:
+            if is_asynchronous:
                 await_copies(code, 0)
             code.barrier()
-            if self.is_asynchronous:
+            if is_asynchronous:
                 with code.when(tile + 1 < self.tiles):
                     copy(tile + 1, self.shared + following[0])
             following[1:] = self.accumulate(now[1:], slot)
