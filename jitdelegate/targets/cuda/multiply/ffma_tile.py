@@ -20,6 +20,8 @@ MANY_SUMS = 64
 TURN_CYCLES = 120
 """Cycles per tile of K beside the multiplications, if no resource is the bottleneck: barrier, first loads from shared
 memory. Estimated from instruction latencies, like the two below."""
+COMBINE_CYCLES = 6000
+"""Cost of a second launch, which adds up parts of K and waits for the first one."""
 ENDS_CYCLES = 2500
 """Cycles before the first and after the last multiplication of a block: three dependent reads of memory, a store."""
 OTHER_INSTRUCTIONS = 60

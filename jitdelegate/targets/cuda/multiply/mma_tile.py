@@ -19,6 +19,8 @@ PRODUCTS = 1024
 TURN_CYCLES = 180
 """Cycles from one barrier of a pipeline to the next, if no resource is the bottleneck: matrices from shared memory, a
 chain of products per step, the barrier. Estimated from instruction latencies."""
+COMBINE_CYCLES = 3500
+"""Cost of a second launch, which adds up parts of K."""
 ENDS_CYCLES = 1500
 """Cycles before the first and after the last multiplication of a block: three dependent reads of memory, a store."""
 UNIT_INSTRUCTIONS = 12

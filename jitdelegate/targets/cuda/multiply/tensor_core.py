@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from jitdelegate.errors import CompileError
 from jitdelegate.targets.cuda.code.device_code import Code, Value
 from jitdelegate.targets.cuda.code.element import Element
+from jitdelegate.targets.cuda.code.gpu import Gpu
 
 CHUNK = 16
 """Bytes of a row that stay together when the row is swizzled."""
@@ -55,6 +57,16 @@ class Operand(Enum):
         if self is Operand.BFLOAT16:
             return (_dropped(array, 16) >> 16).astype(np.uint16)
         return _dropped(array, 13)
+
+
+def check_operand(gpu: Gpu, operand: Operand) -> None:
+    """Checks that a GPU's tensor cores multiply such numbers.
+
+    Raises:
+        CompileError: they do not.
+    """
+    if operand in (Operand.BFLOAT16, Operand.TF32) and not gpu.has_async_copy:
+        raise CompileError(f"{gpu.architecture} has no {operand.value} tensor cores, expected sm_80 or later")
 
 
 def _dropped(array: np.ndarray, low: int) -> np.ndarray:

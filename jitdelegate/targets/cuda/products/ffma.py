@@ -8,21 +8,17 @@ from jitdelegate.targets.cuda.code.element import Element, common_width
 from jitdelegate.targets.cuda.code.writer import Writer
 from jitdelegate.targets.cuda.multiply.ffma_tile import TILES
 from jitdelegate.targets.cuda.multiply.quads import QUAD
-from jitdelegate.targets.cuda.products import tiled
-from jitdelegate.targets.cuda.products.tiled import Choice
 from jitdelegate.targets.cuda.sources.conv_problem import ConvProblem
 from jitdelegate.targets.cuda.walks.ffma_kernel import Ffma
 
 MOST_PIECES = 8
 """Most chunks per thread: their pixels' positions are kept in registers."""
-COMBINE_CYCLES = 6000
-"""Cost of a second launch that waits for this one."""
 
 
-def choose(writer: Writer, problem: ConvProblem) -> Choice:
-    """How a problem is computed on the writer's GPU."""
+def template_of(writer: Writer, problem: ConvProblem) -> Ffma:
+    """The template for a problem, with some tile."""
     source = writer.element(problem.data)
-    template = Ffma(
+    return Ffma(
         source=source,
         output=writer.element(problem.output),
         tile=TILES[0],
@@ -35,10 +31,9 @@ def choose(writer: Writer, problem: ConvProblem) -> Choice:
         weights=problem.weights,
         epilogue=writer.epilogue(problem.node)[0],
     )
-    templates = [replace(template, tile=tile) for tile in TILES]
-    return tiled.choose(writer, problem, [one for one in templates if one.pieces <= MOST_PIECES], COMBINE_CYCLES)
 
 
-def write(writer: Writer, problem: ConvProblem) -> None:
-    """Writes the launches of a contraction."""
-    tiled.write(writer, problem, choose(writer, problem))
+def templates(writer: Writer, problem: ConvProblem) -> list[Ffma]:
+    """The template with each tile that suits a problem."""
+    own = template_of(writer, problem)
+    return [one for one in (replace(own, tile=tile) for tile in TILES) if one.pieces <= MOST_PIECES]

@@ -5,29 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from jitdelegate.errors import CompileError
 from jitdelegate.targets.cuda.code.element import WORD, Element, common_width
 from jitdelegate.targets.cuda.code.gpu import Gpu
 from jitdelegate.targets.cuda.code.writer import Writer
 from jitdelegate.targets.cuda.multiply.mma_tile import MOST_PADDED, SHORTEST_ROW, SLIM_TILES, TILES, WIDE_TILES, Tile
 from jitdelegate.targets.cuda.multiply.tensor_core import CHUNK, STEP, Operand
-from jitdelegate.targets.cuda.products import tiled
-from jitdelegate.targets.cuda.products.tiled import Choice
 from jitdelegate.targets.cuda.sources.conv_problem import ConvProblem
 from jitdelegate.targets.cuda.walks.mma_kernel import Mma
 
-COMBINE_CYCLES = 3500
-"""Cost of a second launch."""
 RUN = 8
 """Most neighbouring channels that a thread finishes together."""
 MOST_ROWS = 64
 """Most rows and columns of a tile whose threads copy less than 16 bytes at a time; with more, they lack registers."""
 
 
-def choose(writer: Writer, problem: ConvProblem) -> Choice:
-    """How a problem is computed on the writer's GPU."""
-    operand, gpu, output = operand_of(writer, problem), writer.gpu, writer.element(problem.output)
-    template = Mma(
+def template_of(writer: Writer, problem: ConvProblem) -> Mma:
+    """The template for a problem, with some tile."""
+    operand, output = operand_of(writer, problem), writer.element(problem.output)
+    return Mma(
         operand=operand,
         source=writer.element(problem.data),
         output=output,
@@ -37,28 +32,21 @@ def choose(writer: Writer, problem: ConvProblem) -> Choice:
         is_direct=problem.is_direct,
         is_scattered=problem.is_scattered,
         is_part=False,
-        has_async_copy=gpu.has_async_copy,
+        has_async_copy=writer.gpu.has_async_copy,
         has_halo=problem.halo != 0 and not problem.is_direct,
         weights=problem.weights,
         epilogue=writer.epilogue(problem.node)[0],
     )
-    k_bytes = tiled.size_of(problem)[2] * operand.element.nbytes
-    tiles = [tile.shortened(k_bytes) for tile in _fitting(template, gpu)]
-    if operand.is_integer:
+
+
+def templates(writer: Writer, problem: ConvProblem) -> list[Mma]:
+    """The template with each tile that suits a problem and the GPU."""
+    own = template_of(writer, problem)
+    k_bytes = problem.size[2] * own.stored.nbytes
+    tiles = [tile.shortened(k_bytes) for tile in _fitting(own, writer.gpu)]
+    if own.operand.is_integer:
         tiles = _compact([tile.trimmed(k_bytes) for tile in tiles], problem.outputs, k_bytes)
-    return tiled.choose(writer, problem, [replace(template, tile=tile) for tile in tiles], COMBINE_CYCLES)
-
-
-def write(writer: Writer, problem: ConvProblem) -> None:
-    """Writes the launches of a contraction on tensor cores.
-
-    Raises:
-        CompileError: the GPU does not support the precision.
-    """
-    operand = operand_of(writer, problem)
-    if operand in (Operand.BFLOAT16, Operand.TF32) and not writer.gpu.has_async_copy:
-        raise CompileError(f"{writer.gpu.architecture} has no {operand.value} tensor cores, expected sm_80 or later")
-    tiled.write(writer, problem, choose(writer, problem))
+    return [replace(own, tile=tile) for tile in tiles]
 
 
 def operand_of(writer: Writer, problem: ConvProblem) -> Operand:

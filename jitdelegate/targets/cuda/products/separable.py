@@ -6,9 +6,10 @@ repeat that work. This pays where it costs less than a launch and the way throug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from math import prod
+from typing import Any
 
 from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import Node
@@ -23,11 +24,12 @@ from jitdelegate.targets.cuda.code.writer import Writer
 from jitdelegate.targets.cuda.multiply import ffma_tile, mma_tile
 from jitdelegate.targets.cuda.multiply.quads import QUAD
 from jitdelegate.targets.cuda.multiply.tensor_core import STEP, Operand
-from jitdelegate.targets.cuda.products import depthwise, ffma, mma, tiled
+from jitdelegate.targets.cuda.products import contract, depthwise, ffma, mma
 from jitdelegate.targets.cuda.sources.conv_problem import ConvProblem, problem_of
 from jitdelegate.targets.cuda.sources.pixel_tiles import PixelTiles, tiles_of
 from jitdelegate.targets.cuda.walks import gemv
 from jitdelegate.targets.cuda.walks.depthwise_kernel import DepthwiseSizes, DepthwiseTile, Steps, positions, spacing
+from jitdelegate.targets.cuda.walks.ffma_kernel import Ffma
 from jitdelegate.targets.cuda.walks.separable_kernel import DepthwiseArguments, SeparableFfma, SeparableMma
 from jitdelegate.targets.cuda.walks.window import WindowAxis
 from jitdelegate.targets.planning.chains import Chain
@@ -158,8 +160,7 @@ def _apart(alone: Writer, pair: Pair) -> float:
     """Estimated cycles of the two launches that would compute the pair, and of what lies between them."""
     alone.begin(pair.nodes[0])
     depthwise.write_depthwise(alone, pair.nodes[0])
-    choose = ffma.choose if alone.precision == "float32" else mma.choose
-    return alone.launches[-1].cycles + launch_cycles(alone.gpu) + choose(alone, pair.problem).cycles
+    return alone.launches[-1].cycles + launch_cycles(alone.gpu) + contract.choose(alone, pair.problem).cycles
 
 
 def _preferred(
@@ -209,60 +210,27 @@ def _text(writer: Writer, pair: Pair) -> str:
 
 def _templates(writer: Writer, pair: Pair) -> Iterator[SeparableMma | SeparableFfma]:
     """Templates with each tile that suits the pair and fits the GPU."""
-    return _ffma_templates(writer, pair) if writer.precision == "float32" else _mma_templates(writer, pair)
-
-
-def _ffma_templates(writer: Writer, pair: Pair) -> Iterator[SeparableFfma]:
-    problem, (epilogue, _) = pair.problem, writer.epilogue(pair.nodes[1])
-    for tile in ffma_tile.TILES:
-        window = _window(writer, pair, Element.FLOAT32, tile.rows * tile.steps, tile.threads)
-        if window is None:
-            continue
-        yield SeparableFfma(
-            source=window.source,
-            output=writer.element(problem.output),
-            tile=tile,
-            width=window.width,
-            run=common_width((problem.outputs,), QUAD),
-            is_direct=True,
-            is_scattered=False,
-            is_asynchronous=writer.gpu.has_async_copy and problem.weights is Element.FLOAT32,
-            is_part=False,
-            cluster=1,
-            weights=problem.weights,
-            epilogue=epilogue,
-            window=window,
-        )
-
-
-def _mma_templates(writer: Writer, pair: Pair) -> Iterator[SeparableMma]:
-    problem, (epilogue, _), gpu = pair.problem, writer.epilogue(pair.nodes[1]), writer.gpu
-    operand, output = mma.operand_of(writer, problem), writer.element(problem.output)
-    if operand is not Operand.FLOAT16 and not gpu.has_async_copy:
-        return
-    nbytes = operand.element.nbytes
-    k_bytes = pair.channels * nbytes
-    for tile in dict.fromkeys(tile.shortened(k_bytes) for tile in MMA_TILES):
-        window = _window(writer, pair, operand.element, tile.rows * tile.row_bytes // nbytes, tile.threads)
-        if window is None or _with_slots(tile, k_bytes).shared_bytes > gpu.shared_bytes:
-            continue
-        yield SeparableMma(
-            operand=operand,
-            source=window.source,
-            output=output,
-            tile=tile,
-            width=window.width,
-            run=common_width((problem.outputs,), min(output.widest, mma.RUN)),
-            is_direct=True,
-            is_scattered=False,
-            is_part=False,
-            cluster=1,
-            has_async_copy=gpu.has_async_copy,
-            has_halo=False,
-            weights=problem.weights,
-            epilogue=epilogue,
-            window=window,
-        )
+    problem, gpu = pair.problem, writer.gpu
+    own: Any
+    tiles: Iterable[Any]
+    if writer.precision == "float32":
+        own, tiles = ffma.template_of(writer, problem), ffma_tile.TILES
+    else:
+        own = mma.template_of(writer, problem)
+        if own.operand is not Operand.FLOAT16 and not gpu.has_async_copy:
+            return
+        k_bytes = pair.channels * own.stored.nbytes
+        short = dict.fromkeys(tile.shortened(k_bytes) for tile in MMA_TILES)
+        tiles = [tile for tile in short if _with_slots(tile, k_bytes).shared_bytes <= gpu.shared_bytes]
+    kind = SeparableFfma if isinstance(own, Ffma) else SeparableMma
+    run = common_width((problem.outputs,), min(own.output.widest, QUAD if isinstance(own, Ffma) else mma.RUN))
+    for tile in tiles:
+        one = replace(own, tile=tile)
+        window = _window(writer, pair, one.stored, tile.rows * one.steps, tile.threads)
+        if window is not None:
+            same: dict[str, Any] = {field.name: getattr(own, field.name) for field in fields(own)}
+            changes = {"tile": tile, "source": window.source, "width": window.width, "run": run, "window": window}
+            yield kind(**same | changes)
 
 
 def _with_slots(tile: mma_tile.Tile, k_bytes: int) -> mma_tile.Tile:
@@ -350,7 +318,7 @@ def _write(writer: Writer, pair: Pair, choice: Choice) -> None:
         WindowAxis.of(pair.window, 1, width),
         DepthwiseSizes(pair.channels, Divisor(*divisor(1)), rows, columns, writer.pitch(problem.data), pair.channels),
     )
-    tiled.write_launch(
+    contract.write_launch(
         writer,
         problem,
         template,

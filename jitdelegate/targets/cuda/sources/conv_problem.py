@@ -132,6 +132,12 @@ class ConvProblem:
         """Length of M: the phase's pixels in all images."""
         return self.image[0] * phase.size[0] * phase.size[1]
 
+    @property
+    def size(self) -> tuple[int, int, int, int]:
+        """(pixels, outputs, steps of K, groups) of the largest phase, phases counted as groups."""
+        pixels, steps = (max(map(of, self.phases)) for of in (self.pixels, lambda phase: phase.steps))
+        return pixels, self.outputs, steps, self.groups * len(self.phases)
+
     def width(self, most: int) -> int:
         """Elements of a chunk: the widest power of two up to `most` that divides the channels of a group and suits the
         rows of the data."""

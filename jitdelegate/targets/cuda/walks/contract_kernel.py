@@ -164,6 +164,18 @@ class ContractTemplate(Template):
         changes: dict[str, Any] = {"output": self.sums, "run": run, "epilogue": Epilogue(), "is_part": True}
         return replace(self, **changes)
 
+    def check(self, gpu: Gpu) -> None:
+        """Checks that the GPU has what the kernel needs.
+
+        Raises:
+            CompileError: it has not.
+        """
+
+    @property
+    @abstractmethod
+    def combine_cycles(self) -> int:
+        """Cycles of a second launch, which adds up parts of K where blocks form no clusters."""
+
     @abstractmethod
     def cycles(self, gpu: Gpu, parts: int, pixels: int, outputs: int, steps: int, groups: int) -> float:
         """Estimated cycles of all blocks of a problem, without the launch that adds up parts of K."""

@@ -17,6 +17,7 @@ from jitdelegate.targets.cuda.code.device_code import Code, Value
 from jitdelegate.targets.cuda.code.element import Element, load_where
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
 from jitdelegate.targets.cuda.code.gpu import Gpu
+from jitdelegate.targets.cuda.multiply import ffma_tile
 from jitdelegate.targets.cuda.multiply.ffma_tile import LANES_ACROSS, LANES_DOWN, Tile, packed
 from jitdelegate.targets.cuda.multiply.quads import FLOAT, QUAD, Quads, ThreadTile, held
 from jitdelegate.targets.cuda.sources.pixel_gather import PixelRow, TableEntry
@@ -76,6 +77,10 @@ class Ffma(ContractTemplate):
 
     def packed(self, matrices: np.ndarray) -> Iterable[np.ndarray]:
         return packed(matrices, self.tile)
+
+    @property
+    def combine_cycles(self) -> int:
+        return ffma_tile.COMBINE_CYCLES
 
     def cycles(self, gpu: Gpu, parts: int, pixels: int, outputs: int, steps: int, groups: int) -> float:
         return self.tile.cycles(gpu, parts, pixels, outputs, steps, groups)

@@ -24,7 +24,7 @@ from jitdelegate.targets.cuda.code.sizes import Kind, Number
 from jitdelegate.targets.cuda.code.template import Template, TensorPointer
 from jitdelegate.targets.cuda.code.writer import Writer, check_memory
 from jitdelegate.targets.cuda.sources.conv_problem import ConvProblem, blank, whole
-from jitdelegate.targets.cuda.sources.gemv_weights import SCALES, Rows, rows_of, sixteenfold
+from jitdelegate.targets.cuda.sources.stored_weights import SCALES, Rows, rows_of, sixteenfold
 from jitdelegate.targets.maths.cast import cast
 
 PACKED_TOGETHER = 256

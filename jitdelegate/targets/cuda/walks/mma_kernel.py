@@ -18,9 +18,10 @@ from jitdelegate.targets.cuda.code.device_code import I32, Code, Value
 from jitdelegate.targets.cuda.code.element import WORD, Element, load, load_where, pack, resized
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
 from jitdelegate.targets.cuda.code.gpu import Gpu
+from jitdelegate.targets.cuda.multiply import mma_tile
 from jitdelegate.targets.cuda.multiply.fragments import Fragments, WarpTile
 from jitdelegate.targets.cuda.multiply.mma_tile import Tile, packed
-from jitdelegate.targets.cuda.multiply.tensor_core import CHUNK, STEP, Operand, Swizzle
+from jitdelegate.targets.cuda.multiply.tensor_core import CHUNK, STEP, Operand, Swizzle, check_operand
 from jitdelegate.targets.cuda.sources.pixel_gather import PixelRow, TableEntry
 from jitdelegate.targets.cuda.sources.tile_loader import Chunks, DataLoader
 from jitdelegate.targets.cuda.walks.contract_kernel import ContractArguments, ContractKernel, ContractTemplate
@@ -99,6 +100,13 @@ class Mma(ContractTemplate):
 
     def packed(self, matrices: np.ndarray) -> Iterable[np.ndarray]:
         return [packed(matrices, self.tile, self.operand)]
+
+    @property
+    def combine_cycles(self) -> int:
+        return mma_tile.COMBINE_CYCLES
+
+    def check(self, gpu: Gpu) -> None:
+        check_operand(gpu, self.operand)
 
     def cycles(self, gpu: Gpu, parts: int, pixels: int, outputs: int, steps: int, groups: int) -> float:
         k_bytes = steps * self.stored.nbytes
