@@ -107,6 +107,15 @@ class Swizzle:
         key: Value = self.key(row)
         return row * self.row_bytes + (chunk ^ key) * CHUNK
 
+    def byte(self, row: Value, number: Value) -> Value:
+        """Offset of a byte of a row from the tile's start."""
+        return self.place(row, number // CHUNK) + number % CHUNK
+
+    @property
+    def pitch(self) -> int:
+        """Bytes between rows."""
+        return self.row_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Padded:
@@ -117,6 +126,10 @@ class Padded:
     def place(self, line: Value, chunk: Value) -> Value:
         """Offset of a chunk from the tile's start, in bytes."""
         return line * self.pitch + chunk * CHUNK
+
+    def byte(self, line: Value, number: Value) -> Value:
+        """Offset of a byte of a line from the tile's start."""
+        return line * self.pitch + number
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,24 +131,13 @@ def _template(
         candidates[candidate((own, *tile, is_unrolled))] = DepthwiseTile(
             own, form.multiplier > 1, *elements, epilogue, rows if is_unrolled else None, columns, tile
         )
-    return writer.choose(_text(form, elements, epilogue, output, width), candidates)
-
-
-def _text(
-    form: Depthwise,
-    elements: tuple[Element, Element, Element],
-    epilogue: Epilogue,
-    output: Sequence[int],
-    width: int,
-) -> str:
-    """The problem as `Writer.choose` takes it."""
-    images, rows, columns, channels = output
-    return problem(
+    images, height, across, channels = output
+    text = problem(
         DepthwiseTemplate.family,
         elements,
         N=images,
-        H=rows,
-        W=columns,
+        H=height,
+        W=across,
         C=channels,
         X=form.multiplier,
         K="{}x{}".format(*form.kernel),
@@ -157,6 +146,7 @@ def _text(
         V=width,
         E=len(epilogue.operands),
     )
+    return writer.choose(text, candidates)
 
 
 def _tile(form: Depthwise, columns: int, few: bool) -> tuple[tuple[int, int], bool]:

@@ -165,7 +165,9 @@ class RecurrentKernel:
                     self.cells, old, lambda unit: self._store_hidden(time, unit, self._cell(time, unit), new)
                 )
             else:
-                self._multiply(self.cells, old, lambda unit: self._keep(unit, self._cell(time, unit)))
+                self._multiply(
+                    self.cells, old, lambda unit: code.store([self._cell(time, unit)], self.between, unit * FLOAT)
+                )
                 self._multiply(
                     self.projection, self.between, lambda row: self._store_hidden(time, row, self._projected(row), new)
                 )
@@ -263,9 +265,6 @@ class RecurrentKernel:
         state = self._emit(template.cell, [*gates, code.load(self.states, unit * FLOAT)[0], *more])
         code.store([state], self.states, unit * FLOAT)
         return self._emit(template.output, [*gates, state, *more])
-
-    def _keep(self, unit: Value, value: Value) -> None:
-        self.code.store([value], self.between, unit * FLOAT)
 
     def _projected(self, row: Value) -> Value:
         assert self.template.limit is not None

@@ -17,7 +17,7 @@ from jitdelegate.targets.cuda.code.gpu import Gpu
 from jitdelegate.targets.cuda.code.output import Held, Output
 from jitdelegate.targets.cuda.code.sizes import Kind, Number
 from jitdelegate.targets.cuda.code.template import Template
-from jitdelegate.targets.cuda.multiply.tensor_core import await_copies, commit_copies
+from jitdelegate.targets.cuda.multiply.tensor_core import Padded, Swizzle, await_copies, commit_copies
 from jitdelegate.targets.cuda.sources.phases import PhaseSizes, phase_of
 from jitdelegate.targets.cuda.sources.pixel_gather import PixelGather, PixelRow, PlaceSizes, TableEntry
 from jitdelegate.targets.cuda.sources.tile_loader import Chunks, DataLoader, WeightLoader
@@ -182,6 +182,11 @@ class ContractTemplate(Template):
 
     @property
     @abstractmethod
+    def layout(self) -> Swizzle | Padded:
+        """The layout of data in shared memory."""
+
+    @property
+    @abstractmethod
     def packing(self) -> tuple[Any, ...]:
         """What the order of packed weights depends on besides the sizes of a tile."""
 
@@ -271,9 +276,23 @@ class ContractKernel(ABC):
         )
         self.locate()
 
-    @abstractmethod
     def find_data(self) -> None:
         """Sets what brings tiles of data to shared memory."""
+        template, arguments = self.template, self.arguments
+        self.data = DataLoader(
+            self.code,
+            self.gather,
+            arguments.data,
+            template.source,
+            template.stored,
+            self.thread,
+            template.threads,
+            self.tile.rows,
+            template.steps,
+            template.layout,
+            arguments.halo[0] if arguments.halo else None,
+            keeps=template.is_asynchronous,
+        )
 
     @abstractmethod
     def locate(self) -> None:

@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jitdelegate.targets.cuda.code.device_code import Code, Value
-from jitdelegate.targets.cuda.code.element import Element, load_where
+from jitdelegate.targets.cuda.code.element import Element
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
 from jitdelegate.targets.cuda.code.gpu import Gpu
 from jitdelegate.targets.cuda.multiply import ffma_tile
 from jitdelegate.targets.cuda.multiply.ffma_tile import LANES_ACROSS, LANES_DOWN, Tile, packed
 from jitdelegate.targets.cuda.multiply.quads import FLOAT, QUAD, Quads, ThreadTile, held
-from jitdelegate.targets.cuda.sources.pixel_gather import PixelRow, TableEntry
-from jitdelegate.targets.cuda.sources.tile_loader import Chunks, DataLoader
+from jitdelegate.targets.cuda.multiply.tensor_core import Padded
+from jitdelegate.targets.cuda.sources.pixel_gather import TableEntry
 from jitdelegate.targets.cuda.walks.contract_kernel import ContractArguments, ContractKernel, ContractTemplate
 
 
@@ -72,6 +72,10 @@ class Ffma(ContractTemplate):
         return 1 if self.tile.has_many_sums or self.pieces > 4 else self.tile.resident
 
     @property
+    def layout(self) -> Padded:
+        return Padded(self.tile.row_pitch * FLOAT)
+
+    @property
     def packing(self) -> tuple[Any, ...]:
         return ("tiles of steps",)
 
@@ -89,46 +93,11 @@ class Ffma(ContractTemplate):
         FfmaKernel(code, self, ContractArguments.of(arguments)).write()
 
 
-class FfmaDataLoader(DataLoader):
-    """Loads data in rows of `row_pitch` floats."""
-
-    def __init__(self, kernel: FfmaKernel) -> None:
-        tile, width = kernel.tile, kernel.template.width
-        self.row_pitch, self.width = tile.row_pitch, width
-        super().__init__(
-            kernel.code,
-            kernel.gather,
-            kernel.template.source,
-            kernel.arguments.data,
-            kernel.thread,
-            tile.threads,
-            tile.rows,
-            tile.steps // width,
-            width * FLOAT,
-            in_rows=True,
-        )
-        self.start = (self.row * self.row_pitch + self.unit * width) * FLOAT
-
-    def place(self, at: int, nbytes: int) -> Value:
-        place: Value = self.start + (at * self.pitch * self.row_pitch * FLOAT + nbytes)
-        return place
-
-    def fetch(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry]) -> Chunks:
-        return [self._chunk(row, entry) for row in rows for entry in entries]
-
-    def _chunk(self, row: PixelRow, entry: TableEntry) -> list[Value]:
-        inside, index = self.gather.chunk(row, entry)
-        return load_where(self.code, self.source, inside, self.data, index, self.width)
-
-
 class FfmaKernel(ContractKernel):
     """Writes the kernel of one template."""
 
     template: Ffma
     finished = QUAD
-
-    def find_data(self) -> None:
-        self.data = FfmaDataLoader(self)
 
     def locate(self) -> None:
         """Neighbouring lanes share columns, and lanes two apart share rows: this halves the time of 16-byte loads of

@@ -8,7 +8,8 @@ sums are int32.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import product
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -258,16 +259,12 @@ class GemvKernel:
                 store(code, template.output, results, self.output, pixel * self.sizes.output + channel)
 
     def _total(self, sums: Sequence[Value], row: int, pixel: Value) -> Value:
-        found = self._of_pixel(sums, row, pixel)
+        """The sum of a row of weights and a pixel."""
+        total, *others = sums[row * self.template.pixels : (row + 1) * self.template.pixels]
+        for number, value in enumerate(others, start=1):
+            total = self.code.select(pixel.equals(number), value, total)
         is_multiple = self.template.is_packed and self.template.sums is Element.INT32
-        return self.code.ashr(found, 4) if is_multiple else found  # `sixteenfold` made each product 16 times as large
-
-    def _of_pixel(self, sums: Sequence[Value], row: int, pixel: Value) -> Value:
-        mine = sums[row * self.template.pixels : (row + 1) * self.template.pixels]
-        found = mine[0]
-        for number, value in enumerate(mine[1:], start=1):
-            found = self.code.select(pixel.equals(number), value, found)
-        return found
+        return self.code.ashr(total, 4) if is_multiple else total  # `sixteenfold` made each product 16 times as large
 
 
 def fits(problem: ConvProblem) -> bool:
@@ -301,7 +298,6 @@ def write(writer: Writer, problem: ConvProblem) -> None:
     if own.scales is not None:
         scales[:outputs] = own.scales
     form = "rows", rows, columns, template.weights, template.is_packed
-
     writer.launch(
         template,
         (rows // template.rows_of_block, 1, 1),
@@ -313,14 +309,8 @@ def write(writer: Writer, problem: ConvProblem) -> None:
             *((writer.constant(scales.astype(SCALES[template.scale])),) if template.scale else ()),
             *extra,
             GemvSizes(
-                steps,
-                columns,
-                -(-columns // template.step),
-                outputs,
-                problem.pitch,
-                problem.out_pitch,
-                parts,
-                own.part_bits,
+                *(steps, columns, -(-columns // template.step), outputs),
+                *(problem.pitch, problem.out_pitch, parts, own.part_bits),
             ),
         ),
     )
@@ -328,36 +318,21 @@ def write(writer: Writer, problem: ConvProblem) -> None:
 
 def choose(writer: Writer, problem: ConvProblem, own: Rows, epilogue: Epilogue) -> Gemv:
     """The template that suits the problem with weights `own` on the writer's GPU."""
-    weights, source = own.element, writer.element(problem.data)
+    weights, source, output = own.element, writer.element(problem.data), writer.element(problem.output)
+    width, grain = problem.width(min(weights.widest, source.widest)), writer.output_grain(problem.node)
+    pixels = problem.pixels(problem.phases[0])
+
+    def template(rows: int, slices: int) -> Gemv:
+        run = common_width((problem.outputs, *grain), rows)
+        is_packed, scale = own.is_packed, own.scale
+        return Gemv(source, weights, output, pixels, rows, slices, width, run, epilogue, is_packed, scale)
+
     rows = _rows(writer.gpu, problem.outputs)
     is_few = -(-problem.outputs // rows) * 2 < BUSY_WARPS * writer.gpu.multiprocessors
-    template = Gemv(
-        source=source,
-        weights=weights,
-        output=writer.element(problem.output),
-        pixels=problem.pixels(problem.phases[0]),
-        rows=rows,
-        slices=WARPS if is_few else 1,
-        width=problem.width(min(weights.widest, source.widest)),
-        run=common_width((problem.outputs, *writer.output_grain(problem.node)), rows),
-        epilogue=epilogue,
-        is_packed=own.is_packed,
-        scale=own.scale,
-    )
-    others = [(rows, slices) for rows in ROWS for slices in (1, WARPS)]
-    candidates = {
-        candidate((rows, slices)): replace(
-            template,
-            rows=rows,
-            slices=slices,
-            run=common_width((problem.outputs, *writer.output_grain(problem.node)), rows),
-        )
-        for rows, slices in [(rows, template.slices), *others]
-    }
-    elements = source, weights, template.output, *((template.scale,) if template.scale else ())
-    return writer.choose(
-        problem.text(problem.phases[0], elements, template.family, template.width, epilogue), candidates
-    )
+    first = rows, WARPS if is_few else 1
+    candidates = {candidate(pair): template(*pair) for pair in (first, *product(ROWS, (1, WARPS)))}
+    elements = source, weights, output, *((own.scale,) if own.scale else ())
+    return writer.choose(problem.text(problem.phases[0], elements, Gemv.family, width, epilogue), candidates)
 
 
 def _rows(gpu: Gpu, outputs: int) -> int:

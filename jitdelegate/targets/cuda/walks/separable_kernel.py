@@ -7,7 +7,6 @@ Blocks with other output channels of the same pixels compute the same depthwise 
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -15,9 +14,9 @@ from typing import Any, ClassVar, NamedTuple
 from jitdelegate.targets.cuda.code.device_code import Code, Value
 from jitdelegate.targets.cuda.code.element import Element, pack
 from jitdelegate.targets.cuda.code.sizes import Kind
-from jitdelegate.targets.cuda.multiply.tensor_core import CHUNK, Swizzle, await_copies, commit_copies
+from jitdelegate.targets.cuda.multiply.tensor_core import await_copies, commit_copies
 from jitdelegate.targets.cuda.sources.pixel_tiles import PixelTiles, TilePixels
-from jitdelegate.targets.cuda.walks.contract_kernel import CONSTANTS, FLOAT, ContractArguments, ContractKernel
+from jitdelegate.targets.cuda.walks.contract_kernel import CONSTANTS, ContractArguments, ContractKernel
 from jitdelegate.targets.cuda.walks.depthwise_kernel import DepthwiseKernel, DepthwiseSizes, DepthwiseTile
 from jitdelegate.targets.cuda.walks.ffma_kernel import Ffma, FfmaKernel
 from jitdelegate.targets.cuda.walks.mma_kernel import Mma, MmaKernel
@@ -57,7 +56,7 @@ class DepthwiseLoader:
     channels as the template's window computes at a time."""
 
     def __init__(self, kernel: SeparableKernel) -> None:
-        self.code, self.window, self.place = kernel.code, kernel.template.window, kernel.data_place
+        self.code, self.window, self.layout = kernel.code, kernel.template.window, kernel.template.layout
         self.pixels, self.units = kernel.block, kernel.template.steps // self.window.width
         own, data = kernel.own, kernel.arguments.data
         pointers = data, data, own.weights, own.bias, (), own.extra  # it stores nothing
@@ -81,7 +80,7 @@ class DepthwiseLoader:
             results = depthwise.output.applied(sums, code.select(real, pixel, 0), depthwise.channel)
             values = pack(code, window.target, results) if window.target.is_narrow_float else results
             chunk = [code.select(exists, value, 0) for value in values]
-            code.store(chunk, slot, self.place(self.row + at, first))
+            code.store(chunk, slot, self.layout.byte(self.row + at, first))
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -139,10 +138,6 @@ class SeparableKernel(ContractKernel):
         self.block = TilePixels.of(code, self.own.tiles, code.special("ctaid.x"), template.tile.rows)
         super().__init__(code, template, arguments)
 
-    @abstractmethod
-    def data_place(self, row: Value, byte: Value) -> Value:
-        """The offset of a byte of a row of data from the tile's start, in bytes."""
-
     def find_data(self) -> None:
         self.depthwise = DepthwiseLoader(self)
 
@@ -182,15 +177,8 @@ class SeparableMmaKernel(SeparableKernel, MmaKernel):
 
     template: SeparableMma
 
-    def data_place(self, row: Value, byte: Value) -> Value:
-        return Swizzle(self.tile.row_bytes).place(row, byte // CHUNK) + byte % CHUNK
-
 
 class SeparableFfmaKernel(SeparableKernel, FfmaKernel):
     """The kernel with float32 multiply-adds."""
 
     template: SeparableFfma
-
-    def data_place(self, row: Value, byte: Value) -> Value:
-        place: Value = row * (self.tile.row_pitch * FLOAT) + byte
-        return place
