@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from jitdelegate.targets.cuda.code.device_code import Code, Value
+from jitdelegate.targets.cuda.code.device_code import Code, Value, reduce_tree
 from jitdelegate.targets.cuda.code.element import Element, store
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
 
@@ -107,3 +107,8 @@ class Output:
     def applied(self, results: Sequence[Value], pixel: Value, channel: Value) -> list[Value]:
         """The results for neighbouring channels of one pixel, after the epilogue."""
         return self.epilogue.apply(self.code, results, pixel, channel, self.extra)
+
+
+def added(parts: Sequence[Sequence[Value]]) -> list[Value]:
+    """Equally many sums of several parts, added up in a fixed order of the parts."""
+    return [reduce_tree(values, lambda a, b: a + b) for values in zip(*parts, strict=True)]

@@ -103,6 +103,16 @@ class Tile:
         by_registers = REGISTERS // (self.threads * (self.sums + OTHER_REGISTERS))
         return max(min(by_registers, gpu.shared_bytes // self.shared_bytes), 1)
 
+    @property
+    def product_cycles(self) -> float:
+        """Cycles in which a multiprocessor begins the multiplications of a tile of K."""
+        return self.rows * self.columns * self.row_bytes / 2 / PRODUCTS
+
+    @property
+    def ends(self) -> float:
+        """Cycles for which the end of a block keeps a multiprocessor busy."""
+        return self.rows * self.columns * self.warps[2] / FINISHED
+
     def gathering(self, unit_bytes: int) -> int:
         """Instructions of all threads for single units of data, for each tile of K."""
         return 0 if unit_bytes >= CHUNK else self.rows * self.row_bytes // unit_bytes * UNIT_INSTRUCTIONS
@@ -117,12 +127,10 @@ class Tile:
         """
         blocks = -(-pixels // self.rows) * -(-outputs // self.columns) * groups * parts
         turns = -(-k_bytes // (self.row_bytes * parts))
-        products = self.rows * self.columns * self.row_bytes / 2 / PRODUCTS
-        ends = self.rows * self.columns * self.warps[2] / FINISHED
         gathering = self.gathering(unit_bytes)
-        turn = max(products + gathering / gpu.lanes, self.stage_bytes / COPIED)
+        turn = max(self.product_cycles + gathering / gpu.lanes, self.stage_bytes / COPIED)
         alone = TURN_CYCLES + gathering * ISSUE_CYCLES / self.threads
-        return cycles(gpu, blocks, self.resident(gpu), turns, turn, alone, ENDS_CYCLES, ends)
+        return cycles(gpu, blocks, self.resident(gpu), turns, turn, alone, ENDS_CYCLES, self.ends)
 
 
 WIDE_TILES = (Tile(128, 256, (2, 4, 1), 64, 4), Tile(64, 128, (2, 2, 1), 64, 4))

@@ -106,8 +106,8 @@ def _problem_text(writer: Writer, problem: Problem, template: AttentionTemplate)
 
 
 def _choices(writer: Writer, problem: Problem, tile: AttentionTile, epilogue: Epilogue) -> Iterator[Choice]:
-    template = _template(writer, problem, tile, epilogue)
-    if template is None or not _fits(writer.gpu, template):
+    template, most = _template(writer, problem, tile, epilogue), writer.gpu.shared_bytes
+    if template is None or template.shared_bytes > most or template.registers > MOST_REGISTERS:
         return
     tiles = -(-problem.keys // tile.keys)
     for parts in PARTS:
@@ -124,13 +124,7 @@ def _choices(writer: Writer, problem: Problem, tile: AttentionTile, epilogue: Ep
         yield Choice(own, parts, _cycles(writer.gpu, problem, own, parts) + _combining(writer.gpu, problem, parts))
 
 
-def _fits(gpu: Gpu, template: AttentionTemplate) -> bool:
-    """Whether there is enough shared memory for a block, and are enough registers for a thread."""
-    return template.shared_bytes <= gpu.shared_bytes and template.registers <= MOST_REGISTERS
-
-
 def _turns(problem: Problem, tile: AttentionTile, parts: int) -> int:
-    """Tiles of keys that each slice of a part walks over."""
     return -(-problem.keys // (tile.keys * tile.slices * parts))
 
 
@@ -183,7 +177,6 @@ def _template(writer: Writer, problem: Problem, tile: AttentionTile, epilogue: E
 
 
 def _side(writer: Writer, matrices: Matrices, keys: int, numbers: int) -> Side:
-    """How keys or values, of so many numbers, are stored."""
     element, by_key = writer.element(matrices.index), matrices.across == 1
     length, pitch = (numbers, matrices.down) if by_key else (keys, matrices.across)
     return Side(element, by_key, common_width([length, pitch, *matrices.distances], element.widest))

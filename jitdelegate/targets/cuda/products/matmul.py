@@ -6,7 +6,6 @@ Precision "float32" uses float32 multiply-adds, all other precisions use tensor 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -150,13 +149,9 @@ def _template(writer: Writer, node: Node, form: MatMul, product: Product, epilog
         R=first.run,
         E=len(first.epilogue.operands),
     )
-    named = {candidate(one.tile, one.slices): one for one in _fitting(candidates)}
+    fitting = [one for one in candidates if one.threads <= MOST_THREADS and one.shared_bytes <= SHARED_BYTES]
+    named = {candidate(one.tile, one.slices): one for one in fitting}
     return writer.choose(text, named, lambda one: _cycles(writer.gpu, product, one))
-
-
-def _fitting(candidates: Sequence[ProductTemplate]) -> list[ProductTemplate]:
-    """The candidates that every GPU has registers and shared memory for."""
-    return [one for one in candidates if one.threads <= MOST_THREADS and one.shared_bytes <= SHARED_BYTES]
 
 
 def _sides(writer: Writer, node: Node, form: MatMul, product: Product) -> tuple[Side, Side]:

@@ -177,7 +177,6 @@ class RecurrentKernel:
             self._store(self.sizes.steps, self.first + unit, code.load(self.states, unit * FLOAT)[0])
 
     def _wait(self) -> None:
-        """Waits for all threads of the sequence."""
         if self.template.cluster > 1:
             self.code.cluster_barrier()
         else:
@@ -245,7 +244,6 @@ class RecurrentKernel:
         return ((slice_ * self.template.gates + gate) * self.template.columns + self.column) * FLOAT
 
     def _total(self, gate: int) -> Value:
-        """The sum over all slices."""
         code = self.code
         slices = range(self.template.slices)
         parts = [code.load(self.sums, self._place(code.integer(slice_), gate))[0] for slice_ in slices]
@@ -399,7 +397,6 @@ def write_recurrent(writer: Writer, node: Node) -> None:
 
 
 def _share(values: int, slices: int) -> int:
-    """Values per slice: a multiple of TURN."""
     return whole(-(-values // slices), TURN)
 
 

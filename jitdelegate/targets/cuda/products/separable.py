@@ -15,10 +15,8 @@ from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.code import choices
 from jitdelegate.targets.cuda.code.cost import COPIED, cycles, launch_cycles
-from jitdelegate.targets.cuda.code.division import divisor
 from jitdelegate.targets.cuda.code.element import Element, common_width
 from jitdelegate.targets.cuda.code.gpu import REGISTERS, Gpu
-from jitdelegate.targets.cuda.code.sizes import Divisor
 from jitdelegate.targets.cuda.code.template import TensorPointer
 from jitdelegate.targets.cuda.code.writer import Writer
 from jitdelegate.targets.cuda.multiply import ffma_tile, mma_tile
@@ -28,10 +26,9 @@ from jitdelegate.targets.cuda.products import contract, depthwise, ffma, mma
 from jitdelegate.targets.cuda.sources.conv_problem import ConvProblem, problem_of
 from jitdelegate.targets.cuda.sources.pixel_tiles import PixelTiles, tiles_of
 from jitdelegate.targets.cuda.walks import gemv
-from jitdelegate.targets.cuda.walks.depthwise_kernel import DepthwiseSizes, DepthwiseTile, Steps, positions, spacing
+from jitdelegate.targets.cuda.walks.depthwise_kernel import DepthwiseTile, Steps, positions, spacing
 from jitdelegate.targets.cuda.walks.ffma_kernel import Ffma
-from jitdelegate.targets.cuda.walks.separable_kernel import DepthwiseArguments, SeparableFfma, SeparableMma
-from jitdelegate.targets.cuda.walks.window import WindowAxis
+from jitdelegate.targets.cuda.walks.separable_kernel import SeparableFfma, SeparableMma
 from jitdelegate.targets.planning.chains import Chain
 
 MMA_TILES = tuple(
@@ -269,9 +266,8 @@ def _cycles(gpu: Gpu, pair: Pair, template: SeparableMma | SeparableFfma, shift:
     data = pair.seen(tile.rows, shift) * min(steps, pair.channels) * window.source.nbytes
     issued = tile.threads / 32 * _instructions(window, pair.window) / SCHEDULERS
     if isinstance(template, SeparableMma):
-        products = tile.rows * tile.columns * template.tile.row_bytes / 2 / mma_tile.PRODUCTS
-        waiting = mma_tile.TURN_CYCLES
-        ends, start = tile.rows * tile.columns * template.tile.warps[2] / mma_tile.FINISHED, mma_tile.ENDS_CYCLES
+        products, ends = template.tile.product_cycles, template.tile.ends
+        waiting, start = mma_tile.TURN_CYCLES, mma_tile.ENDS_CYCLES
     else:
         products = max(template.tile.products / gpu.lanes, template.tile.issue_cycles, template.tile.shared_cycles)
         waiting, ends, start = ffma_tile.TURN_CYCLES, 0.0, ffma_tile.ENDS_CYCLES
@@ -304,20 +300,12 @@ def _writing(pair: Pair, choice: Choice, candidates: Sequence[Choice]) -> Callab
 def _write(writer: Writer, pair: Pair, choice: Choice) -> None:
     first, second = pair.nodes
     problem = replace(pair.problem, data=first.inputs[0], out_pitch=writer.pitch(pair.problem.output))
-    template, (height, width), (rows, columns) = _storing(writer, choice.template, second), pair.image, pair.output
+    template = _storing(writer, choice.template, second)
     shared = template.shared_bytes
     if isinstance(template, SeparableMma):
         shared = _with_slots(template.tile, pair.channels * template.stored.nbytes).shared_bytes
-    taps, bias, _ = depthwise.constants(writer, first)
-    more = DepthwiseArguments(
-        taps,
-        bias,
-        writer.epilogue(first)[1],
-        PixelTiles.of(pair.output, template.tile.rows, choice.shift, pair.apart),
-        WindowAxis.of(pair.window, 0, height),
-        WindowAxis.of(pair.window, 1, width),
-        DepthwiseSizes(pair.channels, Divisor(*divisor(1)), rows, columns, writer.pitch(problem.data), pair.channels),
-    )
+    pointers, sizes = depthwise.arguments(writer, first)
+    tiles = PixelTiles.of(pair.output, template.tile.rows, choice.shift, pair.apart)
     contract.write_launch(
         writer,
         problem,
@@ -327,6 +315,6 @@ def _write(writer: Writer, pair: Pair, choice: Choice) -> None:
         1,
         choice.cycles,
         blocks=pair.blocks(template.tile.rows, choice.shift),
-        more=more,
+        more=(tiles, *pointers, *sizes),
         shared_bytes=shared,
     )

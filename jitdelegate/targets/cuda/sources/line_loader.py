@@ -184,7 +184,6 @@ class LineLoader:
                 self.code.store(self._words(loaded[at : at + each]), self.to[number] + slot, 0)
 
     def _words(self, values: Sequence[Value]) -> Sequence[Value]:
-        """A chunk as four words."""
         if self.tile.converts and self.tile.target is not Element.FLOAT32:
             return pack(self.code, self.tile.target, values)
         if len(values) == WORDS:
@@ -192,7 +191,6 @@ class LineLoader:
         return [joined(self.code, pair, FEWEST_BYTES) for pair in zip(values[::2], values[1::2], strict=True)]
 
     def _is_last(self, number: int) -> bool:
-        """Whether only some threads have a chunk of this number."""
         return bool(self.missing) and number == len(self.places) - 1
 
     @contextmanager

@@ -201,7 +201,6 @@ class WeightLoader:
         return [cast(code, one, stored.dtype, "float32") for one in found]
 
     def _source(self, tile: Value) -> Value:
-        """Pointer to this thread's part of a tile."""
         return self.code.advanced(self.own, self.first_tile + tile, self.nbytes)
 
     def put(self, chunks: Chunks, slot: Value) -> None:

@@ -20,7 +20,7 @@ from jitdelegate.targets.cuda.code.division import coordinates
 from jitdelegate.targets.cuda.code.element import Element, load, load_where, pack
 from jitdelegate.targets.cuda.code.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.code.expression import emit
-from jitdelegate.targets.cuda.code.lanes import first_slice
+from jitdelegate.targets.cuda.code.lanes import combine_lanes, first_slice
 from jitdelegate.targets.cuda.code.operand import Neighbours
 from jitdelegate.targets.cuda.code.output import Held, Output, Run
 from jitdelegate.targets.cuda.multiply.tensor_core import CHUNK, await_copies, commit_copies
@@ -275,16 +275,10 @@ class AttentionKernel(ABC):
         return self.code.select(top.equals(-inf), self.code.real(0.0), top)
 
     def _power(self, score: Value, top: Value) -> Value:
-        """exp(beta * (score - top))."""
-        return self.code.power_of_two((score - top) * self.factor)
+        return self.code.power_of_two((score - top) * self.factor)  # exp(beta * (score - top))
 
     def _across(self, value: Value, combine: Callable[[Value, Value], Value]) -> Value:
-        """The values of all threads of a row combined."""
-        mask = 1
-        while mask < self.lanes:
-            value = combine(value, self.code.shuffle_xor(value, mask))
-            mask *= 2
-        return value
+        return combine_lanes(self.code, value, self.lanes, lambda _, a, b: combine(a, b), "")
 
     # the end
 

@@ -160,7 +160,6 @@ class AttentionTemplate(Template):
         return *pointers, "float32", AttentionSizes, divisors, places, ("int32",) * len(self.operands)
 
     def _tile(self, side: Side, size: int) -> LineTile:
-        """A tile of keys or values, whose lines are keys or numbers of keys."""
         lines, run = (self.tile.keys, size) if side.by_key else (size, self.tile.keys)
         return LineTile(side.element, self.stored, lines, run, side.width, self.tile.slice_threads, self.is_async)
 

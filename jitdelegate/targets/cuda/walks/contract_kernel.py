@@ -10,11 +10,11 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from jitdelegate.targets.cuda.code.device_code import Code, Value, reduce_tree, register
+from jitdelegate.targets.cuda.code.device_code import Code, Value, register
 from jitdelegate.targets.cuda.code.element import Element, store
 from jitdelegate.targets.cuda.code.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.code.gpu import Gpu
-from jitdelegate.targets.cuda.code.output import Held, Output
+from jitdelegate.targets.cuda.code.output import Held, Output, added
 from jitdelegate.targets.cuda.code.sizes import Kind, Number
 from jitdelegate.targets.cuda.code.template import Template
 from jitdelegate.targets.cuda.multiply.tensor_core import Padded, Swizzle, await_copies, commit_copies
@@ -481,11 +481,6 @@ class ContractKernel(ABC):
                     store(code, self.sums, own, self.arguments.output, index)
                 else:
                     self.output.store(own, pixel if self.place is None else self.place.pixel(pixel), first)
-
-
-def added(parts: Sequence[Sequence[Value]]) -> list[Value]:
-    """The sums of neighbouring columns, in a fixed order of the parts."""
-    return [reduce_tree(values, lambda a, b: a + b) for values in zip(*parts, strict=True)]
 
 
 def flat(entries: Sequence[TableEntry]) -> list[Value]:

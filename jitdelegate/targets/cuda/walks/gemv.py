@@ -191,7 +191,6 @@ class GemvKernel:
         return sum_
 
     def _scale(self, row: int, access: Value) -> Value:
-        """The scale of what a lane reads of a row in one access."""
         assert self.template.scale is not None and self.scales is not None
         step = self._place(access)
         place = (self.channel + row) * self.sizes.parts + (step >> self.sizes.part_bits)
@@ -243,7 +242,6 @@ class GemvKernel:
         return load_where(code, template.source, step < steps, self.data, place, template.width)
 
     def _place(self, access: Value) -> Value:
-        """The step of K where this lane's part of an access begins."""
         return access * self.template.step + self.lane * self.template.each
 
     def _finish(self, sums: Sequence[Value]) -> None:
@@ -297,7 +295,7 @@ def write(writer: Writer, problem: ConvProblem) -> None:
     scales = np.zeros((rows, parts), np.float32)
     if own.scales is not None:
         scales[:outputs] = own.scales
-    form = "rows", rows, columns, template.weights, template.is_packed
+    form, accesses = ("rows", rows, columns, template.weights, template.is_packed), -(-columns // template.step)
     writer.launch(
         template,
         (rows // template.rows_of_block, 1, 1),
@@ -308,10 +306,7 @@ def write(writer: Writer, problem: ConvProblem) -> None:
             writer.constant(problem.biases(phase, template.rows_of_block)),
             *((writer.constant(scales.astype(SCALES[template.scale])),) if template.scale else ()),
             *extra,
-            GemvSizes(
-                *(steps, columns, -(-columns // template.step), outputs),
-                *(problem.pitch, problem.out_pitch, parts, own.part_bits),
-            ),
+            GemvSizes(steps, columns, accesses, outputs, problem.pitch, problem.out_pitch, parts, own.part_bits),
         ),
     )
 

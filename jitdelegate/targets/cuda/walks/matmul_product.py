@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
-from jitdelegate.targets.cuda.code.device_code import Code, Value, reduce_tree
+from jitdelegate.targets.cuda.code.device_code import Code, Value
 from jitdelegate.targets.cuda.code.element import Element
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
 from jitdelegate.targets.cuda.code.lanes import first_slice
-from jitdelegate.targets.cuda.code.output import Held, Output
+from jitdelegate.targets.cuda.code.output import Held, Output, added
 from jitdelegate.targets.cuda.code.sizes import Kind, Number
 from jitdelegate.targets.cuda.code.template import Template
 from jitdelegate.targets.cuda.multiply.tensor_core import SharedLines, await_copies, commit_copies
@@ -269,7 +269,6 @@ class ProductKernel(ABC):
             await_copies(self.code, unfinished)
 
     def _tiles(self, slot: Value) -> tuple[SharedLines, SharedLines]:
-        """The tiles of a and b in a slot."""
         parts = zip(self.places, self.template.tiles, self.sides, strict=True)
         left, right = (SharedLines(place + slot, tile.pitch, not side.along_depth) for place, tile, side in parts)
         return left, right
@@ -287,10 +286,8 @@ class ProductKernel(ABC):
             self._finish(sums)
             return
         with first_slice(self.code, sums, self.slice, self.thread, self.template.tile.threads) as other:
-            others = [[other(k, at) for k in range(slices - 1)] for at in range(len(sums))]
-            self._finish(
-                [reduce_tree([own, *more], lambda a, b: a + b) for own, more in zip(sums, others, strict=True)]
-            )
+            others = [[other(k, at) for at in range(len(sums))] for k in range(slices - 1)]
+            self._finish(added([sums, *others]))
 
     def _finish(self, sums: Sequence[Value]) -> None:
         """Stores the sums as the thread holds them."""

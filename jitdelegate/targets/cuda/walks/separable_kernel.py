@@ -7,47 +7,28 @@ Blocks with other output channels of the same pixels compute the same depthwise 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
+from jitdelegate.targets.cuda.code.axes import FourAxes
 from jitdelegate.targets.cuda.code.device_code import Code, Value
-from jitdelegate.targets.cuda.code.element import Element, pack
+from jitdelegate.targets.cuda.code.element import pack
 from jitdelegate.targets.cuda.code.sizes import Kind
 from jitdelegate.targets.cuda.multiply.tensor_core import await_copies, commit_copies
 from jitdelegate.targets.cuda.sources.pixel_tiles import PixelTiles, TilePixels
 from jitdelegate.targets.cuda.walks.contract_kernel import CONSTANTS, ContractArguments, ContractKernel
-from jitdelegate.targets.cuda.walks.depthwise_kernel import DepthwiseKernel, DepthwiseSizes, DepthwiseTile
+from jitdelegate.targets.cuda.walks.depthwise_kernel import DepthwiseKernel, DepthwiseTile
 from jitdelegate.targets.cuda.walks.ffma_kernel import Ffma, FfmaKernel
 from jitdelegate.targets.cuda.walks.mma_kernel import Mma, MmaKernel
-from jitdelegate.targets.cuda.walks.window import WindowAxis
-
-
-class DepthwiseArguments(NamedTuple):
-    """What a separable kernel takes besides the arguments of a contraction, for the depthwise convolution.
-
-    Attributes:
-        bias: one pointer, or none if the bias follows the weights.
-        extra: epilogue operands.
-        rows, columns, sizes: as for a depthwise convolution.
-    """
-
-    weights: Any
-    bias: Any
-    extra: Sequence[Any]
-    tiles: PixelTiles
-    rows: WindowAxis
-    columns: WindowAxis
-    sizes: DepthwiseSizes
 
 
 def kinds(window: DepthwiseTile) -> tuple[Kind, ...]:
-    """The kinds of `DepthwiseArguments`."""
-    bias = ("pointer",) * (window.weights is not Element.FLOAT32)
-    return "pointer", bias, window.epilogue.parameters, PixelTiles, WindowAxis, WindowAxis, DepthwiseSizes
+    """The kinds of what a separable kernel takes besides the arguments of a contraction: those of the depthwise
+    convolution, with tiles of pixels instead of parts of the output."""
+    return PixelTiles, *(kind for kind in window.parameters[2:] if kind is not FourAxes)
 
 
-WITH_DEPTHWISE = CONSTANTS | {10, 11}
+WITH_DEPTHWISE = CONSTANTS | {11, 12}
 """The numbers of the parameters that are constants: also the weights and the bias of the depthwise convolution."""
 
 
@@ -58,9 +39,9 @@ class DepthwiseLoader:
     def __init__(self, kernel: SeparableKernel) -> None:
         self.code, self.window, self.layout = kernel.code, kernel.template.window, kernel.template.layout
         self.pixels, self.units = kernel.block, kernel.template.steps // self.window.width
-        own, data = kernel.own, kernel.arguments.data
-        pointers = data, data, own.weights, own.bias, (), own.extra  # it stores nothing
-        self.depthwise = DepthwiseKernel(self.window, self.code, *pointers, None, own.rows, own.columns, own.sizes)
+        data, (_, weights, bias, halo, extra, *sizes) = kernel.arguments.data, kernel.arguments.more
+        pointers = data, data, weights, bias, halo, extra  # it stores nothing
+        self.depthwise = DepthwiseKernel(self.window, self.code, *pointers, None, *sizes)
         self.row, self.unit = kernel.thread // self.units * self.window.tile[1], kernel.thread % self.units
 
     def compute(self, tile: Value, slot: Value) -> None:
@@ -134,8 +115,7 @@ class SeparableKernel(ContractKernel):
     copy data, it computes data."""
 
     def __init__(self, code: Code, template: SeparableMma | SeparableFfma, arguments: ContractArguments) -> None:
-        self.own = DepthwiseArguments(*arguments.more)
-        self.block = TilePixels.of(code, self.own.tiles, code.special("ctaid.x"), template.tile.rows)
+        self.block = TilePixels.of(code, arguments.more[0], code.special("ctaid.x"), template.tile.rows)
         super().__init__(code, template, arguments)
 
     def find_data(self) -> None:
