@@ -255,7 +255,7 @@ def test_a_kernel_that_reaches_too_far_is_refused() -> None:
 def heavy(tile: Tile, **options: Any) -> Ffma:
     """A template with an epilogue that needs registers."""
     epilogue = Epilogue(SWISH + Arg(1), ((Reach.ELEMENT, Element.FLOAT32),))
-    plain = Ffma(Element.FLOAT32, Element.FLOAT32, tile, 4, 4, False, False, True, False, Element.FLOAT32, epilogue)
+    plain = Ffma(Element.FLOAT32, Element.FLOAT32, tile, 4, 4, False, False, Element.FLOAT32, epilogue, True)
     return replace(plain, **options)
 
 

@@ -363,10 +363,10 @@ def templates() -> Iterator[Mma]:
     """A sample of what can be chosen: every tile, and of small ones every way of copying."""
     half, single = Element.FLOAT16, Element.FLOAT32
     for tile in WIDE_TILES:
-        plain = Mma(Operand.FLOAT16, half, half, tile, 8, 8, False, False, False, True, False, single, Epilogue())
+        plain = Mma(half, half, tile, 8, 8, False, False, single, Epilogue(), Operand.FLOAT16, True, False)
         yield from (plain, replace(plain, operand=Operand.TF32, source=single, output=single, width=4, run=4))
     for tile in TILES:
-        whole = Mma(Operand.FLOAT16, half, half, tile, 8, 8, False, False, False, True, False, single, Epilogue())
+        whole = Mma(half, half, tile, 8, 8, False, False, single, Epilogue(), Operand.FLOAT16, True, False)
         yield whole
         yield replace(whole, has_async_copy=False, tile=replace(tile, stages=2))
         yield replace(whole, operand=Operand.TF32, source=single, output=single, width=4, run=4)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import e, log2
 
 from jitdelegate.ir.graph import Node
-from jitdelegate.targets.cuda.code.choices import candidate
+from jitdelegate.targets.cuda.code.choices import Choice, candidate
 from jitdelegate.targets.cuda.code.choices import problem as line
 from jitdelegate.targets.cuda.code.cost import COPIED, FULL_EDGE_CYCLES, LATENCY_CYCLES, cycles
 from jitdelegate.targets.cuda.code.division import divisors
@@ -48,15 +48,7 @@ LARGEST_SUMS = 1 << 28
 """Most bytes of the sums of all parts."""
 RUN = 4
 FLOAT = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A template, the parts that share out the keys, and the estimated cycles of all launches."""
-
-    template: AttentionTemplate
-    parts: int
-    cycles: float
+AttentionChoice = Choice[AttentionTemplate]
 
 
 def find_attention(writer: Writer) -> Iterator[Chain[Writer]]:
@@ -78,7 +70,7 @@ def _is_taken(writer: Writer, problem: Problem) -> bool:
     return max(sizes) <= MOST_NUMBERS and all(element.dtype == "float32" for element in elements)
 
 
-def choices(writer: Writer, problem: Problem, product: Node) -> dict[str, Choice]:
+def choices(writer: Writer, problem: Problem, product: Node) -> dict[str, AttentionChoice]:
     """The candidates for a problem, by name."""
     epilogue, _ = writer.epilogue(product)
     return {
@@ -105,7 +97,7 @@ def _problem_text(writer: Writer, problem: Problem, template: AttentionTemplate)
     )
 
 
-def _choices(writer: Writer, problem: Problem, tile: AttentionTile, epilogue: Epilogue) -> Iterator[Choice]:
+def _choices(writer: Writer, problem: Problem, tile: AttentionTile, epilogue: Epilogue) -> Iterator[AttentionChoice]:
     template, most = _template(writer, problem, tile, epilogue), writer.gpu.shared_bytes
     if template is None or template.shared_bytes > most or template.registers > MOST_REGISTERS:
         return
@@ -173,7 +165,7 @@ def _template(writer: Writer, problem: Problem, tile: AttentionTile, epilogue: E
     operand = Operand(writer.precision)
     if operand is not Operand.FLOAT16 and not writer.gpu.has_async_copy:
         return None
-    return MmaAttention(*arguments, operand, writer.gpu.has_async_copy)
+    return MmaAttention(*arguments, operand)
 
 
 def _side(writer: Writer, matrices: Matrices, keys: int, numbers: int) -> Side:

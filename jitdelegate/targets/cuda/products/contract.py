@@ -7,7 +7,7 @@ split K, and writes the launches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.graph import Node
-from jitdelegate.targets.cuda.code.choices import candidate
+from jitdelegate.targets.cuda.code.choices import Choice, candidate
 from jitdelegate.targets.cuda.code.element import Element
 from jitdelegate.targets.cuda.code.narrow_integers import pairs_of_int4
 from jitdelegate.targets.cuda.code.template import Argument, NoPointer, TensorPointer
@@ -49,27 +49,13 @@ def write_contract(writer: Writer, node: Node) -> None:
         write(writer, with_stored_weights(writer, problem))
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """How a problem is computed.
-
-    Attributes:
-        parts: blocks that split K.
-        cycles: estimated cycles of all launches.
-    """
-
-    template: ContractTemplate
-    parts: int
-    cycles: float
-
-
 def templates_of(writer: Writer, problem: ConvProblem) -> Sequence[ContractTemplate]:
     """The templates for a problem, one of each tile."""
     is_float32 = problem.sums is Element.FLOAT32 and writer.precision == "float32"
     return ffma.templates(writer, problem) if is_float32 else mma.templates(writer, problem)
 
 
-def choose(writer: Writer, problem: ConvProblem) -> Choice:
+def choose(writer: Writer, problem: ConvProblem) -> Choice[ContractTemplate]:
     """What suits a problem on the writer's GPU."""
     templates = templates_of(writer, problem)
     gpu, size, results, first = writer.gpu, problem.size, prod(problem.target), templates[0]
@@ -78,7 +64,7 @@ def choose(writer: Writer, problem: ConvProblem) -> Choice:
         template, parts = one
         return template.cycles(gpu, parts, *size) + combining_cycles(gpu, parts, results, template.combine_cycles)
 
-    candidates: dict[str, tuple[Any, int]] = {
+    candidates = {
         candidate(one.tile, parts): (one, parts)
         for one in templates
         for parts in ([1] if one.is_scattered else possible_parts(gpu, -(-size[2] // one.steps)))

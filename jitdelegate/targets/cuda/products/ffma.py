@@ -27,7 +27,6 @@ def template_of(writer: Writer, problem: ConvProblem) -> Ffma:
         is_direct=problem.is_direct,
         is_scattered=problem.is_scattered,
         is_asynchronous=writer.gpu.has_async_copy and source is problem.weights is Element.FLOAT32,
-        is_part=False,
         weights=problem.weights,
         epilogue=writer.epilogue(problem.node)[0],
     )

@@ -127,14 +127,14 @@ def _template(writer: Writer, node: Node, form: MatMul, product: Product, epilog
         check_operand(writer.gpu, operand)
     output, most = writer.element(node.outputs[0]), PAIR if operand else QUAD
     run, sides = product.side_width(OUTPUT, product.columns, most), _sides(writer, node, form, product)
-    common = *sides, output, run, len(product.axes), epilogue
+    common = *sides, output, run, len(product.axes), epilogue, is_new
     candidates: list[ProductTemplate]
     if operand:
         pairs = itertools.product(MMA_TILES, SLICES)
-        candidates = [MmaProduct(tile, slices, *common, operand, is_new) for tile, slices in pairs]
+        candidates = [MmaProduct(tile, slices, *common, operand) for tile, slices in pairs]
     else:
         both = itertools.product(FFMA_TILES, SLICES)
-        candidates = [FfmaProduct(tile, slices, *common, is_new) for tile, slices in both]
+        candidates = [FfmaProduct(tile, slices, *common) for tile, slices in both]
     first = candidates[0]
     text = problem(
         f"{first.family} {writer.precision}",

@@ -31,7 +31,6 @@ def template_of(writer: Writer, problem: ConvProblem) -> Mma:
         run=common_width((problem.outputs, *writer.output_grain(problem.node)), min(output.widest, RUN)),
         is_direct=problem.is_direct,
         is_scattered=problem.is_scattered,
-        is_part=False,
         has_async_copy=writer.gpu.has_async_copy,
         has_halo=problem.halo != 0 and not problem.is_direct,
         weights=problem.weights,

@@ -17,18 +17,13 @@ from jitdelegate.targets.cuda.walks.attention_template import WARP_ROWS, Attenti
 @dataclass(frozen=True, eq=False, slots=True)
 class MmaAttention(AttentionTemplate):
     """A warp has 16 rows and all keys of a tile. Its scores lie in registers as the left operand of the second product
-    needs them.
-
-    Attributes:
-        whole_steps: as in `tensor_core.multiply`.
-    """
+    needs them."""
 
     family: ClassVar[str] = "attention_mma"
     uses_tensor_cores: ClassVar[bool] = True
     thread_rows: ClassVar[int] = 2
     other_registers: ClassVar[int] = 64
     operand: Operand
-    whole_steps: bool
 
     @property
     def stored(self) -> Element:
@@ -50,7 +45,7 @@ class MmaAttentionKernel(AttentionKernel):
     def __init__(self, code: Code, template: MmaAttention, *arguments: Any) -> None:
         super().__init__(code, template, *arguments)
         self.shape = template
-        self.fragments = Fragments(code, template.operand, self.lane, template.whole_steps)
+        self.fragments = Fragments(code, template.operand, self.lane, template.has_async_copy)
         first = self.warp * WARP_ROWS
         zero = code.integer(0)
         self.scores = self.fragments.held(first, zero, WARP_ROWS, template.tile.keys)

@@ -110,7 +110,7 @@ class AttentionTemplate(Template):
         run: neighbouring results that are stored together.
         has_rest: whether the last tile may have keys that do not exist.
         is_part: whether a launch follows that combines parts.
-        is_async: whether the GPU has asynchronous copies.
+        has_async_copy: whether the GPU has asynchronous copies, and whole mma steps.
     """
 
     awaits_launches: ClassVar[bool] = True
@@ -135,7 +135,7 @@ class AttentionTemplate(Template):
     epilogue: Epilogue
     has_rest: bool
     is_part: bool
-    is_async: bool
+    has_async_copy: bool
 
     @property
     @abstractmethod
@@ -161,7 +161,7 @@ class AttentionTemplate(Template):
 
     def _tile(self, side: Side, size: int) -> LineTile:
         lines, run = (self.tile.keys, size) if side.by_key else (size, self.tile.keys)
-        return LineTile(side.element, self.stored, lines, run, side.width, self.tile.slice_threads, self.is_async)
+        return LineTile(side.element, self.stored, lines, run, side.width, self.tile.slice_threads, self.has_async_copy)
 
     @property
     def key_tile(self) -> LineTile:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -78,8 +78,9 @@ CONSTANTS = frozenset({2, 3, 4, 5, 6})
 """The numbers of those that are constants."""
 
 
+@dataclass(frozen=True, eq=False)
 class ContractTemplate(Template):
-    """A product of pixels by channels; every subclass has at least these fields.
+    """A product of pixels by channels.
 
     Attributes:
         source, output: element types of data and results.
@@ -88,7 +89,8 @@ class ContractTemplate(Template):
         run: neighbouring channels that a thread stores together.
         is_direct, is_scattered: as in `ConvProblem`.
         is_part: whether the kernel stores plain sums of a part of K, for `Combine`.
-        weights: the element type of weights.
+        weights: the element type of weights; beside floats, others than float32 are converted on the way to shared
+            memory.
         cluster: number of blocks that share out K and add up their sums in shared memory.
     """
 
@@ -101,10 +103,10 @@ class ContractTemplate(Template):
     run: int
     is_direct: bool
     is_scattered: bool
-    is_part: bool
     weights: Element
     epilogue: Epilogue
-    cluster: int
+    is_part: bool = field(default=False, kw_only=True)
+    cluster: int = field(default=1, kw_only=True)
 
     @property
     def sums(self) -> Element:
@@ -161,8 +163,7 @@ class ContractTemplate(Template):
     def of_part(self) -> ContractTemplate:
         """The same template without epilogue: it stores sums of a part of K."""
         run = min(self.run, self.sums.widest)
-        changes: dict[str, Any] = {"output": self.sums, "run": run, "epilogue": Epilogue(), "is_part": True}
-        return replace(self, **changes)
+        return replace(self, output=self.sums, run=run, epilogue=Epilogue(), is_part=True)
 
     def check(self, gpu: Gpu) -> None:
         """Checks that the GPU has what the kernel needs.

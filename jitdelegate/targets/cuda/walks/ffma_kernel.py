@@ -15,7 +15,6 @@ import numpy as np
 
 from jitdelegate.targets.cuda.code.device_code import Code, Value
 from jitdelegate.targets.cuda.code.element import Element
-from jitdelegate.targets.cuda.code.epilogue import Epilogue
 from jitdelegate.targets.cuda.code.gpu import Gpu
 from jitdelegate.targets.cuda.multiply import ffma_tile
 from jitdelegate.targets.cuda.multiply.ffma_tile import LANES_ACROSS, LANES_DOWN, Tile, packed
@@ -31,22 +30,11 @@ class Ffma(ContractTemplate):
 
     Attributes:
         is_asynchronous: whether copies to shared memory bypass registers.
-        weights: others than float32 are converted on the way to shared memory.
     """
 
     family: ClassVar[str] = "contract_ffma"
-    source: Element
-    output: Element
     tile: Tile
-    width: int
-    run: int
-    is_direct: bool
-    is_scattered: bool
     is_asynchronous: bool
-    is_part: bool
-    weights: Element
-    epilogue: Epilogue
-    cluster: int = 1
 
     @property
     def steps(self) -> int:

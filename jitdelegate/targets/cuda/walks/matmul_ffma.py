@@ -49,25 +49,16 @@ FFMA_TILES = (
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FfmaProduct(ProductTemplate):
-    """A product by float32 multiply-adds.
-
-    Attributes:
-        is_async: whether the GPU has asynchronous copies.
-    """
+    """A product by float32 multiply-adds."""
 
     family: ClassVar[str] = "matmul_ffma"
     slots: ClassVar[int] = 2
     stored: ClassVar[Element] = Element.FLOAT32
     tile: FfmaTile
-    is_async: bool
 
     @property
     def steps(self) -> int:
         return self.tile.steps
-
-    @property
-    def has_async_copy(self) -> bool:
-        return self.is_async
 
     @property
     def min_blocks(self) -> int:

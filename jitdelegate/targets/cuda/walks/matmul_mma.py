@@ -47,17 +47,12 @@ MMA_TILES = (
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MmaProduct(ProductTemplate):
-    """A product on tensor cores.
-
-    Attributes:
-        whole_steps: whether the GPU has whole mma steps and asynchronous copies.
-    """
+    """A product on tensor cores."""
 
     family: ClassVar[str] = "matmul_mma"
     uses_tensor_cores: ClassVar[bool] = True
     tile: MmaTile
     operand: Operand
-    whole_steps: bool
 
     @property
     def steps(self) -> int:
@@ -66,10 +61,6 @@ class MmaProduct(ProductTemplate):
     @property
     def stored(self) -> Element:
         return self.operand.element
-
-    @property
-    def has_async_copy(self) -> bool:
-        return self.whole_steps
 
     @property
     def slots(self) -> int:
@@ -91,7 +82,7 @@ class MmaProductKernel(ProductKernel):
         tile, warp = template.tile, self.thread >> 5
         self.rows, self.columns = tile.rows // tile.warps[0], tile.columns // tile.warps[1]
         self.row, self.column = warp // tile.warps[1] * self.rows, warp % tile.warps[1] * self.columns
-        self.fragments = Fragments(code, template.operand, self.thread & 31, template.whole_steps)
+        self.fragments = Fragments(code, template.operand, self.thread & 31, template.has_async_copy)
         self.held = self.fragments.held(self.row, self.column, self.rows, self.columns)
 
     def _accumulate(self, sums: Sequence[Value], slot: Value) -> list[Value]:

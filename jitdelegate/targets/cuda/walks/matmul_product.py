@@ -91,6 +91,7 @@ class ProductTemplate(Template):
         run: neighbouring columns that are stored together.
         axes: number of leading axes, after merging as in `matmul.Product`.
         slices: groups of threads that split K, each with its own tile.
+        has_async_copy: whether the GPU has asynchronous copies, and whole mma steps.
     """
 
     awaits_launches: ClassVar[bool] = True
@@ -102,6 +103,7 @@ class ProductTemplate(Template):
     run: int
     axes: int
     epilogue: Epilogue
+    has_async_copy: bool
 
     @property
     def threads(self) -> int:
@@ -116,11 +118,6 @@ class ProductTemplate(Template):
     @abstractmethod
     def stored(self) -> Element:
         """The type of elements in shared memory."""
-
-    @property
-    @abstractmethod
-    def has_async_copy(self) -> bool:
-        """Whether the GPU copies by itself."""
 
     @property
     @abstractmethod

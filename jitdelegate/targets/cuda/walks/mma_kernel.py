@@ -16,7 +16,6 @@ import numpy as np
 
 from jitdelegate.targets.cuda.code.device_code import Code, Value
 from jitdelegate.targets.cuda.code.element import Element
-from jitdelegate.targets.cuda.code.epilogue import Epilogue
 from jitdelegate.targets.cuda.code.gpu import Gpu
 from jitdelegate.targets.cuda.multiply import mma_tile
 from jitdelegate.targets.cuda.multiply.fragments import Fragments, WarpTile
@@ -32,25 +31,14 @@ class Mma(ContractTemplate):
     Attributes:
         has_async_copy: whether the GPU has cp.async and whole mma steps.
         has_halo: whether pixels outside the image are not zeros.
-        weights: beside floats, others than float32 are converted on the way to shared memory.
     """
 
     family: ClassVar[str] = "contract_mma"
     uses_tensor_cores: ClassVar[bool] = True
-    operand: Operand
-    source: Element
-    output: Element
     tile: Tile
-    width: int
-    run: int
-    is_direct: bool
-    is_scattered: bool
-    is_part: bool
+    operand: Operand
     has_async_copy: bool
     has_halo: bool
-    weights: Element
-    epilogue: Epilogue
-    cluster: int = 1
 
     @property
     def sums(self) -> Element:
