@@ -65,14 +65,14 @@ class Fragments:
         starts = ((down + half, across) for down, across, half in fragments)
         return Held(row + self.down, column + self.across * PAIR, runs(starts, PAIR))
 
-    def left_place(self, layout: Swizzle | Padded, row: Value | int = 0) -> Value:
+    def left_offset(self, layout: Swizzle | Padded, row: Value | int = 0) -> Value:
         """Offset from a tile's start, in bytes, where this lane reads 16 rows from `row` on; or 16 columns of a turned
         tile."""
-        return layout.place((self.lane & 15) + row, self.lane >> 4)
+        return layout.offset((self.lane & 15) + row, self.lane >> 4)
 
-    def right_place(self, layout: Swizzle | Padded, column: Value | int = 0) -> Value:
+    def right_offset(self, layout: Swizzle | Padded, column: Value | int = 0) -> Value:
         """The same for 16 columns, or for 16 rows of a turned tile."""
-        return layout.place((self.lane & 7) + ((self.lane >> 4) << 3) + column, (self.lane >> 3) & 1)
+        return layout.offset((self.lane & 7) + ((self.lane >> 4) << 3) + column, (self.lane >> 3) & 1)
 
     def left(self, tile: SharedLines, row: int, number: int) -> list[Value]:
         """The operand of 16 rows, from number `number` on."""
@@ -81,8 +81,8 @@ class Fragments:
             start = start + self.across * tile.pitch + self.down * self.item
             offsets = [far * tile.pitch + row * self.item for far in (0, 4) for row in (0, FRAGMENT)]
             return self.rounded([self.code.load(start, at)[0] for at in offsets])
-        place = (self.right_place if tile.turned else self.left_place)(Padded(tile.pitch))
-        return self.rounded(load_matrices(self.code, start + place, transposed=tile.turned))
+        offset = (self.right_offset if tile.turned else self.left_offset)(Padded(tile.pitch))
+        return self.rounded(load_matrices(self.code, start + offset, transposed=tile.turned))
 
     def right(self, tile: SharedLines, column: int, number: int, *, paired: bool = False) -> list[Value]:
         """The operand of 16 columns, from number `number` on.
@@ -93,8 +93,8 @@ class Fragments:
         start = tile.address(column, number, self.item)
         if self.operand is Operand.TF32 and (tile.turned or paired):
             return self._singles(tile, start, paired=paired)
-        place = (self.left_place if tile.turned else self.right_place)(Padded(tile.pitch))
-        return self.rounded(load_matrices(self.code, start + place, transposed=tile.turned))
+        offset = (self.left_offset if tile.turned else self.right_offset)(Padded(tile.pitch))
+        return self.rounded(load_matrices(self.code, start + offset, transposed=tile.turned))
 
     def _singles(self, tile: SharedLines, start: Value, *, paired: bool) -> list[Value]:
         """16 columns of tf32, read without `ldmatrix`: two numbers of this thread of one column, and of the one eight
@@ -153,9 +153,9 @@ class WarpTile:
             part: number of this warp's share of K.
         """
         shift = part * (size[2] * STEP)
-        places = fragments.left_place(layout, row), fragments.right_place(layout, column)
+        offsets = fragments.left_offset(layout, row), fragments.right_offset(layout, column)
         held = fragments.held(row, column, *size[:2])
-        return WarpTile(fragments, layout, *size, (places[0] ^ shift, places[1] ^ shift), held)
+        return WarpTile(fragments, layout, *size, (offsets[0] ^ shift, offsets[1] ^ shift), held)
 
     def nothing(self) -> list[Value]:
         """This thread's sums before the first tile."""

@@ -102,14 +102,14 @@ class Swizzle:
         8."""
         return (row >> 1) & 3 if self.row_bytes == 64 else row & 7
 
-    def place(self, row: Value, chunk: Value) -> Value:
+    def offset(self, row: Value, chunk: Value) -> Value:
         """Offset of a chunk from the tile's start, in bytes."""
         key: Value = self.key(row)
         return row * self.row_bytes + (chunk ^ key) * CHUNK
 
-    def byte(self, row: Value, number: Value) -> Value:
+    def byte_offset(self, row: Value, number: Value) -> Value:
         """Offset of a byte of a row from the tile's start."""
-        return self.place(row, number // CHUNK) + number % CHUNK
+        return self.offset(row, number // CHUNK) + number % CHUNK
 
     @property
     def pitch(self) -> int:
@@ -123,11 +123,11 @@ class Padded:
 
     pitch: int
 
-    def place(self, line: Value, chunk: Value) -> Value:
+    def offset(self, line: Value, chunk: Value) -> Value:
         """Offset of a chunk from the tile's start, in bytes."""
         return line * self.pitch + chunk * CHUNK
 
-    def byte(self, line: Value, number: Value) -> Value:
+    def byte_offset(self, line: Value, number: Value) -> Value:
         """Offset of a byte of a line from the tile's start."""
         return line * self.pitch + number
 
@@ -209,7 +209,7 @@ def _instruction(
     counts = [len(sums), len(left), len(right), len(sums)]
     starts = [sum(counts[:k]) for k in range(4)]
     lists = ", ".join(
-        "{" + ", ".join(f"${place}" for place in range(start, start + count)) + "}"
+        "{" + ", ".join(f"${number}" for number in range(start, start + count)) + "}"
         for start, count in zip(starts, counts, strict=True)
     )
     letter = "f" if sums[0].is_float else "r"

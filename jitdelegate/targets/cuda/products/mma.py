@@ -69,7 +69,7 @@ def _fitting(template: Mma, gpu: Gpu) -> list[Tile]:
         tiles = (*WIDE_TILES, *tiles)
     else:
         tiles = [replace(tile, stages=2) for tile in tiles]
-    if template.operand.is_integer and template.unit_bytes < WORD:  # a thread keeps the places of all its chunks
+    if template.operand.is_integer and template.unit_bytes < WORD:  # a thread keeps the offsets of all its chunks
         tiles = [replace(tile, row_bytes=max(SHORTEST_ROW, tile.warps[2] * STEP)) for tile in tiles]
     if template.unit_bytes < CHUNK or template.converts:
         tiles = [tile for tile in tiles if tile.rows <= MOST_ROWS and tile.columns <= MOST_ROWS]

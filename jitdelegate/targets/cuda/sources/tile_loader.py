@@ -33,7 +33,7 @@ class DataLoader:
         rows, steps: size of a tile.
         layout: of shared memory.
         halo: pointer to 16 bytes of the value of pixels outside the image; None for zeros.
-        keeps: whether the thread's places in shared memory stay in registers.
+        keeps: whether the thread's offsets in shared memory stay in registers.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class DataLoader:
         assert rows % distance == 0
         self.pitch = distance * layout.pitch
         first, self.count = self.unit * self.unit_bytes, max(self.own * self.unit_bytes // CHUNK, 1)
-        chunks = [layout.byte(self.row, first + number * CHUNK) for number in range(self.count)]
+        chunks = [layout.byte_offset(self.row, first + number * CHUNK) for number in range(self.count)]
         self.chunks = [code.kept(chunk) for chunk in chunks] if keeps else chunks
         if halo is not None:
             (self.outside,) = code.load(halo, 0, I32)
@@ -161,7 +161,7 @@ class WeightLoader:
     ) -> None:
         self.code, self.weights, self.thread, self.nbytes = code, weights, thread, nbytes
         self.stored, self.target = stored, target
-        self.places = range(0, nbytes, threads * CHUNK)
+        self.offsets = range(0, nbytes, threads * CHUNK)
         assert nbytes % (threads * CHUNK) == 0
         start = thread * CHUNK
         self.first_tile, self.own, self.start = first_tile, code.advanced(weights, start, 1), start + after
@@ -169,7 +169,7 @@ class WeightLoader:
     def copy(self, tile: Value, slot: Value) -> None:
         """Begins to copy this thread's part of a tile of K to the shared address `slot`."""
         source = self._source(tile)
-        for at in self.places:
+        for at in self.offsets:
             copy_async(self.code, slot + self.start + at, source, CHUNK, at)
 
     def fetch(self, tile: Value, exists: Value | None = None) -> Chunks:
@@ -177,11 +177,11 @@ class WeightLoader:
         if self.stored is None:
             source, code = self._source(tile), self.code
             if exists is None:
-                return [code.load(source, at, I32, CHUNK // WORD) for at in self.places]
-            return [code.load_where(exists, source, at, CHUNK // WORD) for at in self.places]
+                return [code.load(source, at, I32, CHUNK // WORD) for at in self.offsets]
+            return [code.load_where(exists, source, at, CHUNK // WORD) for at in self.offsets]
         each = CHUNK // self.target.nbytes
         first = (self.first_tile + tile) * (self.nbytes // CHUNK * each) + self.thread * each
-        values = (self._floats(self.stored, first + at // CHUNK * each, each, exists) for at in self.places)
+        values = (self._floats(self.stored, first + at // CHUNK * each, each, exists) for at in self.offsets)
         return [pack(self.code, self.target, own) if self.target.is_narrow_float else own for own in values]
 
     def _floats(self, stored: Element, index: Value, count: int, exists: Value | None) -> list[Value]:
@@ -205,5 +205,5 @@ class WeightLoader:
 
     def put(self, chunks: Chunks, slot: Value) -> None:
         """Stores fetched chunks to the tile at the shared address `slot`."""
-        for at, chunk in zip(self.places, chunks, strict=True):
+        for at, chunk in zip(self.offsets, chunks, strict=True):
             self.code.store(chunk, slot + self.start, at)

@@ -56,14 +56,14 @@ class FfmaAttentionKernel(AttentionKernel):
     def __init__(self, code: Code, template: FfmaAttention, *arguments: Any) -> None:
         super().__init__(code, template, *arguments)
         self.shape = template
-        place, group = self.lane & (ACROSS - 1), self.lane // ACROSS
+        number, group = self.lane & (ACROSS - 1), self.lane // ACROSS
         key, value, tile = template.key, template.value, template.tile
 
         def rows(pitch: int) -> Quads:
             return Quads.of(code, group, WARP_ROWS // THREAD_ROWS, THREAD_ROWS, pitch, turned=False)
 
         def columns(count: int, pitch: int, *, turned: bool) -> Quads:
-            return Quads.of(code, place, ACROSS, count // ACROSS, pitch, turned=turned)
+            return Quads.of(code, number, ACROSS, count // ACROSS, pitch, turned=turned)
 
         self.of_scores = (
             rows(template.query_pitch),
@@ -76,12 +76,12 @@ class FfmaAttentionKernel(AttentionKernel):
         first = self.warp * WARP_ROWS
         self.scores, self.held = (held(*sides, first) for sides in (self.of_scores, self.of_values))
         self.own_queries = self.queries + first * template.query_pitch
-        weights = self.value_place + template.value_tile.nbytes
+        weights = self.value_address + template.value_tile.nbytes
         self.weights = weights + first * template.weight_pitch
 
     def _scores(self) -> list[Value]:
         code, initial = self.code, [self.code.real(0.0)] * (THREAD_ROWS * len(self.keys))
-        tiles = self.own_queries, self.key_place
+        tiles = self.own_queries, self.key_address
         with code.carried(self.shape.depth, initial, step=STEP) as (at, now, following):
             following[:] = add(now, *self.of_scores, tiles, [at + step for step in range(0, STEP, QUAD)])
         return following
@@ -94,5 +94,5 @@ class FfmaAttentionKernel(AttentionKernel):
                 code.store(values[at : at + self.neighbours], start + self.keys[at] * FLOAT, row * pitch)
         code.warp_barrier()
         with code.carried(self.shape.tile.keys, sums, step=QUAD) as (key, now, following):
-            following[:] = add(now, *self.of_values, (self.weights, self.value_place), [key])
+            following[:] = add(now, *self.of_values, (self.weights, self.value_address), [key])
         return following

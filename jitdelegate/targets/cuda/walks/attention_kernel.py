@@ -65,7 +65,7 @@ class AttentionKernel(ABC):
         factor: Value,
         sizes: AttentionSizes,
         divisors: Sequence[Sequence[Value]],
-        places: Sequence[Sequence[Any]],
+        locations: Sequence[Sequence[Any]],
         steps: Sequence[Value],
     ) -> None:
         self.code, self.template, self.sizes, self.factor = code, template, sizes, factor
@@ -80,33 +80,33 @@ class AttentionKernel(ABC):
         self.part = code.special("ctaid.y")
         self.first_tile = self.part * (sizes.turns * tile.slices) + self.slice
         axes = coordinates(code, self.number, divisors[0]) if template.number_axes else []
-        self.places = [
-            (self._sum(offset, axes, along_numbers), along_rows) for offset, along_numbers, along_rows in places
+        self.locations = [
+            (self._sum(offset, axes, along_numbers), along_rows) for offset, along_numbers, along_rows in locations
         ]
         self.queries = code.dynamic_shared()
         own = self.queries + tile.rows * template.query_pitch + self.slice * template.slice_bytes
-        self.key_place, self.value_place = own, own + template.key_tile.nbytes
+        self.key_address, self.value_address = own, own + template.key_tile.nbytes
         self.loaders = [
-            LineLoader(code, shape, self._lines(matrices[at], at, side, length, pitch), self.thread, place)
-            for at, side, shape, length, pitch, place in (
-                (1, template.key, template.key_tile, sizes.depth, sizes.key, self.key_place),
-                (2, template.value, template.value_tile, sizes.columns, sizes.value, self.value_place),
+            LineLoader(code, shape, self._lines(matrices[at], at, side, length, pitch), self.thread, address)
+            for at, side, shape, length, pitch, address in (
+                (1, template.key, template.key_tile, sizes.depth, sizes.key, self.key_address),
+                (2, template.value, template.value_tile, sizes.columns, sizes.value, self.value_address),
             )
         ]
 
     def _lines(self, data: Value, at: int, side: Side, length: Value, pitch: Value) -> Lines:
-        start, keys = self.places[at][0], self.sizes.keys
+        start, keys = self.locations[at][0], self.sizes.keys
         return Lines(data, start, pitch, *((keys, length) if side.by_key else (length, keys)))
 
     @staticmethod
-    def _sum(start: Value, places: Sequence[Value], distances: Sequence[Value]) -> Value:
-        for place, distance in zip(places, distances, strict=True):
-            start = start + place * distance
+    def _sum(start: Value, indices: Sequence[Value], distances: Sequence[Value]) -> Value:
+        for index, distance in zip(indices, distances, strict=True):
+            start = start + index * distance
         return start
 
     def _start(self, at: int, row: Value) -> Value:
         """The first element of a row of operand `at`."""
-        start, distances = self.places[at]
+        start, distances = self.locations[at]
         if not self.template.row_axes:
             return start
         return self._sum(start, coordinates(self.code, row, self.row_divisors), distances)
@@ -178,23 +178,23 @@ class AttentionKernel(ABC):
             for one, values in zip(units, loaded, strict=True):
                 words = values if template.stored is Element.FLOAT32 else pack(code, template.stored, values)
                 with code.when(one < count):
-                    place = one // across * template.query_pitch + one % across * CHUNK
-                    code.store(words, self.queries + place, 0)
+                    offset = one // across * template.query_pitch + one % across * CHUNK
+                    code.store(words, self.queries + offset, 0)
 
     def _query_chunk(self, row: Value, at: Value, unit: int, exists: Value) -> list[Value]:
         template, sizes = self.template, self.sizes
         width, row = min(template.query_width, unit), row + self.first_row
         start = self._start(0, self.code.minimum(row, sizes.rows - 1))
-        places = [at + step for step in range(0, unit, width)]
+        numbers = [at + step for step in range(0, unit, width)]
         return [
             value
-            for place in places
+            for number in numbers
             for value in load_where(
                 self.code,
                 template.query,
-                exists & (row < sizes.rows) & (place < sizes.depth),
+                exists & (row < sizes.rows) & (number < sizes.depth),
                 self.query,
-                start + place * sizes.query,
+                start + number * sizes.query,
                 width,
             )
         ]

@@ -52,8 +52,8 @@ class MmaAttentionKernel(AttentionKernel):
         self.held = self.fragments.held(first, zero, WARP_ROWS, template.columns)
         pitch = template.query_pitch
         self.own_queries = SharedLines(self.queries + first * pitch, pitch, turned=False)
-        self.key_lines = SharedLines(self.key_place, template.key_tile.pitch, turned=not template.key.by_key)
-        self.value_lines = SharedLines(self.value_place, template.value_tile.pitch, turned=template.value.by_key)
+        self.key_lines = SharedLines(self.key_address, template.key_tile.pitch, turned=not template.key.by_key)
+        self.value_lines = SharedLines(self.value_address, template.value_tile.pitch, turned=template.value.by_key)
 
     def _scores(self) -> list[Value]:
         shape, fragments = self.shape, self.fragments

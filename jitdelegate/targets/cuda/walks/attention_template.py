@@ -153,11 +153,11 @@ class AttentionTemplate(Template):
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        place: Kind = ("int32", ("int32",) * self.number_axes, ("int32",) * self.row_axes)
+        location: Kind = ("int32", ("int32",) * self.number_axes, ("int32",) * self.row_axes)
         pointers = "pointer", ("pointer",) * 3, ("pointer",) * len(self.operands), self.epilogue.parameters
         divisors = divisor_kinds(self.number_axes), divisor_kinds(self.row_axes)
-        places = (place,) * (4 + len(self.operands))
-        return *pointers, "float32", AttentionSizes, divisors, places, ("int32",) * len(self.operands)
+        locations = (location,) * (4 + len(self.operands))
+        return *pointers, "float32", AttentionSizes, divisors, locations, ("int32",) * len(self.operands)
 
     def _tile(self, side: Side, size: int) -> LineTile:
         lines, run = (self.tile.keys, size) if side.by_key else (size, self.tile.keys)
@@ -195,5 +195,5 @@ class AttentionTemplate(Template):
         tiles = self.key_tile, self.value_tile
         scores = WARP_ROWS * self.tile.keys // LANES * (1 + len(self.operands))
         held = max(tile.held for tile in tiles)
-        loading = sum(tile.place_registers for tile in tiles) + held + (HOLDING_REGISTERS if held else 0)
+        loading = sum(tile.offset_registers for tile in tiles) + held + (HOLDING_REGISTERS if held else 0)
         return self.sums + scores + loading + self.other_registers

@@ -19,7 +19,7 @@ from jitdelegate.targets.cuda.code.sizes import Kind, Number
 from jitdelegate.targets.cuda.code.template import Template
 from jitdelegate.targets.cuda.multiply.tensor_core import Padded, Swizzle, await_copies, commit_copies
 from jitdelegate.targets.cuda.sources.phases import PhaseSizes, phase_of
-from jitdelegate.targets.cuda.sources.pixel_gather import PixelGather, PixelRow, PlaceSizes, TableEntry
+from jitdelegate.targets.cuda.sources.pixel_gather import PixelGather, PixelRow, TableEntry, TargetPixels
 from jitdelegate.targets.cuda.sources.tile_loader import Chunks, DataLoader, WeightLoader
 
 FLOAT = QUAD = 4
@@ -223,7 +223,7 @@ class ContractKernel(ABC):
         is_asynchronous: whether data is copied without going through registers.
         multiply, slice: what this thread multiplies, and the number of its slice of K of each tile.
         group, part: this block's group of channels, and its part of K where blocks split K.
-        place: None where the phase has all pixels of the output.
+        target_pixels: where the pixels of a scattered phase lie in the output.
         skipped: tiles of K of the parts before this one.
         first: number of the block's first tile of K in the table.
         tiles: number of tiles of K that the block multiplies.
@@ -243,9 +243,9 @@ class ContractKernel(ABC):
         is_split = template.is_part or template.cluster > 1
         is_alone = not (is_split or template.is_scattered)
         self.group, self.part = (z, code.integer(0)) if is_alone else (z // sizes.blocks, z % sizes.blocks)
-        self.place: PlaceSizes | None = None
+        self.target_pixels: TargetPixels | None = None
         if template.is_scattered:
-            self.phase, self.place = phase_of(code, arguments.phases[0], self.part)
+            self.phase, self.target_pixels = phase_of(code, arguments.phases[0], self.part)
         else:
             self.phase = arguments.phase[0]
         self.code, self.template, self.arguments, self.sizes = code, template, arguments, sizes
@@ -460,8 +460,8 @@ class ContractKernel(ABC):
         """Neighbouring sums of a block of the cluster; `address` is theirs in this block's shared memory."""
         code, type_, step = self.code, register(self.sums.dtype), min(self.finished, self.sums.widest)
         start = code.of_block(address, rank)
-        places = range(0, self.finished, step)
-        return [one for at in places for one in code.load_remote(start + at * FLOAT, type_, step)]
+        offsets = range(0, self.finished, step)
+        return [one for at in offsets for one in code.load_remote(start + at * FLOAT, type_, step)]
 
     def _bias(self, column: Value, count: int) -> list[Value]:
         """The bias of neighbouring columns of the tile; empty for parts of a sum."""
@@ -481,7 +481,8 @@ class ContractKernel(ABC):
                     index = (self.part * self.pixels + pixel) * self.output.pitch + first
                     store(code, self.sums, own, self.arguments.output, index)
                 else:
-                    self.output.store(own, pixel if self.place is None else self.place.pixel(pixel), first)
+                    whole = self.target_pixels.pixel(pixel) if self.target_pixels else pixel
+                    self.output.store(own, whole, first)
 
 
 def flat(entries: Sequence[TableEntry]) -> list[Value]:

@@ -176,13 +176,13 @@ class GemvKernel:
         data = [[self._data(pixel, at + turn) for pixel in range(template.pixels)] for turn in turns]
         for turn in turns:
             pairs = [(row, pixel) for row in weights[turn] for pixel in data[turn]]
-            for place, (row, pixel) in enumerate(pairs):
+            for number, (row, pixel) in enumerate(pairs):
                 if self.scales is None:
-                    sums[place] = self._products(row, pixel, sums[place])
+                    sums[number] = self._products(row, pixel, sums[number])
                 else:
                     part = self._products(row, pixel, self.code.real(0.0))
-                    scale = self._scale(place // template.pixels, at + turn)
-                    sums[place] = self.code.fma(part, scale, sums[place])
+                    scale = self._scale(number // template.pixels, at + turn)
+                    sums[number] = self.code.fma(part, scale, sums[number])
         return sums
 
     def _products(self, row: Sequence[Value], pixel: Sequence[Value], sum_: Value) -> Value:
@@ -192,9 +192,9 @@ class GemvKernel:
 
     def _scale(self, row: int, access: Value) -> Value:
         assert self.template.scale is not None and self.scales is not None
-        step = self._place(access)
-        place = (self.channel + row) * self.sizes.parts + (step >> self.sizes.part_bits)
-        return load_where(self.code, self.template.scale, step < self.sizes.steps, self.scales, place)[0]
+        step = self._step(access)
+        index = (self.channel + row) * self.sizes.parts + (step >> self.sizes.part_bits)
+        return load_where(self.code, self.template.scale, step < self.sizes.steps, self.scales, index)[0]
 
     def _product(self, weights: Value, data: Value, sum_: Value) -> Value:
         """The sum after one more product, or after four of integers."""
@@ -204,13 +204,13 @@ class GemvKernel:
         return self.code.ptx(f"dp4a.{kind}.s32 $0, $1, $2, $3;", "r", [data, weights, sum_])[0]
 
     def _weights(self, row: int, access: Value) -> list[Value]:
-        template, step = self.template, self._place(access)
-        exists, place = step < self.sizes.pitch, (self.channel + row) * self.sizes.pitch + step
+        template, step = self.template, self._step(access)
+        exists, index = step < self.sizes.pitch, (self.channel + row) * self.sizes.pitch + step
         if template.weights is not Element.INT8:
-            found = load_where(self.code, template.weights, exists, self.weights, place, template.each)
+            found = load_where(self.code, template.weights, exists, self.weights, index, template.each)
             return [cast(self.code, one, template.weights.dtype, "float32") for one in found]
         half = 2 if template.is_packed else 1
-        words = self.code.load_where(exists, self.weights, place // half, template.each // WORD // half)
+        words = self.code.load_where(exists, self.weights, index // half, template.each // WORD // half)
         if template.sums is Element.INT32:
             return [bytes_ for word in words for bytes_ in sixteenfold(word)] if template.is_packed else words
         widen = floats_of_nibbles if template.is_packed else floats_of_bytes
@@ -221,7 +221,7 @@ class GemvKernel:
         return [
             number
             for at in range(0, template.each, max(template.width, self._least))
-            for number in self._numbers(pixel, self._place(access) + at)
+            for number in self._numbers(pixel, self._step(access) + at)
         ]
 
     @property
@@ -231,17 +231,17 @@ class GemvKernel:
 
     def _numbers(self, pixel: int, step: Value) -> list[Value]:
         template, code = self.template, self.code
-        place, steps = self.sizes.data * pixel + step, self.sizes.steps
+        index, steps = self.sizes.data * pixel + step, self.sizes.steps
         if template.width < self._least:
-            places = range(0, WORD, template.width)
-            parts = [load_where(code, template.source, step + at < steps, self.data, place + at, template.width)
-                     for at in places]  # fmt: skip
+            offsets = range(0, WORD, template.width)
+            parts = [load_where(code, template.source, step + at < steps, self.data, index + at, template.width)
+                     for at in offsets]  # fmt: skip
             return [joined(code, [number for part in parts for number in part], WORD)]
         if template.sums is Element.INT32:
-            return code.load_where(step < steps, self.data, place, template.width // WORD)
-        return load_where(code, template.source, step < steps, self.data, place, template.width)
+            return code.load_where(step < steps, self.data, index, template.width // WORD)
+        return load_where(code, template.source, step < steps, self.data, index, template.width)
 
-    def _place(self, access: Value) -> Value:
+    def _step(self, access: Value) -> Value:
         return access * self.template.step + self.lane * self.template.each
 
     def _finish(self, sums: Sequence[Value]) -> None:

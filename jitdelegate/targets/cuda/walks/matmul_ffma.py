@@ -84,5 +84,5 @@ class FfmaProductKernel(ProductKernel):
         self.held = held(self.left, self.right)
 
     def _accumulate(self, sums: Sequence[Value], slot: Value) -> list[Value]:
-        tiles = self.places[0] + slot, self.places[1] + slot
+        tiles = self.addresses[0] + slot, self.addresses[1] + slot
         return add(sums, self.left, self.right, tiles, range(0, self.template.steps, QUAD))

@@ -192,15 +192,15 @@ class ProductKernel(ABC):
         self.shared = code.dynamic_shared() + self.slice * template.ring_bytes
         left, right, self.start = self._starts(axes)
         self.sides = template.left, template.right
-        self.places = self.shared, self.shared + template.tiles[0].nbytes
+        self.addresses = self.shared, self.shared + template.tiles[0].nbytes
         self.copies = any(tile.copies for tile in template.tiles)
         lines = (
             self._lines(template.left, operands[0], left, self.first_row, sizes.rows, sizes.left),
             self._lines(template.right, operands[1], right, self.first_column, sizes.columns, sizes.right),
         )
         self.loaders = [
-            LineLoader(code, tile, own, self.thread, place)
-            for tile, own, place in zip(template.tiles, lines, self.places, strict=True)
+            LineLoader(code, tile, own, self.thread, address)
+            for tile, own, address in zip(template.tiles, lines, self.addresses, strict=True)
         ]
 
     def _lines(self, side: Side, data: Value, start: Value, first: Value, count: Value, pitch: Value) -> Lines:
@@ -266,8 +266,8 @@ class ProductKernel(ABC):
             await_copies(self.code, unfinished)
 
     def _tiles(self, slot: Value) -> tuple[SharedLines, SharedLines]:
-        parts = zip(self.places, self.template.tiles, self.sides, strict=True)
-        left, right = (SharedLines(place + slot, tile.pitch, not side.along_depth) for place, tile, side in parts)
+        parts = zip(self.addresses, self.template.tiles, self.sides, strict=True)
+        left, right = (SharedLines(address + slot, tile.pitch, not side.along_depth) for address, tile, side in parts)
         return left, right
 
     @abstractmethod

@@ -54,7 +54,7 @@ class DepthwiseLoader:
         channel = (tile * self.units + self.unit) * window.width
         exists = channel < depthwise.channels
         depthwise.locate(self.pixels.image, code.select(exists, channel, 0))
-        y, x = self.pixels.place(self.row)
+        y, x = self.pixels.position(self.row)
         first = self.unit * (window.width * window.target.nbytes)
         for at, sums in enumerate(window.results(depthwise, y, x)):
             real, pixel = self.pixels.pixel(y, x + self.pixels.tiles.apart_x.size * at)
@@ -122,7 +122,7 @@ class SeparableKernel(ContractKernel):
         self.depthwise = DepthwiseLoader(self)
 
     def pixel(self, row: Value) -> tuple[Value, Value]:
-        return self.block.pixel(*self.block.place(row))
+        return self.block.pixel(*self.block.position(row))
 
     def all_sums(self) -> list[Value]:
         """The sums of all tiles. In each turn, a tile of data is computed and multiplied, while the weights of the next

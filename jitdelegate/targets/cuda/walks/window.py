@@ -65,9 +65,9 @@ class WindowAxis(NamedTuple):
         dilation = Divisor(*divisor(form.dilation[axis]))
         return WindowAxis(size, form.kernel[axis], form.stride[axis], form.padding[2 * axis], dilation)
 
-    def span(self, code: Code, place: Value) -> Span:
-        """The taps for output row or column `place`."""
-        position, dilation = place * self.stride - self.padding, self.dilation
+    def span(self, code: Code, output: Value) -> Span:
+        """The taps for output row or column `output`."""
+        position, dilation = output * self.stride - self.padding, self.dilation
         first = _steps(code, -position, dilation)
         end = code.minimum(self.kernel, _steps(code, self.size - position, dilation))
         return Span(first, not_negative(code, end - first), position + first * dilation.size, dilation.size)
@@ -101,8 +101,8 @@ def walk(
     down = stride // wide
     across = stride - down * wide
     row = number // wide
-    place = [row, number - row * wide]
-    with code.carried(total, [*place, *initial], start=number, step=AT_ONCE * slices) as (tap, values, following):
+    first = [row, number - row * wide]
+    with code.carried(total, [*first, *initial], start=number, step=AT_ONCE * slices) as (tap, values, following):
         row, column, *results = values
         for ahead in range(AT_ONCE):
             results = visit(tap + ahead * slices < total, row, column, results)
