@@ -171,14 +171,14 @@ class WarpTile:
             left, right: shared addresses of the tiles.
             meanwhile: writes code that runs while the first matrices are loaded to registers.
         """
-        found, fragments = list(sums), self.fragments
+        totals, fragments = list(sums), self.fragments
         for step in range(self.steps):
             rows = self._matrices(left, self.starts[0] ^ (step * STEP), self.rows)
             columns = self._matrices(right, self.starts[1] ^ (step * STEP), self.columns)
             if meanwhile and step == 0:
                 meanwhile()
-            fragments.add(found, [fragments.rounded(row) for row in rows], columns)
-        return found
+            fragments.add(totals, [fragments.rounded(row) for row in rows], columns)
+        return totals
 
     def _matrices(self, tile: Value, start: Value, count: int) -> list[list[Value]]:
         pitch = self.layout.row_bytes

@@ -161,8 +161,8 @@ def packed(matrices: np.ndarray, tile: Tile, operand: Operand) -> np.ndarray:
     turned = matrices.transpose(0, 2, 1)
     stored = operand.rounded(turned) if turned.dtype == np.float32 else turned
     groups, columns, steps = stored.shape
-    each = CHUNK // operand.element.nbytes
+    count = CHUNK // operand.element.nbytes
     chunks = tile.row_bytes // CHUNK
-    parts = stored.reshape(groups, columns // tile.columns, tile.columns, steps // (chunks * each), chunks, each)
+    parts = stored.reshape(groups, columns // tile.columns, tile.columns, steps // (chunks * count), chunks, count)
     rows = np.arange(tile.columns)[:, None]
     return parts.transpose(0, 1, 3, 2, 4, 5)[:, :, :, rows, np.arange(chunks) ^ Swizzle(tile.row_bytes).key(rows)]

@@ -78,11 +78,11 @@ def add(
     Args:
         tiles: shared addresses of both tiles.
     """
-    found, fma = list(sums), left.code.fma
+    totals, fma = list(sums), left.code.fma
     for number in numbers:
         for rows, columns in zip(left.steps(tiles[0], number), right.steps(tiles[1], number), strict=True):
-            found = [fma(a, b, c) for (a, b), c in zip(product(rows, columns), found, strict=True)]
-    return found
+            totals = [fma(a, b, c) for (a, b), c in zip(product(rows, columns), totals, strict=True)]
+    return totals
 
 
 @dataclass(frozen=True, slots=True)

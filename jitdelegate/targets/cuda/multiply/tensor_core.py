@@ -233,12 +233,12 @@ def multiply(
     """
     if whole_steps:
         return _instruction(code, WHOLE_STEP[operand], left, right, sums)
-    name, found = PART_OF_STEP[operand], list(sums)
+    name, totals = PART_OF_STEP[operand], list(sums)
     rows = 2 if operand.is_integer else 4  # sums of one instruction
     for chunk, column in enumerate(right):
         for at in range(0, 4, rows):
             first = 2 * chunk + at // 2
-            found[at : at + rows] = _instruction(
-                code, name, left[first : first + rows // 2], [column], found[at : at + rows]
+            totals[at : at + rows] = _instruction(
+                code, name, left[first : first + rows // 2], [column], totals[at : at + rows]
             )
-    return found
+    return totals

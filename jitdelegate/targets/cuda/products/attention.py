@@ -57,8 +57,8 @@ def find_attention(writer: Writer) -> Iterator[Chain[Writer]]:
         problem = problem_of(writer.graph, attention)
         if problem is None or not _is_taken(writer, problem):
             continue
-        found = choices(writer, problem, writer.graph.nodes[attention.product])
-        if found and min(one.cycles for one in found.values()) <= _cycles_apart(writer, problem):
+        candidates = choices(writer, problem, writer.graph.nodes[attention.product])
+        if candidates and min(one.cycles for one in candidates.values()) <= _cycles_apart(writer, problem):
             product = problem.positions.index(attention.product)
             yield Chain(problem.positions, partial(_write, problem=problem, product=product))
 
@@ -187,9 +187,9 @@ def _operand(writer: Writer, problem: Problem, matrices: Matrices, neighbours: i
 
 def _write(writer: Writer, nodes: Sequence[Node], problem: Problem, product: int) -> None:
     """Writes the launches of a chain; `product` is the number of the last product among its nodes."""
-    found = choices(writer, problem, nodes[product])
-    text = _problem_text(writer, problem, next(iter(found.values())).template)
-    choice = writer.choose(text, found, lambda one: one.cycles)
+    candidates = choices(writer, problem, nodes[product])
+    text = _problem_text(writer, problem, next(iter(candidates.values())).template)
+    choice = writer.choose(text, candidates, lambda one: one.cycles)
     template, parts = choice.template, choice.parts
     tile, total = template.tile, problem.count * problem.height
     epilogue, extra = writer.epilogue(nodes[product])

@@ -120,7 +120,7 @@ def write_launch(
     tables = [problem.table(phase, template.width, template.steps) for phase in phases]
     records = records_of(problem, shapes, sizes[1:], parts)
     along = max(parts, len(phases))
-    each = CHUNK // template.stored.nbytes
+    count = CHUNK // template.stored.nbytes
     weights = (part for phase in phases for part in template.packed(phase.matrices(*sizes)))
     writer.launch(
         template,
@@ -135,7 +135,7 @@ def write_launch(
             writer.packed(
                 (*template.packing, sizes, problem.weights),
                 [phase.weights for phase in phases],
-                lambda: (pairs_of_int4(part, each) if problem.are_packed else part for part in weights),
+                lambda: (pairs_of_int4(part, count) if problem.are_packed else part for part in weights),
             ),
             writer.constant(np.concatenate([problem.biases(phase, tile.columns) for phase in phases])),
             NoPointer() if template.is_direct else writer.constant(np.concatenate(tables)),

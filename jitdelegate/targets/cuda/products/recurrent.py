@@ -201,8 +201,8 @@ class RecurrentKernel:
         if template.is_kept:
             own = code.advanced(self.weights, self.rank * self.sizes.kept, CHUNK)
             with code.loop(self.sizes.kept, self.thread, template.threads) as chunk:
-                found = code.load(code.advanced(own, chunk, CHUNK), 0, I32, CHUNK // FLOAT)
-                code.store(found, self.cells.weights, chunk * CHUNK)
+                words = code.load(code.advanced(own, chunk, CHUNK), 0, I32, CHUNK // FLOAT)
+                code.store(words, self.cells.weights, chunk * CHUNK)
 
     def _multiply(self, product: _Product, values: Value, finish: Callable[[Value], None]) -> None:
         """Multiplies; after all slices have stored their sums, one thread per row of weights runs `finish(row)`."""

@@ -146,7 +146,7 @@ class LineLoader:
     def begin(self, line: Value, at: Value, slot: Value | int = 0) -> list[Value]:
         """Begins to load the tile from line `line` and element `at` of each line on; outside the matrix are zeros.
         Returns what `finish` takes; `slot` are bytes from the tile's first slot to the one that it is copied to."""
-        tile, passed, found = self.tile, line * self.lines.pitch + at, list[Value]()
+        tile, passed, values = self.tile, line * self.lines.pitch + at, list[Value]()
         for number, (own, first) in enumerate(self.positions):
             exists = line + own < self.lines.count
             for step in range(0, tile.unit, tile.access):
@@ -156,10 +156,10 @@ class LineLoader:
                     with self._present(number):
                         self._copy(self.to[number] + slot + step * tile.target.nbytes, index, inside)
                 else:
-                    found += self._load(
+                    values += self._load(
                         inside & (self.thread < self.missing) if self._is_last(number) else inside, index
                     )
-        return found
+        return values
 
     def _copy(self, to: Value, index: Value, inside: Value) -> None:
         nbytes = self.tile.source.nbytes
@@ -178,10 +178,10 @@ class LineLoader:
 
     def finish(self, loaded: Sequence[Value], slot: Value | int = 0) -> None:
         """Stores what `begin` loaded. Copies have to be waited for besides."""
-        each = len(loaded) // len(self.positions)
-        for number, at in enumerate(range(0, len(loaded), each or 1)):
+        count = len(loaded) // len(self.positions)
+        for number, at in enumerate(range(0, len(loaded), count or 1)):
             with self._present(number):
-                self.code.store(self._words(loaded[at : at + each]), self.to[number] + slot, 0)
+                self.code.store(self._words(loaded[at : at + count]), self.to[number] + slot, 0)
 
     def _words(self, values: Sequence[Value]) -> Sequence[Value]:
         if self.tile.converts and self.tile.target is not Element.FLOAT32:

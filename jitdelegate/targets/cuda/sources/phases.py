@@ -66,6 +66,6 @@ def records_of(
 
 def packed(records: Sequence[tuple[PhaseSizes, TargetPixels]]) -> np.ndarray:
     """int32[phases, RECORD]: the numbers of SCATTERED for each phase."""
-    found = np.zeros((len(records), RECORD), np.int32)
-    found[:, : count(SCATTERED)] = [flattened(record) for record in records]
-    return found
+    numbers = np.zeros((len(records), RECORD), np.int32)
+    numbers[:, : count(SCATTERED)] = [flattened(record) for record in records]
+    return numbers

@@ -62,9 +62,9 @@ def rows_of(writer: Writer, problem: ConvProblem) -> Rows:
     if numbers.dtype != np.float32:
         is_packed = are_int4(numbers) and (problem.sums is Element.FLOAT32 or _fit_sixteenfold(numbers))
         return Rows(numbers, OWN[str(numbers.dtype)], is_packed)
-    found = _parts(writer, problem, numbers)
-    if found is not None:
-        return found
+    parted = _parts(writer, problem, numbers)
+    if parted is not None:
+        return parted
     element = STORED[writer.precision]
     return Rows(numbers, Element.FLOAT16 if element is Element.FLOAT32 and is_half(numbers) else element)
 
@@ -72,10 +72,10 @@ def rows_of(writer: Writer, problem: ConvProblem) -> Rows:
 def _parts(writer: Writer, problem: ConvProblem, numbers: np.ndarray) -> Rows | None:
     """Weights whose rows consist of parts with scales of their own; None for others, or for parts of odd lengths."""
     grid = writer.graph.tensors[problem.node.inputs[1]].grid
-    found = None if grid is None else requantized(numbers, grid)
-    if found is None or found[1].shape[1] == 1:
+    pair = None if grid is None else requantized(numbers, grid)
+    if pair is None or pair[1].shape[1] == 1:
         return None
-    whole, scales = found
+    whole, scales = pair
     length = whole.shape[1] // scales.shape[1]
     is_packed = are_int4(whole)
     return Rows(whole, Element.INT8, is_packed, scales) if length & (length - 1) == 0 and length >= 16 else None

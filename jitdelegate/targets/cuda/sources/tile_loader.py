@@ -99,8 +99,8 @@ class DataLoader:
 
     def fetch(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry]) -> Chunks:
         """This thread's part of a tile, in the form that shared memory holds."""
-        each = CHUNK // self.unit_bytes
-        groups = [entries[at : at + each] for at in range(0, len(entries), each)]
+        together = CHUNK // self.unit_bytes
+        groups = [entries[at : at + together] for at in range(0, len(entries), together)]
         return [self._chunk(row, some) for row in rows for some in groups]
 
     def _chunk(self, row: PixelRow, entries: Sequence[TableEntry]) -> list[Value]:
@@ -109,8 +109,8 @@ class DataLoader:
         if self.unit_bytes >= WORD and source is self.stored:
             return [word for unit in units for word in self._words(*unit)]
         if source.dtype != "float32":
-            each = WORD // self.unit_bytes
-            return [self._joined(units[at : at + each]) for at in range(0, len(units), each)]
+            together = WORD // self.unit_bytes
+            return [self._joined(units[at : at + together]) for at in range(0, len(units), together)]
         step = min(width, source.widest)
         values = [
             value
@@ -131,9 +131,9 @@ class DataLoader:
         code, element = self.code, Element.INT16 if self.unit_bytes > 1 else Element.INT8
         word, bits = code.integer(0), 8 * self.unit_bytes
         for at, (inside, index) in enumerate(units):
-            (found,) = load(code, element, self.data, code.select(inside, index, 0) // self.unit_bytes)
+            (unit,) = load(code, element, self.data, code.select(inside, index, 0) // self.unit_bytes)
             outside = code.integer(0) if self.halo is None else self.outside & ((1 << bits) - 1)
-            word = word | (code.select(inside, resized(code, found, I32), outside) << at * bits)
+            word = word | (code.select(inside, resized(code, unit, I32), outside) << at * bits)
         return word
 
 
@@ -179,9 +179,9 @@ class WeightLoader:
             if exists is None:
                 return [code.load(source, at, I32, CHUNK // WORD) for at in self.offsets]
             return [code.load_where(exists, source, at, CHUNK // WORD) for at in self.offsets]
-        each = CHUNK // self.target.nbytes
-        first = (self.first_tile + tile) * (self.nbytes // CHUNK * each) + self.thread * each
-        values = (self._floats(self.stored, first + at // CHUNK * each, each, exists) for at in self.offsets)
+        count = CHUNK // self.target.nbytes
+        first = (self.first_tile + tile) * (self.nbytes // CHUNK * count) + self.thread * count
+        values = (self._floats(self.stored, first + at // CHUNK * count, count, exists) for at in self.offsets)
         return [pack(self.code, self.target, own) if self.target.is_narrow_float else own for own in values]
 
     def _floats(self, stored: Element, index: Value, count: int, exists: Value | None) -> list[Value]:
@@ -195,10 +195,10 @@ class WeightLoader:
                 (word,) = code.load_where(exists, self.weights, index // 2, bits=bits)
             return floats_of_nibbles(code, word)
         if exists is None:
-            found = load_run(code, stored, self.weights, index, count)
+            weights = load_run(code, stored, self.weights, index, count)
         else:
-            found = load_where(code, stored, exists, self.weights, index, count)
-        return [cast(code, one, stored.dtype, "float32") for one in found]
+            weights = load_where(code, stored, exists, self.weights, index, count)
+        return [cast(code, one, stored.dtype, "float32") for one in weights]
 
     def _source(self, tile: Value) -> Value:
         return self.code.advanced(self.own, self.first_tile + tile, self.nbytes)

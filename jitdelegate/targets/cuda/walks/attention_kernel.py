@@ -216,30 +216,30 @@ class AttentionKernel(ABC):
 
     def _read_operands(self, first: Value) -> list[Rows]:
         """Each operand's elements for the thread's scores, for the tile from key `first` on."""
-        found = []
+        read = []
         for number, operand in enumerate(self.template.operands):
             if operand.neighbours is Neighbours.SAME:
                 rows = [[one] * len(self.keys) for one in self._same[number]]
             else:
                 rows = [self._read_row(number, operand, start, first) for start in self._row_starts[number]]
-            found.append(rows if operand.has_rows else rows * len(self.rows))
-        return found
+            read.append(rows if operand.has_rows else rows * len(self.rows))
+        return read
 
     def _read_row(self, number: int, operand: ScoreOperand, start: Value, first: Value) -> list[Value]:
-        code, base, found = self.code, self.operands[number], list[Value]()
+        code, base, elements = self.code, self.operands[number], list[Value]()
         width = min(self.neighbours, operand.element.widest) if operand.neighbours is Neighbours.VECTOR else 1
         for at in range(0, len(self.keys), width):
             key = first + self.keys[at]
             index = start + (key if operand.neighbours is Neighbours.VECTOR else key * self.steps[number])
             if self.template.has_rest:
-                found += load_where(code, operand.element, key < self.sizes.keys, base, index, width)
+                elements += load_where(code, operand.element, key < self.sizes.keys, base, index, width)
             else:
-                found += load_run(code, operand.element, base, index, width)
-        return found
+                elements += load_run(code, operand.element, base, index, width)
+        return elements
 
     def _changed(self, products: Rows, read: Sequence[Rows], first: Value) -> Rows:
         """The scores that the products become; -inf for keys that do not exist."""
-        code, template, found = self.code, self.template, []
+        code, template, scores = self.code, self.template, []
         types = ["float32", *(operand.element.dtype for operand in template.operands)]
         exist = [first + key < self.sizes.keys for key in self.keys] if template.has_rest else []
         for number, products_of_row in enumerate(products):
@@ -248,8 +248,8 @@ class AttentionKernel(ABC):
             row = [emit(code, template.expr, list(one), types, "float32") for one in values]
             if template.has_rest:
                 row = [code.select(exists, one, -inf) for exists, one in zip(exist, row, strict=True)]
-            found.append(row)
-        return found
+            scores.append(row)
+        return scores
 
     # the online Softmax
 

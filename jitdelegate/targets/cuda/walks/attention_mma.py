@@ -67,13 +67,13 @@ class MmaAttentionKernel(AttentionKernel):
     def _weighted(self, sums: Sequence[Value], powers: Rows) -> list[Value]:
         """Weights are left operands as they are. Those of tf32 are in another order: number k of a fragment is key 2k
         for k < 4, and else key 2k - 7; the values are read in that order too."""
-        found, shape = list(sums), self.shape
+        totals, shape = list(sums), self.shape
         for key in range(0, shape.tile.keys, STEP // shape.stored.nbytes):
             left = self._left(powers, key)
             for column in range(0, shape.columns, WIDTH):
                 values = self.fragments.right(self.value_lines, column, key, paired=True)
-                self.fragments.add(found, [left], [values], column // FRAGMENT)
-        return found
+                self.fragments.add(totals, [left], [values], column // FRAGMENT)
+        return totals
 
     def _left(self, powers: Rows, key: int) -> list[Value]:
         """The weights of a step from `key` on."""

@@ -95,8 +95,10 @@ class ContractWide(Template):
             start = load_run(code, Element.INT64, bias, group * sizes.pitch + column, self.run)
             with code.carried(sizes.chunks, start) as (chunk, now, following):
                 inside, index = gather.chunk(row, gather.entry(chunk))
-                found = load_where(code, self.source, inside, data, index, self.width)
-                values = [code.select(inside, cast(code, one, self.source.dtype, "int32"), sizes.halo) for one in found]
+                numbers = load_where(code, self.source, inside, data, index, self.width)
+                values = [
+                    code.select(inside, cast(code, one, self.source.dtype, "int32"), sizes.halo) for one in numbers
+                ]
                 at = (first + chunk * self.width) * sizes.pitch + column
                 parts = self._products(code, values, weights, at, sizes.pitch)
                 following[:] = [a + cast(code, b, "int32", "int64") for a, b in zip(now, parts, strict=True)]
@@ -108,8 +110,8 @@ class ContractWide(Template):
         """The sums of the products of a chunk; its weights begin at index `at`."""
         sums = [code.integer(0)] * self.run
         for number, value in enumerate(values):
-            found = load_run(code, Element.INT8, weights, at + pitch * number, self.run)
-            sums = [a + value * cast(code, b, "int8", "int32") for a, b in zip(sums, found, strict=True)]
+            row = load_run(code, Element.INT8, weights, at + pitch * number, self.run)
+            sums = [a + value * cast(code, b, "int8", "int32") for a, b in zip(sums, row, strict=True)]
         return sums
 
 

@@ -102,7 +102,7 @@ class Gemv(Template):
         return self.rows * WARPS // self.slices
 
     @property
-    def each(self) -> int:
+    def width_of_weights(self) -> int:
         """Elements of a row of weights that a lane reads in one access; few where they become floats."""
         if self.is_packed:
             return MOST_PACKED
@@ -111,7 +111,7 @@ class Gemv(Template):
     @property
     def step(self) -> int:
         """Elements of K that a warp reads in one access to a row of weights."""
-        return LANES * self.each
+        return LANES * self.width_of_weights
 
     @property
     def unrolled(self) -> int:
@@ -207,10 +207,10 @@ class GemvKernel:
         template, step = self.template, self._step(access)
         exists, index = step < self.sizes.pitch, (self.channel + row) * self.sizes.pitch + step
         if template.weights is not Element.INT8:
-            found = load_where(self.code, template.weights, exists, self.weights, index, template.each)
-            return [cast(self.code, one, template.weights.dtype, "float32") for one in found]
+            numbers = load_where(self.code, template.weights, exists, self.weights, index, template.width_of_weights)
+            return [cast(self.code, one, template.weights.dtype, "float32") for one in numbers]
         half = 2 if template.is_packed else 1
-        words = self.code.load_where(exists, self.weights, index // half, template.each // WORD // half)
+        words = self.code.load_where(exists, self.weights, index // half, template.width_of_weights // WORD // half)
         if template.sums is Element.INT32:
             return [bytes_ for word in words for bytes_ in sixteenfold(word)] if template.is_packed else words
         widen = floats_of_nibbles if template.is_packed else floats_of_bytes
@@ -220,7 +220,7 @@ class GemvKernel:
         template = self.template
         return [
             number
-            for at in range(0, template.each, max(template.width, self._least))
+            for at in range(0, template.width_of_weights, max(template.width, self._least))
             for number in self._numbers(pixel, self._step(access) + at)
         ]
 
@@ -242,7 +242,7 @@ class GemvKernel:
         return load_where(code, template.source, step < steps, self.data, index, template.width)
 
     def _step(self, access: Value) -> Value:
-        return access * self.template.step + self.lane * self.template.each
+        return access * self.template.step + self.lane * self.template.width_of_weights
 
     def _finish(self, sums: Sequence[Value]) -> None:
         """Adds up the sums; then lane p (of the first warp, where warps split K) stores the channels of pixel p."""
@@ -281,7 +281,7 @@ def write(writer: Writer, problem: ConvProblem) -> None:
     own = rows_of(writer, problem)
     template = choose(writer, problem, own, epilogue)
     outputs, steps = problem.outputs, phase.steps
-    rows, columns = whole(outputs, template.rows_of_block), whole(steps, template.each)
+    rows, columns = whole(outputs, template.rows_of_block), whole(steps, template.width_of_weights)
     check_memory(f"A constant of {[rows, columns]}", template.weights.nbytes * rows * columns)
 
     def stored() -> Iterator[np.ndarray]:

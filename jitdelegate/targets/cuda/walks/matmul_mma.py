@@ -86,7 +86,7 @@ class MmaProductKernel(ProductKernel):
         self.held = self.fragments.held(self.row, self.column, self.rows, self.columns)
 
     def _accumulate(self, sums: Sequence[Value], slot: Value) -> list[Value]:
-        found, fragments = list(sums), self.fragments
+        totals, fragments = list(sums), self.fragments
         tiles = self._tiles(slot)
         left, right = (
             tile.from_line(at, fragments.item) for tile, at in zip(tiles, (self.row, self.column), strict=True)
@@ -94,5 +94,5 @@ class MmaProductKernel(ProductKernel):
         for number in range(0, self.template.steps, STEP // fragments.item):
             rows = [fragments.left(left, row, number) for row in range(0, self.rows, WIDTH)]
             columns = [fragments.right(right, column, number) for column in range(0, self.columns, WIDTH)]
-            fragments.add(found, rows, columns)
-        return found
+            fragments.add(totals, rows, columns)
+        return totals
