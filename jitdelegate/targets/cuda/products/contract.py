@@ -133,7 +133,7 @@ def write_launch(
             output,
             writer.pointer(problem.data),
             writer.packed(
-                (*template.packing, sizes, problem.weights),
+                ("tiles", template.layout, template.way, sizes, problem.weights),
                 [phase.weights for phase in phases],
                 lambda: (pairs_of_int4(part, count) if problem.are_packed else part for part in weights),
             ),

@@ -6,8 +6,9 @@ repeat that work. This pays where it costs less than a launch and the way throug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -119,7 +120,7 @@ def find(writer: Writer) -> Iterator[Chain[Writer]]:
         choice = _preferred(candidates, used, _apart(alone, pair))
         if choice:
             used.add(choice.template)
-            write = _writing(pair, choice, candidates)
+            write = partial(_write, pair=pair, choice=choice, candidates=candidates)
             yield Chain(places, write, writes_rows=True, width=choice.template.window.width)
 
 
@@ -293,12 +294,8 @@ def _storing(writer: Writer, template: SeparableMma | SeparableFfma, node: Node)
     return replace(template, output=output, run=common_width(grain, min(template.run, output.widest)))
 
 
-def _writing(pair: Pair, choice: Choice, candidates: Sequence[Choice]) -> Callable[[Writer, Sequence[Node]], None]:
-    return lambda writer, _: _write(writer, pair, _tuned(writer, pair, choice, candidates))
-
-
-def _write(writer: Writer, pair: Pair, choice: Choice) -> None:
-    first, second = pair.nodes
+def _write(writer: Writer, nodes: Sequence[Node], pair: Pair, choice: Choice, candidates: Sequence[Choice]) -> None:
+    choice, (first, second) = _tuned(writer, pair, choice, candidates), pair.nodes
     problem = replace(pair.problem, data=first.inputs[0], out_pitch=writer.pitch(pair.problem.output))
     template = _storing(writer, choice.template, second)
     shared = template.shared_bytes

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -14,9 +14,10 @@ from jitdelegate.targets.cuda.code.device_code import Code, Value, register
 from jitdelegate.targets.cuda.code.element import Element, store
 from jitdelegate.targets.cuda.code.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.code.gpu import Gpu
-from jitdelegate.targets.cuda.code.output import Held, Output, added
+from jitdelegate.targets.cuda.code.output import Output, added
 from jitdelegate.targets.cuda.code.sizes import Kind, Number
 from jitdelegate.targets.cuda.code.template import Template
+from jitdelegate.targets.cuda.multiply.multiply import Multiply
 from jitdelegate.targets.cuda.multiply.tensor_core import Padded, Swizzle, await_copies, commit_copies
 from jitdelegate.targets.cuda.sources.phases import PhaseSizes, phase_of
 from jitdelegate.targets.cuda.sources.pixel_gather import PixelGather, PixelRow, TableEntry, TargetPixels
@@ -186,34 +187,9 @@ class ContractTemplate(Template):
     def layout(self) -> Swizzle | Padded:
         """The layout of data in shared memory."""
 
-    @property
-    @abstractmethod
-    def packing(self) -> tuple[Any, ...]:
-        """What the order of packed weights depends on besides the sizes of a tile."""
-
     @abstractmethod
     def packed(self, matrices: np.ndarray) -> Iterable[np.ndarray]:
         """Weights, [groups, K, N], in the order of shared memory; the rows of K and N are whole tiles."""
-
-
-class Multiply(Protocol):
-    """The part of a tile that one thread multiplies.
-
-    Attributes:
-        held: the sums of this thread.
-    """
-
-    @property
-    def held(self) -> Held: ...
-
-    def nothing(self) -> list[Value]:
-        """This thread's sums before the first tile."""
-
-    def accumulate(
-        self, sums: Sequence[Value], left: Value, right: Value, meanwhile: Callable[[], None] | None = None
-    ) -> list[Value]:
-        """The sums after the tiles of data and weights at two shared addresses; `meanwhile` writes code that runs
-        while the first numbers are loaded."""
 
 
 class ContractKernel(ABC):

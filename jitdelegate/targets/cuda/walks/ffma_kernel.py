@@ -63,10 +63,6 @@ class Ffma(ContractTemplate):
     def layout(self) -> Padded:
         return Padded(self.tile.row_pitch * FLOAT)
 
-    @property
-    def packing(self) -> tuple[Any, ...]:
-        return ("tiles of steps",)
-
     def packed(self, matrices: np.ndarray) -> Iterable[np.ndarray]:
         return packed(matrices, self.tile)
 

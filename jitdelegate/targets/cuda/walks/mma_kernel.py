@@ -84,10 +84,6 @@ class Mma(ContractTemplate):
     def layout(self) -> Swizzle:
         return Swizzle(self.tile.row_bytes)
 
-    @property
-    def packing(self) -> tuple[Any, ...]:
-        return self.tile, self.operand
-
     def packed(self, matrices: np.ndarray) -> Iterable[np.ndarray]:
         return [packed(matrices, self.tile, self.operand)]
 

@@ -61,7 +61,7 @@ class DepthwiseLoader:
             results = depthwise.output.applied(sums, code.select(real, pixel, 0), depthwise.channel)
             values = pack(code, window.target, results) if window.target.is_narrow_float else results
             chunk = [code.select(exists, value, 0) for value in values]
-            code.store(chunk, slot, self.layout.byte(self.row + at, first))
+            code.store(chunk, slot, self.layout.byte_offset(self.row + at, first))
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
