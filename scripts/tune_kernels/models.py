@@ -16,7 +16,7 @@ from jitdelegate.targets.cuda.code.element import Element
 from jitdelegate.targets.cuda.code.gpu import Gpu
 from jitdelegate.targets.cuda.multiply import ffma_tile, mma_tile
 from jitdelegate.targets.cuda.multiply.tensor_core import Operand
-from jitdelegate.targets.cuda.products import ffma, matmul, mma
+from jitdelegate.targets.cuda.products import matmul
 from jitdelegate.targets.cuda.sources.line_loader import FEWEST_BYTES
 from jitdelegate.targets.cuda.walks import split_k
 from jitdelegate.targets.cuda.walks.matmul_ffma import FfmaProduct, FfmaTile
@@ -73,13 +73,13 @@ def _record(kind: type, numbers: Sequence[int]) -> Any:
 def _mma(line: Line, gpu: Gpu) -> float:
     tile, one, nbytes = _record(mma_tile.Tile, line.tile), line.sizes, Operand(line.way).element.nbytes
     cycles = tile.cycles(gpu, line.split, one["M"], one["N"], one["K"] * nbytes, one["G"])
-    return float(cycles) + _combining(line, gpu, mma.COMBINE_CYCLES)
+    return float(cycles) + _combining(line, gpu, mma_tile.COMBINE_CYCLES)
 
 
 def _ffma(line: Line, gpu: Gpu) -> float:
     tile, one = _record(ffma_tile.Tile, line.tile), line.sizes
     cycles = tile.cycles(gpu, line.split, one["M"], one["N"], one["K"], one["G"] * one["P"])
-    return float(cycles) + _combining(line, gpu, ffma.COMBINE_CYCLES)
+    return float(cycles) + _combining(line, gpu, ffma_tile.COMBINE_CYCLES)
 
 
 def _combining(line: Line, gpu: Gpu, launch: int) -> float:
@@ -137,8 +137,7 @@ MODELS = (
         ("contract_mma",),
         _mma,
         (
-            *_of(mma_tile, "TURN_CYCLES", "ENDS_CYCLES", "FINISHED", "OTHER_REGISTERS", "COPIED"),
-            *_of(mma, "COMBINE_CYCLES"),
+            *_of(mma_tile, "TURN_CYCLES", "COMBINE_CYCLES", "ENDS_CYCLES", "FINISHED", "OTHER_REGISTERS", "COPIED"),
             *_of(split_k, "CLUSTER_CYCLES"),
         ),
     ),
@@ -146,8 +145,7 @@ MODELS = (
         ("contract_ffma",),
         _ffma,
         (
-            *_of(ffma_tile, "TURN_CYCLES", "ENDS_CYCLES", "OTHER_INSTRUCTIONS", "COPIED"),
-            *_of(ffma, "COMBINE_CYCLES"),
+            *_of(ffma_tile, "TURN_CYCLES", "COMBINE_CYCLES", "ENDS_CYCLES", "OTHER_INSTRUCTIONS", "COPIED"),
             *_of(split_k, "CLUSTER_CYCLES"),
         ),
     ),

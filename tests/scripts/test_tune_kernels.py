@@ -18,7 +18,6 @@ from jitdelegate.targets.cuda.code.gpu import GPUS
 from jitdelegate.targets.cuda.compile.template_store import TemplateStore
 from jitdelegate.targets.cuda.generate import Builder
 from jitdelegate.targets.cuda.multiply import mma_tile
-from jitdelegate.targets.cuda.products import mma
 from jitdelegate.targets.cuda.stopwatch import TIMES
 from jitdelegate.targets.cuda.tuning import ROUNDS, problems_of
 from scripts.gpu_check.gpu import gpu
@@ -83,15 +82,15 @@ def seconds(problem: str, name: str) -> float:
 def test_constants_are_found_again_and_the_modules_keep_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(mma_tile, "TURN_CYCLES", 420)
-        patch.setattr(mma, "COMBINE_CYCLES", 1500)
+        patch.setattr(mma_tile, "COMBINE_CYCLES", 1500)
         times = made_up()
     model = model_of("contract_mma")
     samples = samples_of([times], model)
     before, values = errors(samples, model), fitted(samples, model)
     assert before.factor > 1.05
-    assert (mma_tile.TURN_CYCLES, mma.COMBINE_CYCLES) == (180, 3500)
+    assert (mma_tile.TURN_CYCLES, mma_tile.COMBINE_CYCLES) == (180, 3500)
     assert values[mma_tile, "TURN_CYCLES"] == pytest.approx(420, rel=0.05)
-    assert values[mma, "COMBINE_CYCLES"] == pytest.approx(1500, rel=0.05)
+    assert values[mma_tile, "COMBINE_CYCLES"] == pytest.approx(1500, rel=0.05)
     first, *_ = report([times])
     assert first.startswith("contract_mma: 24 times, off by a factor of 1.")
     assert "fitted 1.0" in first and first.endswith("of the fastest, fitted 1.000")

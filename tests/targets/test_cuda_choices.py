@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from jitdelegate.ir.graph import Graph
 from jitdelegate.targets.cuda.code.choices import Choices, Question, candidate, nothing, problem
+from jitdelegate.targets.cuda.code.cost import cycles
 from jitdelegate.targets.cuda.code.element import Element
 from jitdelegate.targets.cuda.code.gpu import GPUS
 from jitdelegate.targets.cuda.multiply.mma_tile import TILES
@@ -24,6 +26,20 @@ def test_problems_and_candidates_are_lines() -> None:
     assert problem("contract_mma", elements, M=196, D=True, K="3x3") == "contract_mma float16,int8 M196 D1 K3x3"
     assert candidate(TILES[3], 2) == "64-32-2-1-2-128-4/2"
     assert candidate((4, 1, True)) == "4-1-True"
+
+
+@pytest.mark.parametrize(
+    ("blocks", "expected"),
+    [
+        (1, 1750),  # a block waits 10 turns of 120, 500 and 50
+        (300, 1750),  # three of each multiprocessor wait together
+        (401, 3500),  # a fifth one begins after four
+        (2000, 20 * 450),  # many keep it busy, with 10 turns of 40 and 50 each
+    ],
+)
+def test_blocks_take_as_long_as_they_wait_or_keep_a_multiprocessor_busy(blocks: int, expected: int) -> None:
+    gpu = replace(GPU, multiprocessors=100)
+    assert cycles(gpu, blocks, resident=4, turns=10, turn=40, alone=120, latency=500, ends=50) == expected
 
 
 def test_the_tuned_candidate_is_taken_where_it_is_offered() -> None:

@@ -21,7 +21,7 @@ from jitdelegate.targets.cuda.code.writer import Writer
 from jitdelegate.targets.cuda.compile import back_end
 from jitdelegate.targets.cuda.multiply.ffma_tile import TILES, Tile
 from jitdelegate.targets.cuda.plan.plan import plan
-from jitdelegate.targets.cuda.products import ffma, mma
+from jitdelegate.targets.cuda.products import contract, ffma
 from jitdelegate.targets.cuda.sources.conv_problem import problem_of
 from jitdelegate.targets.cuda.walks import gemv
 from jitdelegate.targets.cuda.walks.ffma_kernel import Ffma
@@ -216,7 +216,7 @@ def test_a_few_rows_need_no_tensor_cores(precision: str) -> None:
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", ["1x1", "5 channels to 5", "pairs of channels"])
 def test_tensors_of_16_bits_pass_through_float32(name: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mma, "write", ffma.write)
+    monkeypatch.setattr(contract, "templates_of", ffma.templates)
     graph = stored_between(CONVOLUTIONS[name].graph)
     error(graph, {"float16": 2e-3, "bfloat16": 1.6e-2}[precision], precision=precision)
 
@@ -255,7 +255,7 @@ def test_a_kernel_that_reaches_too_far_is_refused() -> None:
 def heavy(tile: Tile, **options: Any) -> Ffma:
     """A template with an epilogue that needs registers."""
     epilogue = Epilogue(SWISH + Arg(1), ((Reach.ELEMENT, Element.FLOAT32),))
-    plain = Ffma(Element.FLOAT32, Element.FLOAT32, tile, 4, 4, False, False, True, False, Element.FLOAT32, epilogue)
+    plain = Ffma(Element.FLOAT32, Element.FLOAT32, tile, 4, 4, False, False, Element.FLOAT32, epilogue, True)
     return replace(plain, **options)
 
 

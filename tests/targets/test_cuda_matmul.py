@@ -7,9 +7,11 @@ import pytest
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.graph import Graph
 from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.compile import back_end
 from jitdelegate.targets.cuda.plan.plan import plan
 from jitdelegate.targets.cuda.products import matmul as matmul_module
-from tests.targets.cuda_execute import assert_compiles_everywhere, templates_of
+from jitdelegate.targets.cuda.walks.matmul_ffma import FfmaTile
+from tests.targets.cuda_execute import assert_compiles_everywhere, ptx_of, templates_of
 from tests.targets.cuda_graphs import Shape, compare, stored_between
 from tests.targets.matmul_graphs import ADJOINTS, LEADING, ORDERS, feeds_of, heads, matmul
 
@@ -85,6 +87,11 @@ def test_no_order_of_warps_changes_anything(precision: str) -> None:
     check(matmul((33, 70, 40), ((), ()), (False, True)), precision, schedule="random", seed=3)
 
 
+@pytest.mark.parametrize("adjoint", ADJOINTS, ids=str)
+def test_float32_tiles_go_through_registers_where_no_gpu_copies_them(adjoint: tuple[bool, bool]) -> None:
+    check(matmul((33, 36, 20), ((2,), (2,)), adjoint), architecture="sm_75")
+
+
 def test_the_oldest_gpu_multiplies_halves_and_nothing_narrower() -> None:
     check(matmul((18, 33, 20)), "float16", architecture="sm_75")
     with pytest.raises(CompileError, match="sm_75 has no bfloat16 tensor cores"):
@@ -97,6 +104,18 @@ def test_large_tiles_compile_everywhere(number: int, precision: str, monkeypatch
     name = "FFMA_TILES" if precision == "float32" else "MMA_TILES"
     monkeypatch.setattr(matmul_module, name, getattr(matmul_module, name)[number : number + 1])
     sizes, adjoint = (((400, 50, 400), (False, True)), ((197, 63, 197), (True, False)))[number]
-    architecture = "sm_90" if precision == "float32" else "sm_75"  # whose instructions every GPU has
     graph = matmul(sizes, ((12,), (12,)), adjoint, (sizes[2],))
-    assert_compiles_everywhere(templates_of(graph, architecture, precision))
+    assert_compiles_everywhere(templates_of(graph, "sm_75", precision))  # whose instructions every GPU has
+
+
+@pytest.mark.parametrize("adjoint", ADJOINTS, ids=str)
+@pytest.mark.parametrize("tile", matmul_module.FFMA_TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
+def test_copied_tiles_stay_in_registers(
+    tile: FfmaTile, adjoint: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matmul_module, "FFMA_TILES", (tile,))
+    for architecture in ("sm_80", "sm_90"):
+        (template,) = templates_of(matmul((400, 52, 400), ((2,), (2,)), adjoint, (400,)), architecture)
+        cubin = back_end.cubin(ptx_of(template, architecture).encode(), architecture)
+        assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0)
+        assert "cp.async" in ptx_of(template, architecture)

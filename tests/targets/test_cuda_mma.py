@@ -20,9 +20,10 @@ from jitdelegate.targets.cuda.code.gpu import GPUS
 from jitdelegate.targets.cuda.code.template import Argument, Launch, NoPointer, TensorPointer, WeightsPointer
 from jitdelegate.targets.cuda.code.writer import Writer
 from jitdelegate.targets.cuda.compile import back_end
+from jitdelegate.targets.cuda.multiply import mma_tile
 from jitdelegate.targets.cuda.multiply.mma_tile import SLIM_TILES, TILES, WIDE_TILES, Tile
 from jitdelegate.targets.cuda.multiply.tensor_core import CHUNK, STEP, Operand
-from jitdelegate.targets.cuda.products import mma
+from jitdelegate.targets.cuda.products import contract, mma
 from jitdelegate.targets.cuda.sources.conv_problem import problem_of
 from jitdelegate.targets.cuda.walks import split_k
 from jitdelegate.targets.cuda.walks.mma_kernel import Mma
@@ -80,7 +81,7 @@ def prepare(case: Case, precision: str, architecture: str = "sm_90") -> Prepared
     ports = ((0, *range(3, output)), (output,)) if case.ports else ((), ())
     writer = Writer(Graph(tuple(tensors), (node,), *ports), GPUS[architecture], precision)
     writer.begin(node)
-    mma.write(writer, problem_of(writer, node))
+    contract.write(writer, problem_of(writer, node))
     return Prepared(writer, node, values, output, writer.launches)
 
 
@@ -285,7 +286,7 @@ def test_blocks_share_out_a_sum_where_there_are_few_of_them():
 
 
 def test_parts_of_a_sum_meet_in_the_output(only, monkeypatch):
-    monkeypatch.setattr(mma, "COMBINE_CYCLES", -(10**9))
+    monkeypatch.setattr(mma_tile, "COMBINE_CYCLES", -(10**9))
     monkeypatch.setattr(split_k, "FEWEST_TILES", 1)
     case = Case((1, 3, 5, 24), (12, 3, 3, 24), (1, 3, 5, 12), Contract(kernel=(3, 3), padding=(1, 1, 1, 1)))
     assert check(case, "float16", "sm_75").templates[0].is_part
@@ -362,10 +363,10 @@ def templates() -> Iterator[Mma]:
     """A sample of what can be chosen: every tile, and of small ones every way of copying."""
     half, single = Element.FLOAT16, Element.FLOAT32
     for tile in WIDE_TILES:
-        plain = Mma(Operand.FLOAT16, half, half, tile, 8, 8, False, False, False, True, False, single, Epilogue())
+        plain = Mma(half, half, tile, 8, 8, False, False, single, Epilogue(), Operand.FLOAT16, True, False)
         yield from (plain, replace(plain, operand=Operand.TF32, source=single, output=single, width=4, run=4))
     for tile in TILES:
-        whole = Mma(Operand.FLOAT16, half, half, tile, 8, 8, False, False, False, True, False, single, Epilogue())
+        whole = Mma(half, half, tile, 8, 8, False, False, single, Epilogue(), Operand.FLOAT16, True, False)
         yield whole
         yield replace(whole, has_async_copy=False, tile=replace(tile, stages=2))
         yield replace(whole, operand=Operand.TF32, source=single, output=single, width=4, run=4)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.code.element import Element
@@ -87,3 +87,20 @@ class Choices:
         """The tuned candidates that were taken, by problem."""
         taken = {problem: self.tuned.get(problem) for problem in self.asked}
         return {name: found for name, found in taken.items() if found is not None and found in self.asked[name].ranked}
+
+
+Kernel = TypeVar("Kernel")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Generic[Kernel]):
+    """How a problem is computed.
+
+    Attributes:
+        parts: blocks that share out K, or keys.
+        cycles: estimated cycles of all launches.
+    """
+
+    template: Kernel
+    parts: int
+    cycles: float

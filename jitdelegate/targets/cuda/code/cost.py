@@ -35,6 +35,23 @@ def launch_cycles(gpu: Gpu) -> float:
     return SAVED_EDGE * CLOCK if gpu.has_dependent_launch else FULL_EDGE_CYCLES
 
 
+def cycles(
+    gpu: Gpu, blocks: int, resident: int, turns: int, turn: float, alone: float, latency: float, ends: float = 0.0
+) -> float:
+    """Estimated cycles of equal blocks, each of which does the same in every turn: the more of what a multiprocessor
+    has to do for all its blocks, and of what they wait, as many at a time as it runs.
+
+    Args:
+        resident: blocks that a multiprocessor runs at a time.
+        turns: of a block.
+        turn, alone: cycles for which a turn keeps a multiprocessor busy, and of a turn of a block without neighbours.
+        latency: cycles that a block waits before its first and after its last turn.
+        ends: cycles for which the end of a block keeps a multiprocessor busy.
+    """
+    share = -(-blocks // gpu.multiprocessors)  # of the busiest multiprocessor
+    return max(share * (turns * turn + ends), -(-share // resident) * (turns * alone + latency + ends))
+
+
 def moving_cycles(gpu: Gpu, blocks: int, nbytes: int, products: int = 0) -> float:
     """Cycles of a launch whose reads and writes are spread evenly over its blocks.
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from jitdelegate.targets.cuda.code.cost import COPIED
-from jitdelegate.targets.cuda.code.gpu import REGISTERS, Gpu
+import numpy as np
 
-FLOAT = 4
-QUAD = 4
-"""Neighbouring numbers in one access to shared memory."""
+from jitdelegate.targets.cuda.code.cost import COPIED, cycles
+from jitdelegate.targets.cuda.code.gpu import REGISTERS, Gpu
+from jitdelegate.targets.cuda.multiply.quads import FLOAT, QUAD
+
 LANES_DOWN, LANES_ACROSS = 4, 8
 """Arrangement of a warp's lanes over its rows and columns."""
-MEETING_BYTES = 40 * 1024
-"""Shared memory for the sums of slices; where it is too small for all, some are added up first."""
 SHARED_BYTES = 48 * 1024
 """Most bytes of a ring of tiles: every GPU grants a block this much by default, and two such blocks fit on most."""
 MANY_SUMS = 64
@@ -21,6 +20,8 @@ MANY_SUMS = 64
 TURN_CYCLES = 120
 """Cycles per tile of K beside the multiplications, if no resource is the bottleneck: barrier, first loads from shared
 memory. Estimated from instruction latencies, like the two below."""
+COMBINE_CYCLES = 6000
+"""Cost of a second launch, which adds up parts of K and waits for the first one."""
 ENDS_CYCLES = 2500
 """Cycles before the first and after the last multiplication of a block: three dependent reads of memory, a store."""
 OTHER_INSTRUCTIONS = 60
@@ -64,8 +65,13 @@ class Tile:
         return self.steps + QUAD
 
     @property
+    def data_bytes(self) -> int:
+        """Bytes of data in a slot, before the weights."""
+        return self.rows * self.row_pitch * FLOAT
+
+    @property
     def stage_bytes(self) -> int:
-        return (self.rows * self.row_pitch + self.steps * self.columns) * FLOAT
+        return self.data_bytes + self.steps * self.columns * FLOAT
 
     @property
     def products(self) -> int:
@@ -98,12 +104,6 @@ class Tile:
         return min(SHARED_BYTES // self.stage_bytes, 4)
 
     @property
-    def meeting(self) -> int:
-        """Number of slices whose sums fit in shared memory; a power of two."""
-        fits = max(MEETING_BYTES // (self.rows * self.columns * FLOAT), 1)
-        return int(min(1 << fits.bit_length() - 1, self.slices))
-
-    @property
     def sums(self) -> int:
         """Number of sums of a lane."""
         return self.height * self.width
@@ -121,11 +121,9 @@ class Tile:
     def cycles(self, gpu: Gpu, parts: int, pixels: int, outputs: int, steps: int, groups: int) -> float:
         """Estimated cycles of all blocks of a problem, without the launch that adds up parts of K."""
         blocks = -(-pixels // self.rows) * -(-outputs // self.columns) * groups * parts
-        each = -(-blocks // gpu.multiprocessors)  # blocks of the busiest multiprocessor
         turns = -(-steps // (self.steps * parts))
         turn = max(self.products / gpu.lanes, self.issue_cycles, self.shared_cycles, self.copied_bytes / COPIED)
-        waiting = -(-each // self.resident) * (turns * (turn + TURN_CYCLES) + ENDS_CYCLES)
-        return max(each * turns * turn, waiting)
+        return cycles(gpu, blocks, self.resident, turns, turn, turn + TURN_CYCLES, ENDS_CYCLES)
 
 
 TILES = (
@@ -138,3 +136,10 @@ TILES = (
     Tile(1, 1, 8, 4, 4, 64),  # 16 x 32
 )
 """Large tiles first: of equally good tiles the first is chosen."""
+
+
+def packed(matrices: np.ndarray, tile: Tile) -> Iterator[np.ndarray]:
+    """[groups, K, N] as [K, columns of a tile] for each group and tile of columns."""
+    for matrix in matrices:
+        for first in range(0, matrix.shape[1], tile.columns):
+            yield matrix[:, first : first + tile.columns]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from jitdelegate.targets.cuda.code.cost import COPIED
+import numpy as np
+
+from jitdelegate.targets.cuda.code.cost import COPIED, cycles
 from jitdelegate.targets.cuda.code.gpu import REGISTERS, Gpu
-from jitdelegate.targets.cuda.multiply.tensor_core import CHUNK, STEP
+from jitdelegate.targets.cuda.multiply.tensor_core import CHUNK, STEP, Operand, Swizzle
 
 FLOAT = 4
 OTHER_REGISTERS = 88
@@ -17,6 +19,8 @@ PRODUCTS = 1024
 TURN_CYCLES = 180
 """Cycles from one barrier of a pipeline to the next, if no resource is the bottleneck: matrices from shared memory, a
 chain of products per step, the barrier. Estimated from instruction latencies."""
+COMBINE_CYCLES = 3500
+"""Cost of a second launch, which adds up parts of K."""
 ENDS_CYCLES = 1500
 """Cycles before the first and after the last multiplication of a block: three dependent reads of memory, a store."""
 UNIT_INSTRUCTIONS = 12
@@ -60,6 +64,16 @@ class Tile:
         return max(self.stages * self.stage_bytes, self.rows * self.columns * FLOAT * self.warps[2])
 
     @property
+    def data_bytes(self) -> int:
+        """Bytes of data in a slot, before the weights."""
+        return self.rows * self.row_bytes
+
+    @property
+    def slices(self) -> int:
+        """Groups of warps that split K, each of which leaves all sums of the tile in shared memory."""
+        return self.warps[2]
+
+    @property
     def sums(self) -> int:
         """Number of sums of a thread."""
         return self.rows * self.columns * self.warps[2] // self.threads
@@ -89,6 +103,16 @@ class Tile:
         by_registers = REGISTERS // (self.threads * (self.sums + OTHER_REGISTERS))
         return max(min(by_registers, gpu.shared_bytes // self.shared_bytes), 1)
 
+    @property
+    def product_cycles(self) -> float:
+        """Cycles in which a multiprocessor begins the multiplications of a tile of K."""
+        return self.rows * self.columns * self.row_bytes / 2 / PRODUCTS
+
+    @property
+    def ends(self) -> float:
+        """Cycles for which the end of a block keeps a multiprocessor busy."""
+        return self.rows * self.columns * self.warps[2] / FINISHED
+
     def gathering(self, unit_bytes: int) -> int:
         """Instructions of all threads for single units of data, for each tile of K."""
         return 0 if unit_bytes >= CHUNK else self.rows * self.row_bytes // unit_bytes * UNIT_INSTRUCTIONS
@@ -102,15 +126,11 @@ class Tile:
             unit_bytes: bytes of data in shared memory for which a place is looked up.
         """
         blocks = -(-pixels // self.rows) * -(-outputs // self.columns) * groups * parts
-        each = -(-blocks // gpu.multiprocessors)  # blocks of the busiest multiprocessor
         turns = -(-k_bytes // (self.row_bytes * parts))
-        products = self.rows * self.columns * self.row_bytes / 2 / PRODUCTS
-        ends = self.rows * self.columns * self.warps[2] / FINISHED
         gathering = self.gathering(unit_bytes)
-        turn = TURN_CYCLES + gathering * ISSUE_CYCLES / self.threads
-        busy = each * (turns * max(products + gathering / gpu.lanes, self.stage_bytes / COPIED) + ends)
-        waiting = -(-each // self.resident(gpu)) * (turns * turn + ends + ENDS_CYCLES)
-        return max(busy, waiting)
+        turn = max(self.product_cycles + gathering / gpu.lanes, self.stage_bytes / COPIED)
+        alone = TURN_CYCLES + gathering * ISSUE_CYCLES / self.threads
+        return cycles(gpu, blocks, self.resident(gpu), turns, turn, alone, ENDS_CYCLES, self.ends)
 
 
 WIDE_TILES = (Tile(128, 256, (2, 4, 1), 64, 4), Tile(64, 128, (2, 2, 1), 64, 4))
@@ -131,3 +151,18 @@ TILES = (
     Tile(16, 32, (1, 1, 8), 256, 4),
 )
 """Large tiles first: of equally good tiles the first is chosen."""
+
+
+def packed(matrices: np.ndarray, tile: Tile, operand: Operand) -> np.ndarray:
+    """[groups, K, N] in the order in which the kernel copies it: each tile as it lies in shared memory.
+
+    Returns: [groups, tiles of N, tiles of K, rows of a tile, chunks of a row, elements of a chunk].
+    """
+    turned = matrices.transpose(0, 2, 1)
+    stored = operand.rounded(turned) if turned.dtype == np.float32 else turned
+    groups, columns, steps = stored.shape
+    count = CHUNK // operand.element.nbytes
+    chunks = tile.row_bytes // CHUNK
+    parts = stored.reshape(groups, columns // tile.columns, tile.columns, steps // (chunks * count), chunks, count)
+    rows = np.arange(tile.columns)[:, None]
+    return parts.transpose(0, 1, 3, 2, 4, 5)[:, :, :, rows, np.arange(chunks) ^ Swizzle(tile.row_bytes).key(rows)]

@@ -7,15 +7,17 @@ every row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
+from jitdelegate.errors import CompileError
 from jitdelegate.targets.cuda.code.device_code import Code, Value
 from jitdelegate.targets.cuda.code.element import Element
+from jitdelegate.targets.cuda.code.gpu import Gpu
 
 CHUNK = 16
 """Bytes of a row that stay together when the row is swizzled."""
@@ -57,6 +59,16 @@ class Operand(Enum):
         return _dropped(array, 13)
 
 
+def check_operand(gpu: Gpu, operand: Operand) -> None:
+    """Checks that a GPU's tensor cores multiply such numbers.
+
+    Raises:
+        CompileError: they do not.
+    """
+    if operand in (Operand.BFLOAT16, Operand.TF32) and not gpu.has_async_copy:
+        raise CompileError(f"{gpu.architecture} has no {operand.value} tensor cores, expected sm_80 or later")
+
+
 def _dropped(array: np.ndarray, low: int) -> np.ndarray:
     """The bits of float32 numbers, rounded to nearest even, without the `low` lowest bits; NaN stays NaN."""
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
@@ -90,10 +102,57 @@ class Swizzle:
         8."""
         return (row >> 1) & 3 if self.row_bytes == 64 else row & 7
 
-    def place(self, row: Value, chunk: Value) -> Value:
+    def offset(self, row: Value, chunk: Value) -> Value:
         """Offset of a chunk from the tile's start, in bytes."""
         key: Value = self.key(row)
         return row * self.row_bytes + (chunk ^ key) * CHUNK
+
+    def byte_offset(self, row: Value, number: Value) -> Value:
+        """Offset of a byte of a row from the tile's start."""
+        return self.offset(row, number // CHUNK) + number % CHUNK
+
+    @property
+    def pitch(self) -> int:
+        """Bytes between rows."""
+        return self.row_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Padded:
+    """Chunks in their order in lines that lie `pitch` bytes apart."""
+
+    pitch: int
+
+    def offset(self, line: Value, chunk: Value) -> Value:
+        """Offset of a chunk from the tile's start, in bytes."""
+        return line * self.pitch + chunk * CHUNK
+
+    def byte_offset(self, line: Value, number: Value) -> Value:
+        """Offset of a byte of a line from the tile's start."""
+        return line * self.pitch + number
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLines:
+    """A tile in shared memory that lies as its matrix does in memory, in lines `pitch` bytes apart.
+
+    Attributes:
+        base: shared address.
+        turned: whether lines are numbers of K; otherwise they are rows or columns.
+    """
+
+    base: Value
+    pitch: int
+    turned: bool
+
+    def from_line(self, line: Value, item: int) -> SharedLines:
+        """The same tile from a row or column on."""
+        return replace(self, base=self.base + line * (item if self.turned else self.pitch))
+
+    def address(self, line: int, number: int, item: int) -> Value:
+        """The address of a number, which has `item` bytes, of a row or column."""
+        down, along = (number, line) if self.turned else (line, number)
+        return self.base + (down * self.pitch + along * item)
 
 
 def copy_async(
@@ -150,7 +209,7 @@ def _instruction(
     counts = [len(sums), len(left), len(right), len(sums)]
     starts = [sum(counts[:k]) for k in range(4)]
     lists = ", ".join(
-        "{" + ", ".join(f"${place}" for place in range(start, start + count)) + "}"
+        "{" + ", ".join(f"${number}" for number in range(start, start + count)) + "}"
         for start, count in zip(starts, counts, strict=True)
     )
     letter = "f" if sums[0].is_float else "r"
@@ -174,87 +233,12 @@ def multiply(
     """
     if whole_steps:
         return _instruction(code, WHOLE_STEP[operand], left, right, sums)
-    name, found = PART_OF_STEP[operand], list(sums)
+    name, totals = PART_OF_STEP[operand], list(sums)
     rows = 2 if operand.is_integer else 4  # sums of one instruction
     for chunk, column in enumerate(right):
         for at in range(0, 4, rows):
             first = 2 * chunk + at // 2
-            found[at : at + rows] = _instruction(
-                code, name, left[first : first + rows // 2], [column], found[at : at + rows]
+            totals[at : at + rows] = _instruction(
+                code, name, left[first : first + rows // 2], [column], totals[at : at + rows]
             )
-    return found
-
-
-def nothing() -> None:
-    """Does nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class WarpTile:
-    """The part of a tile that one warp multiplies: `rows` x `columns` sums over its share of a tile's K.
-
-    Attributes:
-        rows, columns: multiples of 16.
-        steps: K steps of this warp, a power of two.
-        row_bytes: bytes of a row of a tile in shared memory.
-        whole_steps: as in `multiply`.
-    """
-
-    operand: Operand
-    rows: int
-    columns: int
-    steps: int
-    row_bytes: int
-    whole_steps: bool
-
-    @property
-    def sums(self) -> int:
-        """Number of sums, one register each, per thread."""
-        return self.rows * self.columns // 32
-
-    def left_start(self, lane: Value, row: Value, part: Value) -> Value:
-        """Offset from the tile's start, in bytes, where this lane reads left rows from `row` on; `part` is the number
-        of this warp's share of K."""
-        return self._start((lane & 15) + row, lane >> 4, part)
-
-    def right_start(self, lane: Value, column: Value, part: Value) -> Value:
-        """Like `left_start`, for right rows, which are columns of the result."""
-        return self._start((lane & 7) + ((lane >> 4) << 3) + column, (lane >> 3) & 1, part)
-
-    def _start(self, row: Value, chunk: Value, part: Value) -> Value:
-        return Swizzle(self.row_bytes).place(row, chunk) ^ (part * (self.steps * STEP))
-
-    def accumulate(
-        self,
-        code: Code,
-        sums: Sequence[Value],
-        left: Value,
-        right: Value,
-        starts: Sequence[Value],
-        meanwhile: Callable[[], None] = nothing,
-    ) -> list[Value]:
-        """The sums after this warp's share of a tile's K.
-
-        Args:
-            sums: four per 16 x 8 fragment; the fragments of the same 16 rows are together.
-            left, right: shared addresses of the tiles.
-            starts: `left_start` and `right_start`.
-            meanwhile: writes code that runs while the first matrices are loaded to registers.
-        """
-        found = list(sums)
-        for step in range(self.steps):
-            rows = self._fragments(code, left, starts[0] ^ (step * STEP), self.rows)
-            columns = self._fragments(code, right, starts[1] ^ (step * STEP), self.columns)
-            if step == 0:
-                meanwhile()
-            self._products(code, found, [rounded(code, self.operand, row) for row in rows], columns)
-        return found
-
-    def _fragments(self, code: Code, tile: Value, start: Value, count: int) -> list[list[Value]]:
-        return [load_matrices(code, tile + start + at * self.row_bytes) for at in range(0, count, 16)]
-
-    def _products(self, code: Code, sums: list[Value], rows: list[list[Value]], columns: list[list[Value]]) -> None:
-        halves = [half for four in columns for half in (four[:2], four[2:])]
-        for at, (row, half) in enumerate((row, half) for row in rows for half in halves):
-            place = slice(4 * at, 4 * at + 4)
-            sums[place] = multiply(code, self.operand, row, half, sums[place], whole_steps=self.whole_steps)
+    return totals

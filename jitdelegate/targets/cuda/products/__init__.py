@@ -1,3 +1,3 @@
-"""Forms that multiply, one file each; `ffma.py` and `mma.py` choose tiles of a Contract, `separable.py` finds depthwise
-convolutions that are written with the 1x1 convolution behind them.
+"""Forms that multiply, one file each. `ffma.py` and `mma.py` have the templates of a Contract; `separable.py` writes
+depthwise convolutions with the 1x1 convolution behind them.
 """

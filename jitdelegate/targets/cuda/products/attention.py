@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import e, log2
 
 from jitdelegate.ir.graph import Node
-from jitdelegate.targets.cuda.code.choices import candidate
+from jitdelegate.targets.cuda.code.choices import Choice, candidate
 from jitdelegate.targets.cuda.code.choices import problem as line
-from jitdelegate.targets.cuda.code.cost import COPIED, FULL_EDGE_CYCLES, LATENCY_CYCLES
+from jitdelegate.targets.cuda.code.cost import COPIED, FULL_EDGE_CYCLES, LATENCY_CYCLES, cycles
 from jitdelegate.targets.cuda.code.division import divisors
 from jitdelegate.targets.cuda.code.element import Element, common_width
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
 from jitdelegate.targets.cuda.code.gpu import REGISTERS, Gpu
 from jitdelegate.targets.cuda.code.operand import Neighbours
 from jitdelegate.targets.cuda.code.writer import STORED, Writer
+from jitdelegate.targets.cuda.multiply.quads import QUAD
 from jitdelegate.targets.cuda.multiply.tensor_core import Operand
 from jitdelegate.targets.cuda.sources.attention_problem import Matrices, Problem, problem_of
 from jitdelegate.targets.cuda.walks.attention_combine import AttentionCombine
-from jitdelegate.targets.cuda.walks.attention_ffma import ACROSS, QUAD, STEP, FfmaAttention
+from jitdelegate.targets.cuda.walks.attention_ffma import ACROSS, STEP, FfmaAttention
 from jitdelegate.targets.cuda.walks.attention_mma import MmaAttention
 from jitdelegate.targets.cuda.walks.attention_template import (
     AttentionSizes,
@@ -46,15 +47,7 @@ LARGEST_SUMS = 1 << 28
 """Most bytes of the sums of all parts."""
 RUN = 4
 FLOAT = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A template, the parts that share out the keys, and the estimated cycles of all launches."""
-
-    template: AttentionTemplate
-    parts: int
-    cycles: float
+AttentionChoice = Choice[AttentionTemplate]
 
 
 def fuse_attentions(writer: Writer, attentions: Iterable[Attention]) -> Iterator[Fusion]:
@@ -63,8 +56,8 @@ def fuse_attentions(writer: Writer, attentions: Iterable[Attention]) -> Iterator
         problem = problem_of(writer.graph, attention)
         if problem is None or not _is_taken(writer, problem):
             continue
-        found = choices(writer, problem, writer.graph.nodes[attention.product])
-        if found and min(one.cycles for one in found.values()) <= _cycles_apart(writer, problem):
+        candidates = choices(writer, problem, writer.graph.nodes[attention.product])
+        if candidates and min(one.cycles for one in candidates.values()) <= _cycles_apart(writer, problem):
             product = problem.positions.index(attention.product)
             yield Fusion(problem.positions, partial(_write, problem=problem, product=product))
 
@@ -76,7 +69,7 @@ def _is_taken(writer: Writer, problem: Problem) -> bool:
     return max(sizes) <= MOST_NUMBERS and all(element.dtype == "float32" for element in elements)
 
 
-def choices(writer: Writer, problem: Problem, product: Node) -> dict[str, Choice]:
+def choices(writer: Writer, problem: Problem, product: Node) -> dict[str, AttentionChoice]:
     """The candidates for a problem, by name."""
     epilogue, _ = writer.epilogue(product)
     return {
@@ -103,9 +96,9 @@ def _problem_text(writer: Writer, problem: Problem, template: AttentionTemplate)
     )
 
 
-def _choices(writer: Writer, problem: Problem, tile: AttentionTile, epilogue: Epilogue) -> Iterator[Choice]:
-    template = _template(writer, problem, tile, epilogue)
-    if template is None or not _fits(writer.gpu, template):
+def _choices(writer: Writer, problem: Problem, tile: AttentionTile, epilogue: Epilogue) -> Iterator[AttentionChoice]:
+    template, most = _template(writer, problem, tile, epilogue), writer.gpu.shared_bytes
+    if template is None or template.shared_bytes > most or template.registers > MOST_REGISTERS:
         return
     tiles = -(-problem.keys // tile.keys)
     for parts in PARTS:
@@ -122,13 +115,7 @@ def _choices(writer: Writer, problem: Problem, tile: AttentionTile, epilogue: Ep
         yield Choice(own, parts, _cycles(writer.gpu, problem, own, parts) + _combining(writer.gpu, problem, parts))
 
 
-def _fits(gpu: Gpu, template: AttentionTemplate) -> bool:
-    """Whether there is enough shared memory for a block, and are enough registers for a thread."""
-    return template.shared_bytes <= gpu.shared_bytes and template.registers <= MOST_REGISTERS
-
-
 def _turns(problem: Problem, tile: AttentionTile, parts: int) -> int:
-    """Tiles of keys that each slice of a part walks over."""
     return -(-problem.keys // (tile.keys * tile.slices * parts))
 
 
@@ -177,11 +164,10 @@ def _template(writer: Writer, problem: Problem, tile: AttentionTile, epilogue: E
     operand = Operand(writer.precision)
     if operand is not Operand.FLOAT16 and not writer.gpu.has_async_copy:
         return None
-    return MmaAttention(*arguments, operand, writer.gpu.has_async_copy)
+    return MmaAttention(*arguments, operand)
 
 
 def _side(writer: Writer, matrices: Matrices, keys: int, numbers: int) -> Side:
-    """How keys or values, of so many numbers, are stored."""
     element, by_key = writer.element(matrices.index), matrices.across == 1
     length, pitch = (numbers, matrices.down) if by_key else (keys, matrices.across)
     return Side(element, by_key, common_width([length, pitch, *matrices.distances], element.widest))
@@ -200,9 +186,9 @@ def _operand(writer: Writer, problem: Problem, matrices: Matrices, neighbours: i
 
 def _write(writer: Writer, nodes: Sequence[Node], problem: Problem, product: int) -> None:
     """Writes the launches of an attention; `product` is the number of the last product among its nodes."""
-    found = choices(writer, problem, nodes[product])
-    text = _problem_text(writer, problem, next(iter(found.values())).template)
-    choice = writer.choose(text, found, lambda one: one.cycles)
+    candidates = choices(writer, problem, nodes[product])
+    text = _problem_text(writer, problem, next(iter(candidates.values())).template)
+    choice = writer.choose(text, candidates, lambda one: one.cycles)
     template, parts = choice.template, choice.parts
     tile, total = template.tile, problem.count * problem.height
     epilogue, extra = writer.epilogue(nodes[product])
@@ -299,9 +285,7 @@ def _cycles(gpu: Gpu, problem: Problem, template: AttentionTemplate, parts: int)
         gpu.shared_bytes // template.shared_bytes,
         RESIDENT_THREADS // template.threads,
     )
-    waiting = turns * (TURN_CYCLES + turn) + ENDS_CYCLES + end
-    waves = -(-blocks // (gpu.multiprocessors * max(resident, 1)))
-    return max(-(-blocks // gpu.multiprocessors) * (turns * turn + end), waves * waiting)
+    return cycles(gpu, blocks, max(resident, 1), turns, turn, TURN_CYCLES + turn, ENDS_CYCLES, end)
 
 
 def _cycles_apart(writer: Writer, problem: Problem) -> float:

@@ -56,25 +56,32 @@ def write_depthwise(writer: Writer, node: Node, form: Depthwise) -> None:
     """
     check_floats(form)
     source, target = node.inputs[0], node.outputs[0]
-    epilogue, extra = writer.epilogue(node)
+    epilogue, _ = writer.epilogue(node)
     elements = writer.element(source), stored_weights(writer, node), writer.element(target)
     output = writer.shape(target)
     grain = *(writer.grain(source) if form.multiplier == 1 else ()), *writer.output_grain(node)
     template = _template(writer, form, elements, epilogue, output, grain)
-    data = writer.shape(source)
     tiles = [tiles_along(*three) for three in zip(output[1:3], template.tile, (1, template.spacing), strict=True)]
     parts = FourAxes.of((output[0], *tiles, output[3] // template.width))
-    axes = [WindowAxis.of(form, axis, data[1 + axis]) for axis in range(2)]
-    sizes = DepthwiseSizes(
-        data[3], Divisor(*divisor(form.multiplier)), *output[1:3], *map(writer.pitch, (source, target))
-    )
-    pointers = writer.pointer(target), writer.pointer(source), *constants(writer, node), extra
+    pointers, sizes = arguments(writer, node)
     writer.launch(
         template,
         (-(-parts.number // template.parts), 1, 1),
-        [*pointers, parts, *axes, sizes],
+        [writer.pointer(target), writer.pointer(source), *pointers, parts, *sizes],
         products=prod(output) * prod(form.kernel),
     )
+
+
+def arguments(writer: Writer, node: Node) -> tuple[Sequence[Any], Sequence[Any]]:
+    """What a `DepthwiseKernel` takes beside its output and its data: pointers; and sizes, but for the parts of the
+    output."""
+    form, (source, target) = node.form, (node.inputs[0], node.outputs[0])
+    assert isinstance(form, Depthwise)
+    data, output = writer.shape(source), writer.shape(target)
+    axes = [WindowAxis.of(form, axis, data[1 + axis]) for axis in range(2)]
+    pitches = map(writer.pitch, (source, target))
+    sizes = DepthwiseSizes(data[3], Divisor(*divisor(form.multiplier)), *output[1:3], *pitches)
+    return (*_constants(writer, node), writer.epilogue(node)[1]), (*axes, sizes)
 
 
 def stored_weights(writer: Writer, node: Node) -> Element:
@@ -83,7 +90,7 @@ def stored_weights(writer: Writer, node: Node) -> Element:
     return data if data.is_narrow_float and weights is Element.FLOAT32 else weights
 
 
-def constants(writer: Writer, node: Node) -> tuple[Any, ...]:
+def _constants(writer: Writer, node: Node) -> tuple[Any, ...]:
     """(weights, bias, halo) as `DepthwiseKernel` takes them."""
     form, (_, weights, bias) = node.form, node.inputs[:3]
     assert isinstance(form, Depthwise)
@@ -129,24 +136,13 @@ def _template(
         candidates[candidate((own, *tile, is_unrolled))] = DepthwiseTile(
             own, form.multiplier > 1, *elements, epilogue, rows if is_unrolled else None, columns, tile
         )
-    return writer.choose(_text(form, elements, epilogue, output, width), candidates)
-
-
-def _text(
-    form: Depthwise,
-    elements: tuple[Element, Element, Element],
-    epilogue: Epilogue,
-    output: Sequence[int],
-    width: int,
-) -> str:
-    """The problem as `Writer.choose` takes it."""
-    images, rows, columns, channels = output
-    return problem(
+    images, height, across, channels = output
+    text = problem(
         DepthwiseTemplate.family,
         elements,
         N=images,
-        H=rows,
-        W=columns,
+        H=height,
+        W=across,
         C=channels,
         X=form.multiplier,
         K="{}x{}".format(*form.kernel),
@@ -155,6 +151,7 @@ def _text(
         V=width,
         E=len(epilogue.operands),
     )
+    return writer.choose(text, candidates)
 
 
 def _tile(form: Depthwise, columns: int, few: bool) -> tuple[tuple[int, int], bool]:

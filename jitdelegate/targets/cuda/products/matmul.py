@@ -5,25 +5,24 @@ Precision "float32" uses float32 multiply-adds, all other precisions use tensor 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
 from dataclasses import dataclass
 from math import prod
-from typing import TypeVar
 
-from jitdelegate.errors import CompileError
 from jitdelegate.ir.forms import MatMul
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.code.choices import candidate, problem
-from jitdelegate.targets.cuda.code.cost import COPIED
-from jitdelegate.targets.cuda.code.element import common_width
+from jitdelegate.targets.cuda.code.cost import COPIED, cycles
+from jitdelegate.targets.cuda.code.element import Element, common_width
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
 from jitdelegate.targets.cuda.code.gpu import Gpu
 from jitdelegate.targets.cuda.code.writer import Writer
-from jitdelegate.targets.cuda.multiply.tensor_core import CHUNK, Operand
-from jitdelegate.targets.cuda.sources.matrix_loader import Side
-from jitdelegate.targets.cuda.walks.matmul_ffma import FFMA_TILES, QUAD, FfmaProduct
-from jitdelegate.targets.cuda.walks.matmul_mma import MMA_TILES, PAIR, MmaProduct
-from jitdelegate.targets.cuda.walks.matmul_product import ProductAxis, ProductSizes, ProductTemplate
+from jitdelegate.targets.cuda.multiply.fragments import PAIR
+from jitdelegate.targets.cuda.multiply.quads import QUAD
+from jitdelegate.targets.cuda.multiply.tensor_core import Operand, check_operand
+from jitdelegate.targets.cuda.walks.matmul_ffma import FFMA_TILES, FfmaProduct
+from jitdelegate.targets.cuda.walks.matmul_mma import MMA_TILES, MmaProduct
+from jitdelegate.targets.cuda.walks.matmul_product import ProductAxis, ProductSizes, ProductTemplate, Side
 from jitdelegate.targets.planning.implicit_gemm import matrix_strides, permuted
 
 TURN_CYCLES = 600
@@ -102,7 +101,7 @@ def write_matmul(writer: Writer, node: Node, form: MatMul) -> None:
     (a, b), output = node.inputs[:2], node.outputs[0]
     product = product_of(writer, node, form)
     epilogue, extra = writer.epilogue(node)
-    template = (_ffma if writer.precision == "float32" else _mma)(writer, node, form, product, epilogue)
+    template = _template(writer, node, form, product, epilogue)
     down, across = -(-product.rows // template.tile.rows), -(-product.columns // template.tile.columns)
     writer.launch(
         template,
@@ -119,36 +118,22 @@ def write_matmul(writer: Writer, node: Node, form: MatMul) -> None:
     )
 
 
-def _ffma(writer: Writer, node: Node, form: MatMul, product: Product, epilogue: Epilogue) -> FfmaProduct:
-    left, right = _sides(writer, node, form, product, QUAD, QUAD)
-    output, run = writer.element(node.outputs[0]), product.side_width(OUTPUT, product.columns, QUAD)
-    candidates = [
-        FfmaProduct(tile, slices, left, right, output, run, len(product.axes), epilogue)
-        for tile in FFMA_TILES
-        for slices in SLICES
-    ]
-    return _chosen(writer, product, candidates)
-
-
-def _mma(writer: Writer, node: Node, form: MatMul, product: Product, epilogue: Epilogue) -> MmaProduct:
-    operand, is_new = Operand(writer.precision), writer.gpu.has_async_copy
-    if operand is not Operand.FLOAT16 and not is_new:
-        raise CompileError(f"{writer.gpu.architecture} has no {operand.value} tensor cores, expected sm_80 or later")
-    widest = CHUNK // operand.element.nbytes
-    left, right = _sides(writer, node, form, product, widest, widest)
-    output, run = writer.element(node.outputs[0]), product.side_width(OUTPUT, product.columns, PAIR)
-    candidates = [
-        MmaProduct(tile, slices, left, right, output, run, len(product.axes), epilogue, operand, whole_steps=is_new)
-        for tile in MMA_TILES
-        for slices in SLICES
-    ]
-    return _chosen(writer, product, candidates)
-
-
-Candidate = TypeVar("Candidate", bound=ProductTemplate)
-
-
-def _chosen(writer: Writer, product: Product, candidates: Sequence[Candidate]) -> Candidate:
+def _template(writer: Writer, node: Node, form: MatMul, product: Product, epilogue: Epilogue) -> ProductTemplate:
+    """The template that suits a product on the writer's GPU."""
+    is_new, is_float32 = writer.gpu.has_async_copy, writer.precision == "float32"
+    operand = None if is_float32 else Operand(writer.precision)
+    if operand:
+        check_operand(writer.gpu, operand)
+    output, most = writer.element(node.outputs[0]), PAIR if operand else QUAD
+    run, sides = product.side_width(OUTPUT, product.columns, most), _sides(writer, node, form, product)
+    common = *sides, output, run, len(product.axes), epilogue, is_new
+    candidates: list[ProductTemplate]
+    if operand:
+        pairs = itertools.product(MMA_TILES, SLICES)
+        candidates = [MmaProduct(tile, slices, *common, operand) for tile, slices in pairs]
+    else:
+        both = itertools.product(FFMA_TILES, SLICES)
+        candidates = [FfmaProduct(tile, slices, *common) for tile, slices in both]
     first = candidates[0]
     text = problem(
         f"{first.family} {writer.precision}",
@@ -163,25 +148,18 @@ def _chosen(writer: Writer, product: Product, candidates: Sequence[Candidate]) -
         R=first.run,
         E=len(first.epilogue.operands),
     )
-    named = {candidate(one.tile, one.slices): one for one in _fitting(candidates)}
+    fitting = [one for one in candidates if one.threads <= MOST_THREADS and one.shared_bytes <= SHARED_BYTES]
+    named = {candidate(one.tile, one.slices): one for one in fitting}
     return writer.choose(text, named, lambda one: _cycles(writer.gpu, product, one))
 
 
-def _fitting(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates that every GPU has registers and shared memory for."""
-    return [one for one in candidates if one.threads <= MOST_THREADS and one.shared_bytes <= SHARED_BYTES]
-
-
-def _sides(
-    writer: Writer, node: Node, form: MatMul, product: Product, most_steps: int, most_lines: int
-) -> tuple[Side, Side]:
-    """The memory layout of both operands; an access has at most `most_steps` steps or `most_lines` lines, whichever
-    are neighbours in memory."""
+def _sides(writer: Writer, node: Node, form: MatMul, product: Product) -> tuple[Side, Side]:
+    """The memory layout of both operands; an access has at most a chunk of shared memory."""
+    stored = Element.FLOAT32 if writer.precision == "float32" else Operand(writer.precision).element
 
     def side(number: int, lines: int, *, along_depth: bool) -> Side:
-        element = writer.element(node.inputs[number])
-        size, most = (product.depth, most_steps) if along_depth else (lines, most_lines)
-        return Side(element, along_depth, product.side_width(number, size, min(most, element.widest)))
+        element, size = writer.element(node.inputs[number]), product.depth if along_depth else lines
+        return Side(element, along_depth, product.side_width(number, size, min(stored.widest, element.widest)))
 
     return side(0, product.rows, along_depth=not form.adj_x), side(1, product.columns, along_depth=form.adj_y)
 
@@ -195,6 +173,6 @@ def _cycles(gpu: Gpu, product: Product, template: ProductTemplate) -> float:
     copied = sum(side.element.nbytes * lines for side, lines in sides) / COPIED
     turn = slices * template.steps * max(tile.rows * tile.columns / tile.products, copied)
     end = slices * tile.rows * tile.columns / FINISHED
-    resident = gpu.multiprocessors * min(THREADS // template.threads, MOST_BLOCKS)
-    waiting = turns * ((COPY_TURN_CYCLES if template.is_asynchronous else TURN_CYCLES) + turn) + ENDS_CYCLES + end
-    return max(-(-blocks // gpu.multiprocessors) * (turns * turn + end), -(-blocks // resident) * waiting)
+    resident = min(THREADS // template.threads, MOST_BLOCKS)
+    alone = (COPY_TURN_CYCLES if template.is_asynchronous else TURN_CYCLES) + turn
+    return cycles(gpu, blocks, resident, turns, turn, alone, ENDS_CYCLES, end)

@@ -138,8 +138,8 @@ class RecurrentKernel:
         self.out, self.data, self.hidden, self.state, weights, self.more, projection, self.bias = pointers
         self.sizes = sizes
         self.weights, shared = weights, code.dynamic_shared()
-        place = shared if template.is_kept else weights
-        self.cells = _Product(place, template.gates, sizes.own, sizes.padded_units, sizes.hidden_share)
+        address = shared if template.is_kept else weights
+        self.cells = _Product(address, template.gates, sizes.own, sizes.padded_units, sizes.hidden_share)
         self.projection = _Product(projection, 1, sizes.outputs, sizes.padded_outputs, sizes.unit_share)
         self.thread, self.sequence = code.special("tid.x"), code.special("ctaid.x")
         self.rank = code.special("ctaid.z")
@@ -165,7 +165,9 @@ class RecurrentKernel:
                     self.cells, old, lambda unit: self._store_hidden(time, unit, self._cell(time, unit), new)
                 )
             else:
-                self._multiply(self.cells, old, lambda unit: self._keep(unit, self._cell(time, unit)))
+                self._multiply(
+                    self.cells, old, lambda unit: code.store([self._cell(time, unit)], self.between, unit * FLOAT)
+                )
                 self._multiply(
                     self.projection, self.between, lambda row: self._store_hidden(time, row, self._projected(row), new)
                 )
@@ -175,7 +177,6 @@ class RecurrentKernel:
             self._store(self.sizes.steps, self.first + unit, code.load(self.states, unit * FLOAT)[0])
 
     def _wait(self) -> None:
-        """Waits for all threads of the sequence."""
         if self.template.cluster > 1:
             self.code.cluster_barrier()
         else:
@@ -185,23 +186,23 @@ class RecurrentKernel:
         """Loads the first hidden values and states; pads the values to be multiplied with zeros."""
         code, template = self.code, self.template
         zero = code.real(0.0)
-        with code.loop(self.values, self.thread, template.threads) as place:
-            inside = place < self.sizes.outputs
-            index = self.sequence * self.sizes.outputs + code.select(inside, place, 0)
+        with code.loop(self.values, self.thread, template.threads) as number:
+            inside = number < self.sizes.outputs
+            index = self.sequence * self.sizes.outputs + code.select(inside, number, 0)
             first = code.select(inside, load(code, template.hidden, self.hidden, index)[0], 0.0)
-            code.store([first], self.latest, place * FLOAT)
-            code.store([zero], self.latest, (place + self.values) * FLOAT)
+            code.store([first], self.latest, number * FLOAT)
+            code.store([zero], self.latest, (number + self.values) * FLOAT)
         if template.limit is not None:
-            with code.loop(self.projection.share * template.slices, self.thread, template.threads) as place:
-                code.store([zero], self.between, place * FLOAT)
+            with code.loop(self.projection.share * template.slices, self.thread, template.threads) as number:
+                code.store([zero], self.between, number * FLOAT)
         with code.loop(self.sizes.own, self.thread, template.threads) as unit:
-            place = self.sequence * self.sizes.units + self.first + unit
-            code.store([load(code, template.state, self.state, place)[0]], self.states, unit * FLOAT)
+            index = self.sequence * self.sizes.units + self.first + unit
+            code.store([load(code, template.state, self.state, index)[0]], self.states, unit * FLOAT)
         if template.is_kept:
             own = code.advanced(self.weights, self.rank * self.sizes.kept, CHUNK)
             with code.loop(self.sizes.kept, self.thread, template.threads) as chunk:
-                found = code.load(code.advanced(own, chunk, CHUNK), 0, I32, CHUNK // FLOAT)
-                code.store(found, self.cells.weights, chunk * CHUNK)
+                words = code.load(code.advanced(own, chunk, CHUNK), 0, I32, CHUNK // FLOAT)
+                code.store(words, self.cells.weights, chunk * CHUNK)
 
     def _multiply(self, product: _Product, values: Value, finish: Callable[[Value], None]) -> None:
         """Multiplies; after all slices have stored their sums, one thread per row of weights runs `finish(row)`."""
@@ -221,7 +222,7 @@ class RecurrentKernel:
         with code.carried(first + product.share, nothing, start=first, step=TURN) as (value, now, following):
             following[:] = self._added(product, now, value, row, values)
         for gate, total in enumerate(following):
-            code.store([total], self.sums, self._place(self.slice, gate))
+            code.store([total], self.sums, self._sum_offset(self.slice, gate))
 
     def _added(self, product: _Product, sums: Sequence[Value], value: Value, row: Value, values: Value) -> list[Value]:
         code, gates, totals = self.code, product.gates, list(sums)
@@ -238,34 +239,30 @@ class RecurrentKernel:
                 totals[gate] = code.fma(weights[turn * gates + gate], factor, totals[gate])
         return totals
 
-    def _place(self, slice_: Value | int, gate: int) -> Value:
+    def _sum_offset(self, slice_: Value | int, gate: int) -> Value:
         """Offset of a slice's sum for this thread's column in the shared memory for sums, in bytes."""
         return ((slice_ * self.template.gates + gate) * self.template.columns + self.column) * FLOAT
 
     def _total(self, gate: int) -> Value:
-        """The sum over all slices."""
         code = self.code
         slices = range(self.template.slices)
-        parts = [code.load(self.sums, self._place(code.integer(slice_), gate))[0] for slice_ in slices]
+        parts = [code.load(self.sums, self._sum_offset(code.integer(slice_), gate))[0] for slice_ in slices]
         return reduce_tree(parts, lambda a, b: a + b)
 
     def _cell(self, time: Value, unit: Value) -> Value:
         """The hidden value of a unit; stores the unit's new state."""
         code, template = self.code, self.template
-        place = self.sequence * self.sizes.apart + time * self.sizes.ahead + self.first + unit
+        index = self.sequence * self.sizes.apart + time * self.sizes.ahead + self.first + unit
         gates = [
-            load(code, template.data, self.data, place + self.sizes.units * gate)[0] + self._total(gate)
+            load(code, template.data, self.data, index + self.sizes.units * gate)[0] + self._total(gate)
             for gate in range(template.gates)
         ]
         rows = range(template.more)
-        places = [self.sizes.units * row + self.first + unit for row in rows]
-        more = [load(code, Element.FLOAT32, self.more, place)[0] for place in places]
+        indices = [self.sizes.units * row + self.first + unit for row in rows]
+        more = [load(code, Element.FLOAT32, self.more, one)[0] for one in indices]
         state = self._emit(template.cell, [*gates, code.load(self.states, unit * FLOAT)[0], *more])
         code.store([state], self.states, unit * FLOAT)
         return self._emit(template.output, [*gates, state, *more])
-
-    def _keep(self, unit: Value, value: Value) -> None:
-        self.code.store([value], self.between, unit * FLOAT)
 
     def _projected(self, row: Value) -> Value:
         assert self.template.limit is not None
@@ -273,16 +270,16 @@ class RecurrentKernel:
         return self._emit(self.template.limit, [total])
 
     def _store_hidden(self, time: Value, row: Value, value: Value, hidden: Value) -> None:
-        place = hidden + (self.first + row) * FLOAT
+        address = hidden + (self.first + row) * FLOAT
         if self.template.cluster == 1:
-            self.code.store([value], place, 0)
+            self.code.store([value], address, 0)
         else:
             for rank in range(self.template.cluster):
-                self.code.store_remote(value, self.code.of_block(place, rank))
+                self.code.store_remote(value, self.code.of_block(address, rank))
         self._store(time, self.first + row, value)
 
-    def _store(self, time: Value, place: Value, value: Value) -> None:
-        index = (time * self.code.special("nctaid.x") + self.sequence) * self.sizes.width + place
+    def _store(self, time: Value, number: Value, value: Value) -> None:
+        index = (time * self.code.special("nctaid.x") + self.sequence) * self.sizes.width + number
         store(self.code, self.template.target, [value], self.out, index)
 
     def _emit(self, expr: Expr, values: Sequence[Value]) -> Value:
@@ -399,7 +396,6 @@ def write_recurrent(writer: Writer, node: Node, form: Recurrent) -> None:
 
 
 def _share(values: int, slices: int) -> int:
-    """Values per slice: a multiple of TURN."""
     return whole(-(-values // slices), TURN)
 
 

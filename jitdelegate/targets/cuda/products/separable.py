@@ -6,31 +6,30 @@ repeat that work. This pays where it costs less than a launch and the way throug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from math import prod
+from typing import Any
 
 from jitdelegate.ir.forms import Depthwise
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.code import choices
-from jitdelegate.targets.cuda.code.cost import COPIED, launch_cycles
-from jitdelegate.targets.cuda.code.division import divisor
+from jitdelegate.targets.cuda.code.cost import COPIED, cycles, launch_cycles
 from jitdelegate.targets.cuda.code.element import Element, common_width
 from jitdelegate.targets.cuda.code.gpu import REGISTERS, Gpu
-from jitdelegate.targets.cuda.code.sizes import Divisor
 from jitdelegate.targets.cuda.code.template import TensorPointer
 from jitdelegate.targets.cuda.code.writer import Writer
 from jitdelegate.targets.cuda.multiply import ffma_tile, mma_tile
+from jitdelegate.targets.cuda.multiply.quads import QUAD
 from jitdelegate.targets.cuda.multiply.tensor_core import STEP, Operand
-from jitdelegate.targets.cuda.products import depthwise, ffma, mma
+from jitdelegate.targets.cuda.products import contract, depthwise, ffma, mma
 from jitdelegate.targets.cuda.sources.conv_problem import ConvProblem, problem_of
-from jitdelegate.targets.cuda.sources.phases import PhaseSizes
 from jitdelegate.targets.cuda.sources.pixel_tiles import PixelTiles, tiles_of
 from jitdelegate.targets.cuda.walks import gemv
-from jitdelegate.targets.cuda.walks.contract_kernel import ContractSizes
-from jitdelegate.targets.cuda.walks.depthwise_kernel import DepthwiseSizes, DepthwiseTile, Steps, positions, spacing
+from jitdelegate.targets.cuda.walks.depthwise_kernel import DepthwiseTile, Steps, positions, spacing
+from jitdelegate.targets.cuda.walks.ffma_kernel import Ffma
 from jitdelegate.targets.cuda.walks.separable_kernel import SeparableFfma, SeparableMma
-from jitdelegate.targets.cuda.walks.window import WindowAxis
 from jitdelegate.targets.planning.fusions import Fusion
 
 MMA_TILES = tuple(
@@ -124,7 +123,7 @@ def fuse_separables(writer: Writer, pairs: Iterable[tuple[int, int]]) -> Iterato
         choice = _preferred(candidates, used, _apart(alone, pair))
         if choice:
             used.add(choice.template)
-            write = _writing(pair, choice, candidates)
+            write = partial(_write, pair=pair, choice=choice, candidates=candidates)
             yield Fusion((first, second), write, writes_rows=True, width=choice.template.window.width)
 
 
@@ -147,8 +146,7 @@ def _apart(alone: Writer, pair: Pair) -> float:
     """Estimated cycles of the two launches that would compute the pair, and of what lies between them."""
     alone.begin(pair.nodes[0])
     depthwise.write_depthwise(alone, pair.nodes[0], pair.window)
-    estimate = ffma.cycles if alone.precision == "float32" else mma.cycles
-    return alone.launches[-1].cycles + launch_cycles(alone.gpu) + estimate(alone, pair.problem)
+    return alone.launches[-1].cycles + launch_cycles(alone.gpu) + contract.choose(alone, pair.problem).cycles
 
 
 def _preferred(
@@ -198,60 +196,27 @@ def _text(writer: Writer, pair: Pair) -> str:
 
 def _templates(writer: Writer, pair: Pair) -> Iterator[SeparableMma | SeparableFfma]:
     """Templates with each tile that suits the pair and fits the GPU."""
-    return _ffma_templates(writer, pair) if writer.precision == "float32" else _mma_templates(writer, pair)
-
-
-def _ffma_templates(writer: Writer, pair: Pair) -> Iterator[SeparableFfma]:
-    problem, (epilogue, _) = pair.problem, writer.epilogue(pair.nodes[1])
-    for tile in ffma_tile.TILES:
-        window = _window(writer, pair, Element.FLOAT32, tile.rows * tile.steps, tile.threads)
-        if window is None:
-            continue
-        yield SeparableFfma(
-            source=window.source,
-            output=writer.element(problem.output),
-            tile=tile,
-            width=window.width,
-            run=common_width((problem.outputs,), ffma_tile.QUAD),
-            is_direct=True,
-            is_scattered=False,
-            is_asynchronous=writer.gpu.has_async_copy and problem.weights is Element.FLOAT32,
-            is_part=False,
-            cluster=1,
-            weights=problem.weights,
-            epilogue=epilogue,
-            window=window,
-        )
-
-
-def _mma_templates(writer: Writer, pair: Pair) -> Iterator[SeparableMma]:
-    problem, (epilogue, _), gpu = pair.problem, writer.epilogue(pair.nodes[1]), writer.gpu
-    operand, output = mma.operand_of(writer, problem), writer.element(problem.output)
-    if operand is not Operand.FLOAT16 and not gpu.has_async_copy:
-        return
-    nbytes = operand.element.nbytes
-    k_bytes = pair.channels * nbytes
-    for tile in dict.fromkeys(tile.shortened(k_bytes) for tile in MMA_TILES):
-        window = _window(writer, pair, operand.element, tile.rows * tile.row_bytes // nbytes, tile.threads)
-        if window is None or _with_slots(tile, k_bytes).shared_bytes > gpu.shared_bytes:
-            continue
-        yield SeparableMma(
-            operand=operand,
-            source=window.source,
-            output=output,
-            tile=tile,
-            width=window.width,
-            run=common_width((problem.outputs,), min(output.widest, mma.RUN)),
-            is_direct=True,
-            is_scattered=False,
-            is_part=False,
-            cluster=1,
-            has_async_copy=gpu.has_async_copy,
-            has_halo=False,
-            weights=problem.weights,
-            epilogue=epilogue,
-            window=window,
-        )
+    problem, gpu = pair.problem, writer.gpu
+    own: Any
+    tiles: Iterable[Any]
+    if writer.precision == "float32":
+        own, tiles = ffma.template_of(writer, problem), ffma_tile.TILES
+    else:
+        own = mma.template_of(writer, problem)
+        if own.operand is not Operand.FLOAT16 and not gpu.has_async_copy:
+            return
+        k_bytes = pair.channels * own.stored.nbytes
+        short = dict.fromkeys(tile.shortened(k_bytes) for tile in MMA_TILES)
+        tiles = [tile for tile in short if _with_slots(tile, k_bytes).shared_bytes <= gpu.shared_bytes]
+    kind = SeparableFfma if isinstance(own, Ffma) else SeparableMma
+    run = common_width((problem.outputs,), min(own.output.widest, QUAD if isinstance(own, Ffma) else mma.RUN))
+    for tile in tiles:
+        one = replace(own, tile=tile)
+        window = _window(writer, pair, one.stored, tile.rows * one.steps, tile.threads)
+        if window is not None:
+            same: dict[str, Any] = {field.name: getattr(own, field.name) for field in fields(own)}
+            changes = {"tile": tile, "source": window.source, "width": window.width, "run": run, "window": window}
+            yield kind(**same | changes)
 
 
 def _with_slots(tile: mma_tile.Tile, k_bytes: int) -> mma_tile.Tile:
@@ -281,26 +246,25 @@ def _cycles(gpu: Gpu, pair: Pair, template: SeparableMma | SeparableFfma, shift:
     """Estimated cycles of a pair's launch. A tile of K costs the most of: its bytes from the L2 cache, its products,
     and the instructions that compute depthwise results."""
     problem, window, tile = pair.problem, template.window, template.tile
-    steps = template.channels
+    steps = template.steps
     blocks = pair.blocks(tile.rows, shift) * -(-problem.outputs // tile.columns)
-    each, turns = -(-blocks // gpu.multiprocessors), -(-pair.channels // steps)
+    turns = -(-pair.channels // steps)
     weights = (steps if turns > 1 else pair.channels) * (
         tile.columns * window.target.nbytes + prod(pair.window.kernel) * window.weights.nbytes
     )
     data = pair.seen(tile.rows, shift) * min(steps, pair.channels) * window.source.nbytes
     issued = tile.threads / 32 * _instructions(window, pair.window) / SCHEDULERS
     if isinstance(template, SeparableMma):
-        products = tile.rows * tile.columns * template.tile.row_bytes / 2 / mma_tile.PRODUCTS
-        waiting = mma_tile.TURN_CYCLES
-        ends, start = tile.rows * tile.columns * template.tile.warps[2] / mma_tile.FINISHED, mma_tile.ENDS_CYCLES
+        products, ends = template.tile.product_cycles, template.tile.ends
+        waiting, start = mma_tile.TURN_CYCLES, mma_tile.ENDS_CYCLES
     else:
         products = max(template.tile.products / gpu.lanes, template.tile.issue_cycles, template.tile.shared_cycles)
         waiting, ends, start = ffma_tile.TURN_CYCLES, 0.0, ffma_tile.ENDS_CYCLES
         issued, products = 0.0, products + issued  # both need the same units
     turn = max((weights + data) / COPIED, products, issued)
     resident = max(REGISTERS // (REGISTERS_OF_THREAD * tile.threads), 1)
-    alone = turns * (products + issued + waiting) + (turns - 1) * LOADING_CYCLES + ends + start
-    return max(each * (turns * turn + ends), -(-each // resident) * alone)
+    latency = (turns - 1) * LOADING_CYCLES + start
+    return cycles(gpu, blocks, resident, turns, turn, products + issued + waiting, latency, ends)
 
 
 def _instructions(window: DepthwiseTile, form: Depthwise) -> int:
@@ -318,41 +282,24 @@ def _storing(writer: Writer, template: SeparableMma | SeparableFfma, node: Node)
     return replace(template, output=output, run=common_width(grain, min(template.run, output.widest)))
 
 
-def _writing(pair: Pair, choice: Choice, candidates: Sequence[Choice]) -> Callable[[Writer, Sequence[Node]], None]:
-    return lambda writer, _: _write(writer, pair, _tuned(writer, pair, choice, candidates))
-
-
-def _write(writer: Writer, pair: Pair, choice: Choice) -> None:
-    problem, (first, second) = pair.problem, pair.nodes
-    template, data = _storing(writer, choice.template, second), first.inputs[0]
-    phase, tile, (height, width) = problem.phases[0], template.tile, pair.output
-    sizes = (1, template.channels, tile.columns)
-    turns, columns = (size // step for size, step in zip(phase.matrices_shape(*sizes)[1:], sizes[1:], strict=True))
+def _write(writer: Writer, nodes: Sequence[Node], pair: Pair, choice: Choice, candidates: Sequence[Choice]) -> None:
+    choice, (first, second) = _tuned(writer, pair, choice, candidates), pair.nodes
+    problem = replace(pair.problem, data=first.inputs[0], out_pitch=writer.pitch(pair.problem.output))
+    template = _storing(writer, choice.template, second)
+    shared = template.shared_bytes
     if isinstance(template, SeparableMma):
-        weights = mma.packed_weights(writer, problem, sizes, template.tile, template.operand)
-        shared = _with_slots(template.tile, turns * template.tile.row_bytes).shared_bytes
-    else:
-        weights = ffma.packed_weights(writer, problem, sizes, template.tile)
-        shared = template.shared_bytes
-    taps, bias, _ = depthwise.constants(writer, first)
-    writer.launch(
+        shared = _with_slots(template.tile, pair.channels * template.stored.nbytes).shared_bytes
+    pointers, sizes = depthwise.arguments(writer, first)
+    tiles = PixelTiles.of(pair.output, template.tile.rows, choice.shift, pair.apart)
+    contract.write_launch(
+        writer,
+        problem,
         template,
-        (pair.blocks(tile.rows, choice.shift), columns, 1),
-        (
-            TensorPointer(problem.output),
-            writer.pointer(data),
-            weights,
-            writer.constant(problem.biases(phase, tile.columns)),
-            taps,
-            bias,
-            writer.epilogue(second)[1],
-            writer.epilogue(first)[1],
-            ContractSizes(1, problem.depth, problem.outputs, writer.pitch(problem.output)),
-            PhaseSizes(turns, turns, 0, 0, problem.source(phase)),
-            PixelTiles.of(pair.output, tile.rows, choice.shift, pair.apart),
-            *(WindowAxis.of(pair.window, axis, pair.image[axis]) for axis in range(2)),
-            DepthwiseSizes(pair.channels, Divisor(*divisor(1)), height, width, writer.pitch(data), pair.channels),
-        ),
-        shared,
-        cycles=choice.cycles,
+        TensorPointer(problem.output),
+        writer.epilogue(second)[1],
+        1,
+        choice.cycles,
+        blocks=pair.blocks(template.tile.rows, choice.shift),
+        more=(tiles, *pointers, *sizes),
+        shared_bytes=shared,
     )

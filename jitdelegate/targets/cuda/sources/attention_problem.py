@@ -93,9 +93,9 @@ class Problem:
 def problem_of(graph: Graph, attention: Attention) -> Problem | None:
     """The problem of an attention; None where distances in memory are not regular enough."""
     for look in (_through, _plainly):
-        found = _ProblemBuilder(graph, attention, look).problem()
-        if found is not None:
-            return found
+        problem = _ProblemBuilder(graph, attention, look).problem()
+        if problem is not None:
+            return problem
     return None
 
 
@@ -109,7 +109,7 @@ def _plainly(graph: Graph, index: int) -> Stored:
 def _through(graph: Graph, index: int) -> Stored:
     """A tensor as its elements lie before the Maps that only moved them, where nothing else reads what these Maps
     wrote."""
-    found, positions, axes, offset = _plainly(graph, index), list[int](), _plainly(graph, index).axes, 0
+    stored, positions, axes, offset = _plainly(graph, index), list[int](), _plainly(graph, index).axes, 0
     while (position := graph.writer[index]) is not None and graph.only_reader(index) is not None:
         node = graph.nodes[position]
         positions.insert(0, position)
@@ -126,8 +126,8 @@ def _through(graph: Graph, index: int) -> Stored:
         if inside is None:
             break
         axes, offset = inside[0], inside[1] + moved.offset
-        found = Stored(index, offset, axes, tuple(positions))
-    return found
+        stored = Stored(index, offset, axes, tuple(positions))
+    return stored
 
 
 def _written_through(graph: Graph, index: int) -> Stored:
@@ -151,11 +151,11 @@ def _inverse(graph: Graph, node: Node) -> Axes | None:
     assert isinstance(form, Map)
     if form.operands[0].fill is not None or prod(source) != prod(target):
         return None
-    found = walk(source, form.operands[0], target)
-    axes = sorted(zip(found.strides, target, dense_strides(target), strict=False), reverse=True)
+    moved = walk(source, form.operands[0], target)
+    axes = sorted(zip(moved.strides, target, dense_strides(target), strict=False), reverse=True)
     axes = [axis for axis in axes if axis[1] > 1]
     dense = dense_strides(tuple(size for _, size, _ in axes))
-    if found.offset or tuple(stride for stride, _, _ in axes) != dense:
+    if moved.offset or tuple(stride for stride, _, _ in axes) != dense:
         return None
     return merged(Axis(size, distance) for _, size, distance in axes)
 
@@ -200,8 +200,8 @@ class _ProblemBuilder:
         ]
         if None in runs or softmax.beta <= 0:
             return None
-        found: list[_Run] = [run for run in runs if run is not None]
-        axes = common([run.axes for run in found])
+        complete: list[_Run] = [run for run in runs if run is not None]
+        axes = common([run.axes for run in complete])
         if axes is None:
             return None
         split_at = len(axes)
@@ -216,12 +216,12 @@ class _ProblemBuilder:
                 run.down,
                 run.across,
             )
-            for at, run in enumerate(found)
+            for at, run in enumerate(complete)
         ]
         query, key, value, output, *rest = matrices
         a = permuted(self.graph.tensors[self.scores.inputs[0]].shape, first.a_order)
         own = self.attention
-        through = (position for run in found for position in run.stored.positions)
+        through = (position for run in complete for position in run.stored.positions)
         return Problem(
             tuple(size for size, _ in axes[:split_at]),
             tuple(size for size, _ in axes[split_at:]),
@@ -252,10 +252,12 @@ class _ProblemBuilder:
                     arguments.append(expr)
                     continue
                 shape = self.graph.tensors[node.outputs[0]].shape
-                found = walk(self.graph.tensors[index].shape, index_map, shape)
-                is_inside = all(limit == (0, size) for limit, size in zip(found.limits, shape, strict=True))
-                axes = tuple(map(Axis, shape[:-1], found.strides[:-1]))
-                runs.append(_Run(Stored(index, found.offset, axes), axes, 0, found.strides[-1]) if is_inside else None)
+                walked = walk(self.graph.tensors[index].shape, index_map, shape)
+                is_inside = all(limit == (0, size) for limit, size in zip(walked.limits, shape, strict=True))
+                axes = tuple(map(Axis, shape[:-1], walked.strides[:-1]))
+                runs.append(
+                    _Run(Stored(index, walked.offset, axes), axes, 0, walked.strides[-1]) if is_inside else None
+                )
                 arguments.append(Arg(len(runs)))
             expr, main = substitute(form.epilogue, arguments), node.outputs[0]
         return expr, runs

@@ -28,7 +28,7 @@ from jitdelegate.targets.cuda.code.choices import problem
 from jitdelegate.targets.cuda.code.element import OWN, Element, common_width
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
 from jitdelegate.targets.cuda.code.writer import Writer, check_memory
-from jitdelegate.targets.cuda.sources.pixel_gather import PlaceSizes, SourceSizes
+from jitdelegate.targets.cuda.sources.pixel_gather import SourceSizes, TargetPixels
 from jitdelegate.targets.planning.implicit_gemm import GridPhase, filters_of, grid_phases
 
 OUTSIDE = -(2**15)
@@ -132,6 +132,12 @@ class ConvProblem:
         """Length of M: the phase's pixels in all images."""
         return self.image[0] * phase.size[0] * phase.size[1]
 
+    @property
+    def size(self) -> tuple[int, int, int, int]:
+        """(pixels, outputs, steps of K, groups) of the largest phase, phases counted as groups."""
+        pixels, steps = (max(map(of, self.phases)) for of in (self.pixels, lambda phase: phase.steps))
+        return pixels, self.outputs, steps, self.groups * len(self.phases)
+
     def width(self, most: int) -> int:
         """Elements of a chunk: the widest power of two up to `most` that divides the channels of a group and suits the
         rows of the data."""
@@ -195,9 +201,9 @@ class ConvProblem:
             self.pixels(phase), phase.steps, *self.image[1:3], self.pitch, *phase.size, *phase.stride, *phase.start
         )
 
-    def place(self, phase: Phase) -> PlaceSizes:
+    def target_pixels(self, phase: Phase) -> TargetPixels:
         """Where a phase's pixels lie in the output."""
-        return PlaceSizes(*phase.size, *self.target[1:3], *phase.step, *phase.first)
+        return TargetPixels(*phase.size, *self.target[1:3], *phase.step, *phase.first)
 
 
 def whole(size: int, tile: int) -> int:
@@ -272,9 +278,9 @@ def _without_zero(phase: Phase, every: np.ndarray, zero: int, halo: int) -> Phas
 def _as_rows(problem: ConvProblem) -> ConvProblem:
     """The problem with each image as one row of numbers where an output pixel reads the whole image."""
     (images, height, width, channels), phase = problem.image, problem.phases[0]
-    places = phase.taps + np.array(phase.start)
+    positions = phase.taps + np.array(phase.start)
     everything = _grid(np.arange(height), np.arange(width))
-    if problem.groups > 1 or problem.target[1:3] != (1, 1) or not np.array_equal(places, everything):
+    if problem.groups > 1 or problem.target[1:3] != (1, 1) or not np.array_equal(positions, everything):
         return problem
     flat = phase.weights.reshape(len(phase.weights), 1, -1)
     only = replace(phase, start=(0, 0), stride=(1, 1), taps=np.zeros((1, 2), np.int64), weights=flat)

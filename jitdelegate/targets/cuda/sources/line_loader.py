@@ -59,7 +59,7 @@ class LineTile:
 
     @property
     def is_regular(self) -> bool:
-        """Whether all chunks of a thread are at the same place of their lines."""
+        """Whether all chunks of a thread are at the same position of their lines."""
         return self.threads % self.across == 0
 
     @property
@@ -84,7 +84,7 @@ class LineTile:
         return self.rounds * (self.unit if self.converts or self.access * self.source.nbytes < FEWEST_BYTES else WORDS)
 
     @property
-    def place_registers(self) -> int:
+    def offset_registers(self) -> int:
         """Registers for the places of a thread's chunks."""
         return self.rounds * (1 if self.is_regular else 4)
 
@@ -130,24 +130,24 @@ class LineLoader:
 
     def __init__(self, code: Code, tile: LineTile, lines: Lines, thread: Value, shared: Value) -> None:
         self.code, self.tile, self.lines, self.thread = code, tile, lines, thread
-        self.places = [self._place(number) for number in range(tile.rounds)]
+        self.positions = [self._position(number) for number in range(tile.rounds)]
         self.missing = tile.units % tile.threads  # chunks of the last round, 0 where it is complete
-        self.starts = [lines.start + line * lines.pitch + at for line, at in self.places]
-        self.to = [shared + line * tile.pitch + at * tile.target.nbytes for line, at in self.places]
+        self.starts = [lines.start + line * lines.pitch + at for line, at in self.positions]
+        self.to = [shared + line * tile.pitch + at * tile.target.nbytes for line, at in self.positions]
 
-    def _place(self, number: int) -> tuple[Value, Value]:
+    def _position(self, number: int) -> tuple[Value, Value]:
         """The line and the first element of a thread's chunk."""
         tile, across = self.tile, self.tile.across
         if tile.is_regular:
             return self.thread // across + number * (tile.threads // across), self.thread % across * tile.unit
-        place = self.thread + number * tile.threads
-        return place // across, place % across * tile.unit
+        chunk = self.thread + number * tile.threads
+        return chunk // across, chunk % across * tile.unit
 
     def begin(self, line: Value, at: Value, slot: Value | int = 0) -> list[Value]:
         """Begins to load the tile from line `line` and element `at` of each line on; outside the matrix are zeros.
-        Returns what `finish` takes; `slot` are bytes from the tile's first place to the one that it is copied to."""
-        tile, passed, found = self.tile, line * self.lines.pitch + at, list[Value]()
-        for number, (own, first) in enumerate(self.places):
+        Returns what `finish` takes; `slot` are bytes from the tile's first slot to the one that it is copied to."""
+        tile, passed, values = self.tile, line * self.lines.pitch + at, list[Value]()
+        for number, (own, first) in enumerate(self.positions):
             exists = line + own < self.lines.count
             for step in range(0, tile.unit, tile.access):
                 inside = exists & (at + first + step < self.lines.length)
@@ -156,10 +156,10 @@ class LineLoader:
                     with self._present(number):
                         self._copy(self.to[number] + slot + step * tile.target.nbytes, index, inside)
                 else:
-                    found += self._load(
+                    values += self._load(
                         inside & (self.thread < self.missing) if self._is_last(number) else inside, index
                     )
-        return found
+        return values
 
     def _copy(self, to: Value, index: Value, inside: Value) -> None:
         nbytes = self.tile.source.nbytes
@@ -178,13 +178,12 @@ class LineLoader:
 
     def finish(self, loaded: Sequence[Value], slot: Value | int = 0) -> None:
         """Stores what `begin` loaded. Copies have to be waited for besides."""
-        each = len(loaded) // len(self.places)
-        for number, at in enumerate(range(0, len(loaded), each or 1)):
+        count = len(loaded) // len(self.positions)
+        for number, at in enumerate(range(0, len(loaded), count or 1)):
             with self._present(number):
-                self.code.store(self._words(loaded[at : at + each]), self.to[number] + slot, 0)
+                self.code.store(self._words(loaded[at : at + count]), self.to[number] + slot, 0)
 
     def _words(self, values: Sequence[Value]) -> Sequence[Value]:
-        """A chunk as four words."""
         if self.tile.converts and self.tile.target is not Element.FLOAT32:
             return pack(self.code, self.tile.target, values)
         if len(values) == WORDS:
@@ -192,8 +191,7 @@ class LineLoader:
         return [joined(self.code, pair, FEWEST_BYTES) for pair in zip(values[::2], values[1::2], strict=True)]
 
     def _is_last(self, number: int) -> bool:
-        """Whether only some threads have a chunk of this number."""
-        return bool(self.missing) and number == len(self.places) - 1
+        return bool(self.missing) and number == len(self.positions) - 1
 
     @contextmanager
     def _present(self, number: int) -> Iterator[None]:

@@ -11,7 +11,7 @@ import numpy as np
 from jitdelegate.targets.cuda.code.device_code import I32, Code, Value
 from jitdelegate.targets.cuda.code.sizes import Number, count, filled, flattened
 from jitdelegate.targets.cuda.sources.conv_problem import ConvProblem, whole
-from jitdelegate.targets.cuda.sources.pixel_gather import PlaceSizes, SourceSizes
+from jitdelegate.targets.cuda.sources.pixel_gather import SourceSizes, TargetPixels
 
 QUAD, WORD = 4, 4
 """Numbers that are read together, and the bytes of one."""
@@ -32,23 +32,23 @@ class PhaseSizes(NamedTuple):
     source: SourceSizes
 
 
-SCATTERED = PhaseSizes, PlaceSizes
+SCATTERED = PhaseSizes, TargetPixels
 """The records that memory holds for each phase."""
 RECORD = whole(count(SCATTERED), QUAD)
 """Distance between two phases' records in that memory, in int32 numbers."""
 
 
-def phase_of(code: Code, phases: Value, number: Value) -> tuple[PhaseSizes, PlaceSizes]:
+def phase_of(code: Code, phases: Value, number: Value) -> tuple[PhaseSizes, TargetPixels]:
     """The records of phase `number`."""
-    places = [number * (RECORD * WORD) + at for at in range(0, RECORD * WORD, QUAD * WORD)]
-    numbers = [one for place in places for one in code.load(phases, place, I32, QUAD)]
-    phase, place = filled(SCATTERED, iter(numbers))
-    return phase, place
+    offsets = [number * (RECORD * WORD) + at for at in range(0, RECORD * WORD, QUAD * WORD)]
+    numbers = [one for offset in offsets for one in code.load(phases, offset, I32, QUAD)]
+    phase, target = filled(SCATTERED, iter(numbers))
+    return phase, target
 
 
 def records_of(
     problem: ConvProblem, shapes: Sequence[tuple[int, int, int]], tile: tuple[int, int], parts: int
-) -> list[tuple[PhaseSizes, PlaceSizes]]:
+) -> list[tuple[PhaseSizes, TargetPixels]]:
     """The kernel's records for each phase.
 
     Args:
@@ -59,13 +59,13 @@ def records_of(
     for phase, shape in zip(problem.phases, shapes, strict=True):
         tiles = shape[1] // tile[0]
         own = PhaseSizes(tiles, -(-tiles // parts), entry, weight, problem.source(phase))
-        records.append((own, problem.place(phase)))
+        records.append((own, problem.target_pixels(phase)))
         entry, weight = entry + tiles, weight + prod(shape) // prod(tile)
     return records
 
 
-def packed(records: Sequence[tuple[PhaseSizes, PlaceSizes]]) -> np.ndarray:
+def packed(records: Sequence[tuple[PhaseSizes, TargetPixels]]) -> np.ndarray:
     """int32[phases, RECORD]: the numbers of SCATTERED for each phase."""
-    found = np.zeros((len(records), RECORD), np.int32)
-    found[:, : count(SCATTERED)] = [flattened(record) for record in records]
-    return found
+    numbers = np.zeros((len(records), RECORD), np.int32)
+    numbers[:, : count(SCATTERED)] = [flattened(record) for record in records]
+    return numbers

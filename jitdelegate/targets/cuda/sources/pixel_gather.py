@@ -39,7 +39,7 @@ class SourceSizes(NamedTuple):
     start_x: Number
 
 
-class PlaceSizes(NamedTuple):
+class TargetPixels(NamedTuple):
     """Launch arguments about the positions of a phase's pixels in the output.
 
     Attributes:

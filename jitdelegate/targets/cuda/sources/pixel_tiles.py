@@ -75,7 +75,7 @@ class TilePixels:
             code, tiles, image, _first(code, down, height, tiles.apart_y), _first(code, across, width, tiles.apart_x)
         )
 
-    def place(self, row: Value) -> tuple[Value, Value]:
+    def position(self, row: Value) -> tuple[Value, Value]:
         """(y, x) in the image of pixel number `row` of the tile."""
         tiles = self.tiles
         down = row >> tiles.shift

@@ -65,19 +65,19 @@ class AttentionCombine(Template):
                 tops[:] = [code.larger(now[0], self._pair(code, sums, after, part * rows + row)[0])]
             highest = code.select(tops[0].equals(-inf), code.real(0.0), tops[0])
             with code.carried(parts, [code.real(0.0)] * (self.run + 1)) as (part, now, following):
-                place = part * rows + row
-                top, total = self._pair(code, sums, after, place)
+                index = part * rows + row
+                top, total = self._pair(code, sums, after, index)
                 scale = code.power_of_two((top - highest) * factor)
-                own = [*load(code, Element.FLOAT32, sums, place * columns + column, self.run), total]
+                own = [*load(code, Element.FLOAT32, sums, index * columns + column, self.run), total]
                 following[:] = [code.fma(one, scale, sum_) for one, sum_ in zip(own, now, strict=True)]
             share = 1.0 / following[-1]
             start = offset
-            for place, distance in zip(coordinates(code, row, divisors), distances, strict=False):
-                start = start + place * distance
+            for index, distance in zip(coordinates(code, row, divisors), distances, strict=False):
+                start = start + index * distance
             results = [one * share for one in following[:-1]]
             Output(code, self.epilogue, self.output, output, extra, columns).store(results, row, column, 0, start)
 
     @staticmethod
-    def _pair(code: Code, sums: Value, after: Value, place: Value) -> list[Value]:
+    def _pair(code: Code, sums: Value, after: Value, index: Value) -> list[Value]:
         """A part's maximum and total of a row."""
-        return [load(code, Element.FLOAT32, sums, after + place * 2 + at)[0] for at in range(2)]
+        return [load(code, Element.FLOAT32, sums, after + index * 2 + at)[0] for at in range(2)]

@@ -11,7 +11,7 @@ Groups of warps (slices) may share out the tiles of keys; so may blocks (parts),
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import Any
 
@@ -20,9 +20,9 @@ from jitdelegate.targets.cuda.code.division import coordinates
 from jitdelegate.targets.cuda.code.element import Element, load, load_where, pack
 from jitdelegate.targets.cuda.code.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.code.expression import emit
-from jitdelegate.targets.cuda.code.lanes import first_slice
+from jitdelegate.targets.cuda.code.lanes import combine_lanes, first_slice
 from jitdelegate.targets.cuda.code.operand import Neighbours
-from jitdelegate.targets.cuda.code.output import Output
+from jitdelegate.targets.cuda.code.output import Held, Output, Run
 from jitdelegate.targets.cuda.multiply.tensor_core import CHUNK, await_copies, commit_copies
 from jitdelegate.targets.cuda.sources.line_loader import LineLoader, Lines
 from jitdelegate.targets.cuda.walks.attention_template import (
@@ -44,14 +44,14 @@ class AttentionKernel(ABC):
     """Writes the kernel of one template, except how scores and values are multiplied.
 
     Attributes:
+        scores, held: the scores and the sums of this thread, in the rows of the block's tile.
         rows: the thread's rows, as numbers within the matrix.
         keys: the keys of the thread's scores, as numbers within a tile; `neighbours` at a time follow each other.
         lanes: neighbouring threads that have the same rows.
     """
 
-    rows: list[Value]
-    keys: list[Value]
-    neighbours: int
+    scores: Held
+    held: Held
     lanes: int
 
     def __init__(
@@ -65,7 +65,7 @@ class AttentionKernel(ABC):
         factor: Value,
         sizes: AttentionSizes,
         divisors: Sequence[Sequence[Value]],
-        places: Sequence[Sequence[Any]],
+        locations: Sequence[Sequence[Any]],
         steps: Sequence[Value],
     ) -> None:
         self.code, self.template, self.sizes, self.factor = code, template, sizes, factor
@@ -80,33 +80,33 @@ class AttentionKernel(ABC):
         self.part = code.special("ctaid.y")
         self.first_tile = self.part * (sizes.turns * tile.slices) + self.slice
         axes = coordinates(code, self.number, divisors[0]) if template.number_axes else []
-        self.places = [
-            (self._sum(offset, axes, along_numbers), along_rows) for offset, along_numbers, along_rows in places
+        self.locations = [
+            (self._sum(offset, axes, along_numbers), along_rows) for offset, along_numbers, along_rows in locations
         ]
         self.queries = code.dynamic_shared()
         own = self.queries + tile.rows * template.query_pitch + self.slice * template.slice_bytes
-        self.key_place, self.value_place = own, own + template.key_tile.nbytes
+        self.key_address, self.value_address = own, own + template.key_tile.nbytes
         self.loaders = [
-            LineLoader(code, shape, self._lines(matrices[at], at, side, length, pitch), self.thread, place)
-            for at, side, shape, length, pitch, place in (
-                (1, template.key, template.key_tile, sizes.depth, sizes.key, self.key_place),
-                (2, template.value, template.value_tile, sizes.columns, sizes.value, self.value_place),
+            LineLoader(code, shape, self._lines(matrices[at], at, side, length, pitch), self.thread, address)
+            for at, side, shape, length, pitch, address in (
+                (1, template.key, template.key_tile, sizes.depth, sizes.key, self.key_address),
+                (2, template.value, template.value_tile, sizes.columns, sizes.value, self.value_address),
             )
         ]
 
     def _lines(self, data: Value, at: int, side: Side, length: Value, pitch: Value) -> Lines:
-        start, keys = self.places[at][0], self.sizes.keys
+        start, keys = self.locations[at][0], self.sizes.keys
         return Lines(data, start, pitch, *((keys, length) if side.by_key else (length, keys)))
 
     @staticmethod
-    def _sum(start: Value, places: Sequence[Value], distances: Sequence[Value]) -> Value:
-        for place, distance in zip(places, distances, strict=True):
-            start = start + place * distance
+    def _sum(start: Value, indices: Sequence[Value], distances: Sequence[Value]) -> Value:
+        for index, distance in zip(indices, distances, strict=True):
+            start = start + index * distance
         return start
 
     def _start(self, at: int, row: Value) -> Value:
         """The first element of a row of operand `at`."""
-        start, distances = self.places[at]
+        start, distances = self.locations[at]
         if not self.template.row_axes:
             return start
         return self._sum(start, coordinates(self.code, row, self.row_divisors), distances)
@@ -114,6 +114,10 @@ class AttentionKernel(ABC):
     def write(self) -> None:
         """Writes the whole kernel."""
         code, template = self.code, self.template
+        self.rows = [self.first_row + self.scores.row + row for row in self.scores.rows]
+        self.keys = [self.scores.column + key for key in self.scores.columns]
+        self.neighbours = self.scores.runs[0].width
+        self.row_of = [self.held.rows.index(run.row) for run in self.held.runs for _ in range(run.width)]
         count, rows = template.sums, len(self.rows)
         code.await_launches()
         self._limited = [code.minimum(row, self.sizes.rows - 1) for row in self.rows]
@@ -130,7 +134,7 @@ class AttentionKernel(ABC):
             products = self._scores()
             self._finish(values, loaded)
             loaded = self._begin(keys, turn + 1)
-            scores = self._changed(products, read, first)
+            scores = self._changed(self.scores.by_row(products), read, first)
             state = now[:count], now[count : count + rows], now[count + rows : count + 2 * rows]
             sums, tops, totals = self._step(*state, scores)
             following[:] = [*sums, *tops, *totals, *loaded]
@@ -174,23 +178,23 @@ class AttentionKernel(ABC):
             for one, values in zip(units, loaded, strict=True):
                 words = values if template.stored is Element.FLOAT32 else pack(code, template.stored, values)
                 with code.when(one < count):
-                    place = one // across * template.query_pitch + one % across * CHUNK
-                    code.store(words, self.queries + place, 0)
+                    offset = one // across * template.query_pitch + one % across * CHUNK
+                    code.store(words, self.queries + offset, 0)
 
     def _query_chunk(self, row: Value, at: Value, unit: int, exists: Value) -> list[Value]:
         template, sizes = self.template, self.sizes
         width, row = min(template.query_width, unit), row + self.first_row
         start = self._start(0, self.code.minimum(row, sizes.rows - 1))
-        places = [at + step for step in range(0, unit, width)]
+        numbers = [at + step for step in range(0, unit, width)]
         return [
             value
-            for place in places
+            for number in numbers
             for value in load_where(
                 self.code,
                 template.query,
-                exists & (row < sizes.rows) & (place < sizes.depth),
+                exists & (row < sizes.rows) & (number < sizes.depth),
                 self.query,
-                start + place * sizes.query,
+                start + number * sizes.query,
                 width,
             )
         ]
@@ -212,30 +216,30 @@ class AttentionKernel(ABC):
 
     def _read_operands(self, first: Value) -> list[Rows]:
         """Each operand's elements for the thread's scores, for the tile from key `first` on."""
-        found = []
+        read = []
         for number, operand in enumerate(self.template.operands):
             if operand.neighbours is Neighbours.SAME:
                 rows = [[one] * len(self.keys) for one in self._same[number]]
             else:
                 rows = [self._read_row(number, operand, start, first) for start in self._row_starts[number]]
-            found.append(rows if operand.has_rows else rows * len(self.rows))
-        return found
+            read.append(rows if operand.has_rows else rows * len(self.rows))
+        return read
 
     def _read_row(self, number: int, operand: ScoreOperand, start: Value, first: Value) -> list[Value]:
-        code, base, found = self.code, self.operands[number], list[Value]()
+        code, base, elements = self.code, self.operands[number], list[Value]()
         width = min(self.neighbours, operand.element.widest) if operand.neighbours is Neighbours.VECTOR else 1
         for at in range(0, len(self.keys), width):
             key = first + self.keys[at]
             index = start + (key if operand.neighbours is Neighbours.VECTOR else key * self.steps[number])
             if self.template.has_rest:
-                found += load_where(code, operand.element, key < self.sizes.keys, base, index, width)
+                elements += load_where(code, operand.element, key < self.sizes.keys, base, index, width)
             else:
-                found += load_run(code, operand.element, base, index, width)
-        return found
+                elements += load_run(code, operand.element, base, index, width)
+        return elements
 
     def _changed(self, products: Rows, read: Sequence[Rows], first: Value) -> Rows:
         """The scores that the products become; -inf for keys that do not exist."""
-        code, template, found = self.code, self.template, []
+        code, template, scores = self.code, self.template, []
         types = ["float32", *(operand.element.dtype for operand in template.operands)]
         exist = [first + key < self.sizes.keys for key in self.keys] if template.has_rest else []
         for number, products_of_row in enumerate(products):
@@ -244,8 +248,8 @@ class AttentionKernel(ABC):
             row = [emit(code, template.expr, list(one), types, "float32") for one in values]
             if template.has_rest:
                 row = [code.select(exists, one, -inf) for exists, one in zip(exist, row, strict=True)]
-            found.append(row)
-        return found
+            scores.append(row)
+        return scores
 
     # the online Softmax
 
@@ -263,7 +267,7 @@ class AttentionKernel(ABC):
             scales.append(scale)
             powers.append(row_powers)
             added.append(self.code.fma(total, scale, reduce_tree(row_powers, lambda a, b: a + b)))
-        scaled = [value * scales[self._row_of(at)] for at, value in enumerate(sums)]
+        scaled = [value * scales[row] for row, value in zip(self.row_of, sums, strict=True)]
         return self._weighted(scaled, powers), highest, added
 
     def _finite(self, top: Value) -> Value:
@@ -271,16 +275,10 @@ class AttentionKernel(ABC):
         return self.code.select(top.equals(-inf), self.code.real(0.0), top)
 
     def _power(self, score: Value, top: Value) -> Value:
-        """exp(beta * (score - top))."""
-        return self.code.power_of_two((score - top) * self.factor)
+        return self.code.power_of_two((score - top) * self.factor)  # exp(beta * (score - top))
 
     def _across(self, value: Value, combine: Callable[[Value, Value], Value]) -> Value:
-        """The values of all threads of a row combined."""
-        mask = 1
-        while mask < self.lanes:
-            value = combine(value, self.code.shuffle_xor(value, mask))
-            mask *= 2
-        return value
+        return combine_lanes(self.code, value, self.lanes, lambda _, a, b: combine(a, b), "")
 
     # the end
 
@@ -306,7 +304,7 @@ class AttentionKernel(ABC):
                 [own[at] * scale[row] for own, scale in zip(all_of, scales, strict=True)], lambda a, b: a + b
             )
 
-        sums = [joined(at, self._row_of(at)) for at in range(count)]
+        sums = [joined(at, row) for at, row in enumerate(self.row_of)]
         return sums, tops, [joined(count + rows + row, row) for row in range(rows)]
 
     def _store(self, sums: Sequence[Value], tops: Sequence[Value], totals: Sequence[Value]) -> None:
@@ -324,10 +322,10 @@ class AttentionKernel(ABC):
             self.sizes.columns,
         )
         starts = [self._start(3, row) for row in self._limited]
-        for row, column, places in self._results():
+        for run, row in self._runs():
             pixel = self.number * self.sizes.rows + self.rows[row]
-            results = [sums[at] * factors[row] for at in places]
-            self._store_run(output, results, row, pixel, column, starts[row])
+            results = [one * factors[row] for one in sums[run.sums]]
+            self._store_run(output, results, run, row, pixel, starts[row])
 
     def _store_part(self, sums: Sequence[Value], tops: Sequence[Value], totals: Sequence[Value]) -> None:
         """Stores [parts, rows of all matrices, columns] sums, then [parts, rows of all matrices, 2] maxima and
@@ -335,36 +333,29 @@ class AttentionKernel(ABC):
         code, sizes = self.code, self.sizes
         output = Output(code, Epilogue(), Element.FLOAT32, self.output, (), sizes.columns)
         first = self.part * sizes.total + self.number * sizes.rows
-        for row, column, places in self._results():
+        for run, row in self._runs():
             pixel = first + self.rows[row]
-            self._store_run(output, [sums[at] for at in places], row, pixel, column, pixel * sizes.columns)
+            self._store_run(output, sums[run.sums], run, row, pixel, pixel * sizes.columns)
         after = code.special("nctaid.y") * sizes.total * sizes.columns
         for row, (top, total) in enumerate(zip(tops, totals, strict=True)):
             with code.when((self.rows[row] < sizes.rows) & (self.lane & (self.lanes - 1)).equals(0)):
                 for at, value in enumerate((top, total)):
                     code.store([value], self.output, (after + (first + self.rows[row]) * 2 + at) * FLOAT)
 
+    def _runs(self) -> Iterator[tuple[Run, int]]:
+        """The runs of the thread's sums, each with the number of its row among those of the thread."""
+        return ((run, self.held.rows.index(run.row)) for run in self.held.runs)
+
     def _store_run(
-        self, output: Output, results: Sequence[Value], row: int, pixel: Value, column: Value, start: Value
+        self, output: Output, results: Sequence[Value], run: Run, row: int, pixel: Value, start: Value
     ) -> None:
-        """Stores neighbouring columns of one row, in runs that lie completely inside or outside."""
-        exists, run = self.rows[row] < self.sizes.rows, min(self.template.run, len(results))
-        for at in range(0, len(results), run):
-            with self.code.when(exists & (column + at < self.sizes.columns)):
-                output.store(results[at : at + run], pixel, column, at, start)
+        column, exists = self.held.column + run.column, self.rows[row] < self.sizes.rows
+        output.store_inside(results, self.template.run, exists, self.sizes.columns, pixel, column, start)
 
     @abstractmethod
-    def _scores(self) -> Rows:
-        """The products of the thread's rows and keys."""
+    def _scores(self) -> Sequence[Value]:
+        """The products of the thread's rows and keys, as `scores` numbers them."""
 
     @abstractmethod
     def _weighted(self, sums: Sequence[Value], powers: Rows) -> list[Value]:
         """The sums after the tile of values, which is weighted by `powers`."""
-
-    @abstractmethod
-    def _row_of(self, at: int) -> int:
-        """Which of the thread's rows sum number `at` belongs to."""
-
-    @abstractmethod
-    def _results(self) -> list[tuple[int, Value, list[int]]]:
-        """Runs of the thread's results: (row, first column, numbers of the sums)."""

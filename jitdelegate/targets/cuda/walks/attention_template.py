@@ -110,7 +110,7 @@ class AttentionTemplate(Template):
         run: neighbouring results that are stored together.
         has_rest: whether the last tile may have keys that do not exist.
         is_part: whether a launch follows that combines parts.
-        is_async: whether the GPU has asynchronous copies.
+        has_async_copy: whether the GPU has asynchronous copies, and whole mma steps.
     """
 
     awaits_launches: ClassVar[bool] = True
@@ -135,7 +135,7 @@ class AttentionTemplate(Template):
     epilogue: Epilogue
     has_rest: bool
     is_part: bool
-    is_async: bool
+    has_async_copy: bool
 
     @property
     @abstractmethod
@@ -153,16 +153,15 @@ class AttentionTemplate(Template):
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        place: Kind = ("int32", ("int32",) * self.number_axes, ("int32",) * self.row_axes)
+        location: Kind = ("int32", ("int32",) * self.number_axes, ("int32",) * self.row_axes)
         pointers = "pointer", ("pointer",) * 3, ("pointer",) * len(self.operands), self.epilogue.parameters
         divisors = divisor_kinds(self.number_axes), divisor_kinds(self.row_axes)
-        places = (place,) * (4 + len(self.operands))
-        return *pointers, "float32", AttentionSizes, divisors, places, ("int32",) * len(self.operands)
+        locations = (location,) * (4 + len(self.operands))
+        return *pointers, "float32", AttentionSizes, divisors, locations, ("int32",) * len(self.operands)
 
     def _tile(self, side: Side, size: int) -> LineTile:
-        """A tile of keys or values, whose lines are keys or numbers of keys."""
         lines, run = (self.tile.keys, size) if side.by_key else (size, self.tile.keys)
-        return LineTile(side.element, self.stored, lines, run, side.width, self.tile.slice_threads, self.is_async)
+        return LineTile(side.element, self.stored, lines, run, side.width, self.tile.slice_threads, self.has_async_copy)
 
     @property
     def key_tile(self) -> LineTile:
@@ -196,5 +195,5 @@ class AttentionTemplate(Template):
         tiles = self.key_tile, self.value_tile
         scores = WARP_ROWS * self.tile.keys // LANES * (1 + len(self.operands))
         held = max(tile.held for tile in tiles)
-        loading = sum(tile.place_registers for tile in tiles) + held + (HOLDING_REGISTERS if held else 0)
+        loading = sum(tile.offset_registers for tile in tiles) + held + (HOLDING_REGISTERS if held else 0)
         return self.sums + scores + loading + self.other_registers

@@ -14,7 +14,7 @@ from jitdelegate.targets.cuda.code.sizes import Kind, Number
 from jitdelegate.targets.cuda.code.template import NoPointer, Template, TensorPointer
 from jitdelegate.targets.cuda.code.writer import Writer
 from jitdelegate.targets.cuda.sources.conv_problem import ConvProblem, Phase, whole
-from jitdelegate.targets.cuda.sources.pixel_gather import PixelGather, PlaceSizes, SourceSizes
+from jitdelegate.targets.cuda.sources.pixel_gather import PixelGather, SourceSizes, TargetPixels
 from jitdelegate.targets.maths.cast import cast
 
 RUN = 4
@@ -66,7 +66,7 @@ class ContractWide(Template):
     @property
     def parameters(self) -> tuple[Kind, ...]:
         extra = self.epilogue.parameters
-        return *("pointer",) * 5, extra, WideSizes, SourceSizes, (PlaceSizes,) if self.is_scattered else ()
+        return *("pointer",) * 5, extra, WideSizes, SourceSizes, (TargetPixels,) if self.is_scattered else ()
 
     def write(
         self,
@@ -79,7 +79,7 @@ class ContractWide(Template):
         extra: Sequence[Value],
         sizes: WideSizes,
         source: SourceSizes,
-        places: Sequence[PlaceSizes],
+        targets: Sequence[TargetPixels],
     ) -> None:
         """Args:
         weights: int8[groups, K, pitch].
@@ -95,21 +95,23 @@ class ContractWide(Template):
             start = load_run(code, Element.INT64, bias, group * sizes.pitch + column, self.run)
             with code.carried(sizes.chunks, start) as (chunk, now, following):
                 inside, index = gather.chunk(row, gather.entry(chunk))
-                found = load_where(code, self.source, inside, data, index, self.width)
-                values = [code.select(inside, cast(code, one, self.source.dtype, "int32"), sizes.halo) for one in found]
+                numbers = load_where(code, self.source, inside, data, index, self.width)
+                values = [
+                    code.select(inside, cast(code, one, self.source.dtype, "int32"), sizes.halo) for one in numbers
+                ]
                 at = (first + chunk * self.width) * sizes.pitch + column
                 parts = self._products(code, values, weights, at, sizes.pitch)
                 following[:] = [a + cast(code, b, "int32", "int64") for a, b in zip(now, parts, strict=True)]
-            place = places[0].pixel(pixel) if places else pixel
+            target = targets[0].pixel(pixel) if targets else pixel
             output = Output(code, self.epilogue, self.output, out, extra, sizes.stride)
-            output.store(following, place, group * sizes.outputs + column)
+            output.store(following, target, group * sizes.outputs + column)
 
     def _products(self, code: Code, values: Sequence[Value], weights: Value, at: Value, pitch: Value) -> list[Value]:
         """The sums of the products of a chunk; its weights begin at index `at`."""
         sums = [code.integer(0)] * self.run
         for number, value in enumerate(values):
-            found = load_run(code, Element.INT8, weights, at + pitch * number, self.run)
-            sums = [a + value * cast(code, b, "int8", "int32") for a, b in zip(sums, found, strict=True)]
+            row = load_run(code, Element.INT8, weights, at + pitch * number, self.run)
+            sums = [a + value * cast(code, b, "int8", "int32") for a, b in zip(sums, row, strict=True)]
         return sums
 
 
@@ -146,6 +148,6 @@ def _launch(writer: Writer, problem: ConvProblem, phase: Phase) -> None:
             extra,
             WideSizes(chunks, problem.depth, problem.outputs, pitch, problem.out_pitch, problem.halo),
             problem.source(phase),
-            (problem.place(phase),) if template.is_scattered else (),
+            (problem.target_pixels(phase),) if template.is_scattered else (),
         ),
     )

@@ -178,9 +178,9 @@ class DepthwiseKernel(WindowKernel):
     def tap_where(self, condition: Value, number: Value) -> list[Value]:
         """The weights of tap `number`, or zeros."""
         start, step = self.channel + self.channels * number, min(self.template.width, NARROW)
-        places = range(0, self.template.width, step)
+        offsets = range(0, self.template.width, step)
         read = partial(load_where, self.code, self.template.weights, condition, self.weights)
-        return self._factors([value for at in places for value in read(start + at, step)])
+        return self._factors([value for at in offsets for value in read(start + at, step)])
 
     def nothing(self) -> list[Value]:
         return [self.code.constant(self.template.sums, 0)] * self.template.width
@@ -259,8 +259,8 @@ class DepthwiseTile(WindowTile, DepthwiseTemplate):
         top = y * steps[1] - kernel.axes[0].padding
         sums: list[list[Sums]] = [[kernel.bias(taps)] * self.tile[1] for _ in range(self.tile[0])]
         weights = cache(lambda number: row.weights(number * self.columns[0]))
-        for place, users in seen(self.tile[0], steps):
-            pixels = row.pixels(code.within(top + place, kernel.axes[0].size), kernel.row(top + place))
+        for position, users in seen(self.tile[0], steps):
+            pixels = row.pixels(code.within(top + position, kernel.axes[0].size), kernel.row(top + position))
             for i, number in users:
                 sums[i] = row.add(pixels, weights(number), sums[i])
         return [values for line in sums for values in line]
@@ -278,10 +278,10 @@ class DepthwiseTile(WindowTile, DepthwiseTemplate):
 
     def _row(self, kernel: DepthwiseKernel, x: Value) -> Row:
         left = x * self.columns[1] - kernel.axes[1].padding
-        places = seen(self.tile[1], self.columns, self.spacing)
-        inside = [kernel.code.within(left + place, kernel.axes[1].size) for place, _ in places]
-        offsets = [(left + place) * kernel.sizes.pitch for place, _ in places]
-        return Row(kernel, self.columns[0], inside, offsets, [users for _, users in places])
+        columns = seen(self.tile[1], self.columns, self.spacing)
+        inside = [kernel.code.within(left + column, kernel.axes[1].size) for column, _ in columns]
+        offsets = [(left + column) * kernel.sizes.pitch for column, _ in columns]
+        return Row(kernel, self.columns[0], inside, offsets, [users for _, users in columns])
 
 
 @dataclass(frozen=True, slots=True)

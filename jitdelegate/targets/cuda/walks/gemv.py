@@ -8,7 +8,8 @@ sums are int32.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import product
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from jitdelegate.targets.cuda.code.sizes import Kind, Number
 from jitdelegate.targets.cuda.code.template import Template, TensorPointer
 from jitdelegate.targets.cuda.code.writer import Writer, check_memory
 from jitdelegate.targets.cuda.sources.conv_problem import ConvProblem, blank, whole
-from jitdelegate.targets.cuda.sources.gemv_weights import SCALES, Rows, rows_of, sixteenfold
+from jitdelegate.targets.cuda.sources.stored_weights import SCALES, Rows, rows_of, sixteenfold
 from jitdelegate.targets.maths.cast import cast
 
 PACKED_TOGETHER = 256
@@ -101,7 +102,7 @@ class Gemv(Template):
         return self.rows * WARPS // self.slices
 
     @property
-    def each(self) -> int:
+    def width_of_weights(self) -> int:
         """Elements of a row of weights that a lane reads in one access; few where they become floats."""
         if self.is_packed:
             return MOST_PACKED
@@ -110,7 +111,7 @@ class Gemv(Template):
     @property
     def step(self) -> int:
         """Elements of K that a warp reads in one access to a row of weights."""
-        return LANES * self.each
+        return LANES * self.width_of_weights
 
     @property
     def unrolled(self) -> int:
@@ -175,13 +176,13 @@ class GemvKernel:
         data = [[self._data(pixel, at + turn) for pixel in range(template.pixels)] for turn in turns]
         for turn in turns:
             pairs = [(row, pixel) for row in weights[turn] for pixel in data[turn]]
-            for place, (row, pixel) in enumerate(pairs):
+            for number, (row, pixel) in enumerate(pairs):
                 if self.scales is None:
-                    sums[place] = self._products(row, pixel, sums[place])
+                    sums[number] = self._products(row, pixel, sums[number])
                 else:
                     part = self._products(row, pixel, self.code.real(0.0))
-                    scale = self._scale(place // template.pixels, at + turn)
-                    sums[place] = self.code.fma(part, scale, sums[place])
+                    scale = self._scale(number // template.pixels, at + turn)
+                    sums[number] = self.code.fma(part, scale, sums[number])
         return sums
 
     def _products(self, row: Sequence[Value], pixel: Sequence[Value], sum_: Value) -> Value:
@@ -190,11 +191,10 @@ class GemvKernel:
         return sum_
 
     def _scale(self, row: int, access: Value) -> Value:
-        """The scale of what a lane reads of a row in one access."""
         assert self.template.scale is not None and self.scales is not None
-        step = self._place(access)
-        place = (self.channel + row) * self.sizes.parts + (step >> self.sizes.part_bits)
-        return load_where(self.code, self.template.scale, step < self.sizes.steps, self.scales, place)[0]
+        step = self._step(access)
+        index = (self.channel + row) * self.sizes.parts + (step >> self.sizes.part_bits)
+        return load_where(self.code, self.template.scale, step < self.sizes.steps, self.scales, index)[0]
 
     def _product(self, weights: Value, data: Value, sum_: Value) -> Value:
         """The sum after one more product, or after four of integers."""
@@ -204,13 +204,13 @@ class GemvKernel:
         return self.code.ptx(f"dp4a.{kind}.s32 $0, $1, $2, $3;", "r", [data, weights, sum_])[0]
 
     def _weights(self, row: int, access: Value) -> list[Value]:
-        template, step = self.template, self._place(access)
-        exists, place = step < self.sizes.pitch, (self.channel + row) * self.sizes.pitch + step
+        template, step = self.template, self._step(access)
+        exists, index = step < self.sizes.pitch, (self.channel + row) * self.sizes.pitch + step
         if template.weights is not Element.INT8:
-            found = load_where(self.code, template.weights, exists, self.weights, place, template.each)
-            return [cast(self.code, one, template.weights.dtype, "float32") for one in found]
+            numbers = load_where(self.code, template.weights, exists, self.weights, index, template.width_of_weights)
+            return [cast(self.code, one, template.weights.dtype, "float32") for one in numbers]
         half = 2 if template.is_packed else 1
-        words = self.code.load_where(exists, self.weights, place // half, template.each // WORD // half)
+        words = self.code.load_where(exists, self.weights, index // half, template.width_of_weights // WORD // half)
         if template.sums is Element.INT32:
             return [bytes_ for word in words for bytes_ in sixteenfold(word)] if template.is_packed else words
         widen = floats_of_nibbles if template.is_packed else floats_of_bytes
@@ -220,8 +220,8 @@ class GemvKernel:
         template = self.template
         return [
             number
-            for at in range(0, template.each, max(template.width, self._least))
-            for number in self._numbers(pixel, self._place(access) + at)
+            for at in range(0, template.width_of_weights, max(template.width, self._least))
+            for number in self._numbers(pixel, self._step(access) + at)
         ]
 
     @property
@@ -231,19 +231,18 @@ class GemvKernel:
 
     def _numbers(self, pixel: int, step: Value) -> list[Value]:
         template, code = self.template, self.code
-        place, steps = self.sizes.data * pixel + step, self.sizes.steps
+        index, steps = self.sizes.data * pixel + step, self.sizes.steps
         if template.width < self._least:
-            places = range(0, WORD, template.width)
-            parts = [load_where(code, template.source, step + at < steps, self.data, place + at, template.width)
-                     for at in places]  # fmt: skip
+            offsets = range(0, WORD, template.width)
+            parts = [load_where(code, template.source, step + at < steps, self.data, index + at, template.width)
+                     for at in offsets]  # fmt: skip
             return [joined(code, [number for part in parts for number in part], WORD)]
         if template.sums is Element.INT32:
-            return code.load_where(step < steps, self.data, place, template.width // WORD)
-        return load_where(code, template.source, step < steps, self.data, place, template.width)
+            return code.load_where(step < steps, self.data, index, template.width // WORD)
+        return load_where(code, template.source, step < steps, self.data, index, template.width)
 
-    def _place(self, access: Value) -> Value:
-        """The step of K where this lane's part of an access begins."""
-        return access * self.template.step + self.lane * self.template.each
+    def _step(self, access: Value) -> Value:
+        return access * self.template.step + self.lane * self.template.width_of_weights
 
     def _finish(self, sums: Sequence[Value]) -> None:
         """Adds up the sums; then lane p (of the first warp, where warps split K) stores the channels of pixel p."""
@@ -258,16 +257,12 @@ class GemvKernel:
                 store(code, template.output, results, self.output, pixel * self.sizes.output + channel)
 
     def _total(self, sums: Sequence[Value], row: int, pixel: Value) -> Value:
-        found = self._of_pixel(sums, row, pixel)
+        """The sum of a row of weights and a pixel."""
+        total, *others = sums[row * self.template.pixels : (row + 1) * self.template.pixels]
+        for number, value in enumerate(others, start=1):
+            total = self.code.select(pixel.equals(number), value, total)
         is_multiple = self.template.is_packed and self.template.sums is Element.INT32
-        return self.code.ashr(found, 4) if is_multiple else found  # `sixteenfold` made each product 16 times as large
-
-    def _of_pixel(self, sums: Sequence[Value], row: int, pixel: Value) -> Value:
-        mine = sums[row * self.template.pixels : (row + 1) * self.template.pixels]
-        found = mine[0]
-        for number, value in enumerate(mine[1:], start=1):
-            found = self.code.select(pixel.equals(number), value, found)
-        return found
+        return self.code.ashr(total, 4) if is_multiple else total  # `sixteenfold` made each product 16 times as large
 
 
 def fits(problem: ConvProblem) -> bool:
@@ -286,7 +281,7 @@ def write(writer: Writer, problem: ConvProblem) -> None:
     own = rows_of(writer, problem)
     template = choose(writer, problem, own, epilogue)
     outputs, steps = problem.outputs, phase.steps
-    rows, columns = whole(outputs, template.rows_of_block), whole(steps, template.each)
+    rows, columns = whole(outputs, template.rows_of_block), whole(steps, template.width_of_weights)
     check_memory(f"A constant of {[rows, columns]}", template.weights.nbytes * rows * columns)
 
     def stored() -> Iterator[np.ndarray]:
@@ -300,8 +295,7 @@ def write(writer: Writer, problem: ConvProblem) -> None:
     scales = np.zeros((rows, parts), np.float32)
     if own.scales is not None:
         scales[:outputs] = own.scales
-    form = "rows", rows, columns, template.weights, template.is_packed
-
+    form, accesses = ("rows", rows, columns, template.weights, template.is_packed), -(-columns // template.step)
     writer.launch(
         template,
         (rows // template.rows_of_block, 1, 1),
@@ -312,52 +306,28 @@ def write(writer: Writer, problem: ConvProblem) -> None:
             writer.constant(problem.biases(phase, template.rows_of_block)),
             *((writer.constant(scales.astype(SCALES[template.scale])),) if template.scale else ()),
             *extra,
-            GemvSizes(
-                steps,
-                columns,
-                -(-columns // template.step),
-                outputs,
-                problem.pitch,
-                problem.out_pitch,
-                parts,
-                own.part_bits,
-            ),
+            GemvSizes(steps, columns, accesses, outputs, problem.pitch, problem.out_pitch, parts, own.part_bits),
         ),
     )
 
 
 def choose(writer: Writer, problem: ConvProblem, own: Rows, epilogue: Epilogue) -> Gemv:
     """The template that suits the problem with weights `own` on the writer's GPU."""
-    weights, source = own.element, writer.element(problem.data)
+    weights, source, output = own.element, writer.element(problem.data), writer.element(problem.output)
+    width, grain = problem.width(min(weights.widest, source.widest)), writer.output_grain(problem.node)
+    pixels = problem.pixels(problem.phases[0])
+
+    def template(rows: int, slices: int) -> Gemv:
+        run = common_width((problem.outputs, *grain), rows)
+        is_packed, scale = own.is_packed, own.scale
+        return Gemv(source, weights, output, pixels, rows, slices, width, run, epilogue, is_packed, scale)
+
     rows = _rows(writer.gpu, problem.outputs)
     is_few = -(-problem.outputs // rows) * 2 < BUSY_WARPS * writer.gpu.multiprocessors
-    template = Gemv(
-        source=source,
-        weights=weights,
-        output=writer.element(problem.output),
-        pixels=problem.pixels(problem.phases[0]),
-        rows=rows,
-        slices=WARPS if is_few else 1,
-        width=problem.width(min(weights.widest, source.widest)),
-        run=common_width((problem.outputs, *writer.output_grain(problem.node)), rows),
-        epilogue=epilogue,
-        is_packed=own.is_packed,
-        scale=own.scale,
-    )
-    others = [(rows, slices) for rows in ROWS for slices in (1, WARPS)]
-    candidates = {
-        candidate((rows, slices)): replace(
-            template,
-            rows=rows,
-            slices=slices,
-            run=common_width((problem.outputs, *writer.output_grain(problem.node)), rows),
-        )
-        for rows, slices in [(rows, template.slices), *others]
-    }
-    elements = source, weights, template.output, *((template.scale,) if template.scale else ())
-    return writer.choose(
-        problem.text(problem.phases[0], elements, template.family, template.width, epilogue), candidates
-    )
+    first = rows, WARPS if is_few else 1
+    candidates = {candidate(pair): template(*pair) for pair in (first, *product(ROWS, (1, WARPS)))}
+    elements = source, weights, output, *((own.scale,) if own.scale else ())
+    return writer.choose(problem.text(problem.phases[0], elements, Gemv.family, width, epilogue), candidates)
 
 
 def _rows(gpu: Gpu, outputs: int) -> int:

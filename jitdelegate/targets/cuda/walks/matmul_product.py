@@ -1,7 +1,8 @@
 """Shared parts of the kernels for products of two matrices computed at run time.
 
-The kernels copy tiles of K to slots of shared memory: while one tile is multiplied, the next ones are loaded. The
-slices of a block, each with its own slots, split K; their sums are added up at the end.
+The kernels copy tiles of K to slots of shared memory, where they lie as in device memory, first a's tile and then b's:
+while one tile is multiplied, the next ones are loaded. The slices of a block, each with its own slots, split K; their
+sums are added up at the end.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
-from jitdelegate.targets.cuda.code.device_code import Code, Value, reduce_tree
+from jitdelegate.targets.cuda.code.device_code import Code, Value
 from jitdelegate.targets.cuda.code.element import Element
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
 from jitdelegate.targets.cuda.code.lanes import first_slice
-from jitdelegate.targets.cuda.code.output import Output
+from jitdelegate.targets.cuda.code.output import Held, Output, added
 from jitdelegate.targets.cuda.code.sizes import Kind, Number
 from jitdelegate.targets.cuda.code.template import Template
-from jitdelegate.targets.cuda.sources.matrix_loader import Side
+from jitdelegate.targets.cuda.multiply.tensor_core import SharedLines, await_copies, commit_copies
+from jitdelegate.targets.cuda.sources.line_loader import LineLoader, Lines, LineTile
 
 FLOAT = 4
 
@@ -46,20 +48,17 @@ class ProductAxis(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class OperandLines:
-    """An operand of a block.
+class Side:
+    """The memory layout of one operand's matrices; its lines are the rows or columns of the product.
 
     Attributes:
-        start: index of its matrix's first element.
-        first, count: the block's first line, and how many there are: rows of a, columns of b.
-        pitch: elements between lines, or between steps where lines are neighbours in memory.
+        along_depth: True if the steps of a line are neighbours in memory, False if the lines of a step are.
+        width: elements of one access; it divides the number of steps or lines that are contiguous.
     """
 
-    data: Value
-    start: Value
-    first: Value
-    count: Value
-    pitch: Value
+    element: Element
+    along_depth: bool
+    width: int
 
 
 class ProductTile(Protocol):
@@ -92,6 +91,7 @@ class ProductTemplate(Template):
         run: neighbouring columns that are stored together.
         axes: number of leading axes, after merging as in `matmul.Product`.
         slices: groups of threads that split K, each with its own tile.
+        has_async_copy: whether the GPU has asynchronous copies, and whole mma steps.
     """
 
     awaits_launches: ClassVar[bool] = True
@@ -103,6 +103,7 @@ class ProductTemplate(Template):
     run: int
     axes: int
     epilogue: Epilogue
+    has_async_copy: bool
 
     @property
     def threads(self) -> int:
@@ -110,13 +111,41 @@ class ProductTemplate(Template):
 
     @property
     @abstractmethod
-    def ring_bytes(self) -> int:
-        """Shared memory of a slice's slots."""
+    def steps(self) -> int:
+        """Steps of K in a slot of shared memory."""
+
+    @property
+    @abstractmethod
+    def stored(self) -> Element:
+        """The type of elements in shared memory."""
+
+    @property
+    @abstractmethod
+    def slots(self) -> int:
+        """Number of slots of the ring of tiles in shared memory."""
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether no tile goes through registers."""
+        """Whether several tiles are on their way, and none goes through registers."""
         return False
+
+    @property
+    def tiles(self) -> tuple[LineTile, LineTile]:
+        """The tiles of a and b; lines are rows or columns, or steps where these are neighbours in memory."""
+        return self._tile(self.left, self.tile.rows), self._tile(self.right, self.tile.columns)
+
+    def _tile(self, side: Side, lines: int) -> LineTile:
+        size = (lines, self.steps) if side.along_depth else (self.steps, lines)
+        return LineTile(side.element, self.stored, *size, side.width, self.tile.threads, self.has_async_copy)
+
+    @property
+    def slot_bytes(self) -> int:
+        return sum(tile.nbytes for tile in self.tiles)
+
+    @property
+    def ring_bytes(self) -> int:
+        """Shared memory of a slice's slots."""
+        return self.slots * self.slot_bytes
 
     @property
     def shared_bytes(self) -> int:
@@ -125,18 +154,19 @@ class ProductTemplate(Template):
         return max(self.slices * self.ring_bytes, (self.slices - 1) * tile.rows * tile.columns * FLOAT)
 
     @property
-    @abstractmethod
-    def steps(self) -> int:
-        """Steps of K in a slot of shared memory."""
-
-    @property
     def parameters(self) -> tuple[Kind, ...]:
         extra = self.epilogue.parameters
         return "pointer", ("pointer", "pointer"), extra, ProductSizes, (ProductAxis,) * self.axes
 
 
 class ProductKernel(ABC):
-    """Writes the kernel of one template, except the layout of shared memory and the multiplication."""
+    """Writes the kernel of one template, except the multiplication.
+
+    Attributes:
+        held: the sums of this thread.
+    """
+
+    held: Held
 
     def __init__(
         self,
@@ -157,14 +187,28 @@ class ProductKernel(ABC):
         self.first_row = block % sizes.down * tile.rows
         self.first_column = code.special("ctaid.y") * tile.columns
         steps = template.steps * template.slices
-        self.tiles = (sizes.depth + (steps - 1)) // steps
-        self.first_tile = self.slice * self.tiles
+        self.turns = (sizes.depth + (steps - 1)) // steps
+        self.first_tile = self.slice * self.turns
         self.shared = code.dynamic_shared() + self.slice * template.ring_bytes
-        *starts, self.start = self._starts(axes)
-        firsts = (self.first_row, sizes.rows, sizes.left), (self.first_column, sizes.columns, sizes.right)
-        self.operands = [
-            OperandLines(data, start, *place) for data, start, place in zip(operands, starts, firsts, strict=True)
+        left, right, self.start = self._starts(axes)
+        self.sides = template.left, template.right
+        self.addresses = self.shared, self.shared + template.tiles[0].nbytes
+        self.copies = any(tile.copies for tile in template.tiles)
+        lines = (
+            self._lines(template.left, operands[0], left, self.first_row, sizes.rows, sizes.left),
+            self._lines(template.right, operands[1], right, self.first_column, sizes.columns, sizes.right),
+        )
+        self.loaders = [
+            LineLoader(code, tile, own, self.thread, address)
+            for tile, own, address in zip(template.tiles, lines, self.addresses, strict=True)
         ]
+
+    def _lines(self, side: Side, data: Value, start: Value, first: Value, count: Value, pitch: Value) -> Lines:
+        """The block's lines of an operand, from line `first` of `count` on."""
+        rest, depth = count - first, self.sizes.depth
+        if side.along_depth:
+            return Lines(data, start + first * pitch, pitch, rest, depth)
+        return Lines(data, start + first, pitch, depth, rest)
 
     def _starts(self, axes: Sequence[ProductAxis]) -> list[Value]:
         """The first elements of this block's matrices: a, b and the output."""
@@ -179,6 +223,59 @@ class ProductKernel(ABC):
         self.code.await_launches()
         self._meet(self._sums())
 
+    # the ring of tiles
+
+    def _sums(self) -> list[Value]:
+        """This thread's sums over the tiles of its slice. Copies, or loads to registers, run ahead of the
+        multiplications by all slots but one."""
+        code, slot_bytes = self.code, self.template.slot_bytes
+        ahead, last = self.template.slots - 1, (self.template.slots - 1) * slot_bytes
+        for number in range(ahead):
+            self._finish_tile(self._begin_tile(code.integer(number), number * slot_bytes), number * slot_bytes)
+        count = sum(run.width for run in self.held.runs)
+        with code.carried(self.turns, [code.integer(0), *[code.real(0.0)] * count]) as (tile, now, following):
+            slot = now[0]
+            self._await(ahead - 1)
+            code.barrier()
+            before = code.select(slot.equals(0), last, slot - slot_bytes)  # read by all in the turn before
+            loaded = self._begin_tile(tile + ahead, before)
+            following[1:] = self._accumulate(now[1:], slot)
+            self._finish_tile(loaded, before)
+            following[0] = code.select(slot.equals(last), 0, slot + slot_bytes)
+        self._await(0)
+        return following[1:]
+
+    def _begin_tile(self, tile: Value, slot: Value | int) -> list[list[Value]]:
+        """Begins to load a tile of this slice to a slot."""
+        step, zero = (self.first_tile + tile) * self.template.steps, self.code.integer(0)
+        loaded = [
+            loader.begin(zero if side.along_depth else step, step if side.along_depth else zero, slot)
+            for loader, side in zip(self.loaders, self.sides, strict=True)
+        ]
+        if self.copies:
+            commit_copies(self.code)
+        return loaded
+
+    def _finish_tile(self, loaded: Sequence[list[Value]], slot: Value | int) -> None:
+        for loader, values in zip(self.loaders, loaded, strict=True):
+            loader.finish(values, slot)
+
+    def _await(self, unfinished: int) -> None:
+        """Waits for all tiles that were begun, except the last ones."""
+        if self.copies:
+            await_copies(self.code, unfinished)
+
+    def _tiles(self, slot: Value) -> tuple[SharedLines, SharedLines]:
+        parts = zip(self.addresses, self.template.tiles, self.sides, strict=True)
+        left, right = (SharedLines(address + slot, tile.pitch, not side.along_depth) for address, tile, side in parts)
+        return left, right
+
+    @abstractmethod
+    def _accumulate(self, sums: Sequence[Value], slot: Value) -> list[Value]:
+        """The sums after the tile in a slot."""
+
+    # sums to the output
+
     def _meet(self, sums: Sequence[Value]) -> None:
         """Adds the sums of the other slices to those of the first slice, which finishes them."""
         slices = self.template.slices
@@ -186,22 +283,16 @@ class ProductKernel(ABC):
             self._finish(sums)
             return
         with first_slice(self.code, sums, self.slice, self.thread, self.template.tile.threads) as other:
-            others = [[other(k, at) for k in range(slices - 1)] for at in range(len(sums))]
-            self._finish(
-                [reduce_tree([own, *more], lambda a, b: a + b) for own, more in zip(sums, others, strict=True)]
-            )
+            others = [[other(k, at) for at in range(len(sums))] for k in range(slices - 1)]
+            self._finish(added([sums, *others]))
 
-    @abstractmethod
-    def _sums(self) -> list[Value]:
-        """This thread's sums over the tiles of its slice."""
-
-    @abstractmethod
     def _finish(self, sums: Sequence[Value]) -> None:
-        """Stores the sums."""
-
-    def _store(self, results: Sequence[Value], row: Value, column: Value, run: int) -> None:
-        """Stores neighbouring columns of one row, in runs that lie completely inside or outside the product."""
-        pixel, start = self.number * self.sizes.rows + row, self.start + row * self.sizes.output
-        for at in range(0, len(results), run):
-            with self.code.when((row < self.sizes.rows) & (column + at < self.sizes.columns)):
-                self.output.store(results[at : at + run], pixel, column, at, start)
+        """Stores the sums as the thread holds them."""
+        sizes = self.sizes
+        first_row, first_column = self.first_row + self.held.row, self.first_column + self.held.column
+        for run in self.held.runs:
+            row, column = first_row + run.row, first_column + run.column
+            pixel, start = self.number * sizes.rows + row, self.start + row * sizes.output
+            self.output.store_inside(
+                sums[run.sums], self.template.run, row < sizes.rows, sizes.columns, pixel, column, start
+            )

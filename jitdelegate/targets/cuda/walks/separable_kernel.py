@@ -7,72 +7,29 @@ Blocks with other output channels of the same pixels compute the same depthwise 
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
+from jitdelegate.targets.cuda.code.axes import FourAxes
 from jitdelegate.targets.cuda.code.device_code import Code, Value
-from jitdelegate.targets.cuda.code.element import Element, pack
+from jitdelegate.targets.cuda.code.element import pack
 from jitdelegate.targets.cuda.code.sizes import Kind
-from jitdelegate.targets.cuda.multiply.tensor_core import CHUNK, Swizzle, await_copies, commit_copies
-from jitdelegate.targets.cuda.sources.phases import PhaseSizes
+from jitdelegate.targets.cuda.multiply.tensor_core import await_copies, commit_copies
 from jitdelegate.targets.cuda.sources.pixel_tiles import PixelTiles, TilePixels
-from jitdelegate.targets.cuda.walks.contract_kernel import FLOAT, ContractArguments, ContractKernel, ContractSizes
-from jitdelegate.targets.cuda.walks.depthwise_kernel import DepthwiseKernel, DepthwiseSizes, DepthwiseTile
+from jitdelegate.targets.cuda.walks.contract_kernel import CONSTANTS, ContractArguments, ContractKernel
+from jitdelegate.targets.cuda.walks.depthwise_kernel import DepthwiseKernel, DepthwiseTile
 from jitdelegate.targets.cuda.walks.ffma_kernel import Ffma, FfmaKernel
 from jitdelegate.targets.cuda.walks.mma_kernel import Mma, MmaKernel
-from jitdelegate.targets.cuda.walks.window import WindowAxis
 
 
-class SeparableArguments(NamedTuple):
-    """The arguments of a separable kernel, in the order of `parameters`.
-
-    Attributes:
-        weights, bias, extra: those of the 1x1 convolution; `extra` are epilogue operands.
-        taps, inner_bias, inner_extra: those of the depthwise convolution; the bias is one pointer, or none if it
-            follows the weights.
-        sizes, phase: as for a contraction.
-        rows, columns, inner_sizes: as for a depthwise convolution.
-    """
-
-    output: Value
-    data: Value
-    weights: Value
-    bias: Value
-    taps: Value
-    inner_bias: Sequence[Value]
-    extra: Sequence[Value]
-    inner_extra: Sequence[Value]
-    sizes: ContractSizes
-    phase: PhaseSizes
-    tiles: PixelTiles
-    rows: WindowAxis
-    columns: WindowAxis
-    inner_sizes: DepthwiseSizes
-
-    @property
-    def of_contract(self) -> ContractArguments:
-        return ContractArguments(self.output, self.data, self.weights, self.bias, self.data, self.extra)
-
-    @property
-    def of_depthwise(self) -> tuple[Any, ...]:
-        """The arguments of a `DepthwiseKernel` that stores nothing, and is told what a thread computes."""
-        pointers = self.data, self.data, self.taps, self.inner_bias, (), self.inner_extra
-        return *pointers, None, self.rows, self.columns, self.inner_sizes
+def kinds(window: DepthwiseTile) -> tuple[Kind, ...]:
+    """The kinds of what a separable kernel takes besides the arguments of a contraction: those of the depthwise
+    convolution, with tiles of pixels instead of parts of the output."""
+    return PixelTiles, *(kind for kind in window.parameters[2:] if kind is not FourAxes)
 
 
-def parameters(template: SeparableMma | SeparableFfma) -> tuple[Kind, ...]:
-    """The kinds of a separable kernel's parameters: those of `SeparableArguments`."""
-    window = template.window
-    bias = ("pointer",) * (window.weights is not Element.FLOAT32)
-    operands = template.epilogue.parameters, window.epilogue.parameters
-    sizes = ContractSizes, PhaseSizes, PixelTiles, WindowAxis, WindowAxis, DepthwiseSizes
-    return *("pointer",) * 5, bias, *operands, *sizes
-
-
-CONSTANTS = frozenset({2, 3, 4, 5})
-"""The numbers of those that are constants."""
+WITH_DEPTHWISE = CONSTANTS | {11, 12}
+"""The numbers of the parameters that are constants: also the weights and the bias of the depthwise convolution."""
 
 
 class DepthwiseLoader:
@@ -80,9 +37,11 @@ class DepthwiseLoader:
     channels as the template's window computes at a time."""
 
     def __init__(self, kernel: SeparableKernel) -> None:
-        self.code, self.window, self.place = kernel.code, kernel.template.window, kernel.data_place
-        self.pixels, self.units = kernel.block, kernel.template.channels // self.window.width
-        self.depthwise = DepthwiseKernel(self.window, self.code, *kernel.separable.of_depthwise)
+        self.code, self.window, self.layout = kernel.code, kernel.template.window, kernel.template.layout
+        self.pixels, self.units = kernel.block, kernel.template.steps // self.window.width
+        data, (_, weights, bias, halo, extra, *sizes) = kernel.arguments.data, kernel.arguments.more
+        pointers = data, data, weights, bias, halo, extra  # it stores nothing
+        self.depthwise = DepthwiseKernel(self.window, self.code, *pointers, None, *sizes)
         self.row, self.unit = kernel.thread // self.units * self.window.tile[1], kernel.thread % self.units
 
     def compute(self, tile: Value, slot: Value) -> None:
@@ -95,14 +54,14 @@ class DepthwiseLoader:
         channel = (tile * self.units + self.unit) * window.width
         exists = channel < depthwise.channels
         depthwise.locate(self.pixels.image, code.select(exists, channel, 0))
-        y, x = self.pixels.place(self.row)
+        y, x = self.pixels.position(self.row)
         first = self.unit * (window.width * window.target.nbytes)
         for at, sums in enumerate(window.results(depthwise, y, x)):
             real, pixel = self.pixels.pixel(y, x + self.pixels.tiles.apart_x.size * at)
             results = depthwise.output.applied(sums, code.select(real, pixel, 0), depthwise.channel)
             values = pack(code, window.target, results) if window.target.is_narrow_float else results
             chunk = [code.select(exists, value, 0) for value in values]
-            code.store(chunk, slot, self.place(self.row + at, first))
+            code.store(chunk, slot, self.layout.byte_offset(self.row + at, first))
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -114,13 +73,8 @@ class SeparableMma(Mma):
     """
 
     family: ClassVar[str] = "separable_mma"
-    constants: ClassVar[frozenset[int]] = CONSTANTS
+    constants: ClassVar[frozenset[int]] = WITH_DEPTHWISE
     window: DepthwiseTile
-
-    @property
-    def channels(self) -> int:
-        """Depthwise channels of a tile of K."""
-        return self.tile.row_bytes // self.operand.element.nbytes
 
     @property
     def is_asynchronous(self) -> bool:
@@ -128,12 +82,11 @@ class SeparableMma(Mma):
         return self.has_async_copy and not self.converts_weights
 
     @property
-    def parameters(self) -> tuple[Kind, ...]:
-        return parameters(self)
+    def more(self) -> tuple[Kind, ...]:
+        return kinds(self.window)
 
     def write(self, code: Code, *arguments: Any) -> None:
-        """The arguments are those of `SeparableArguments`; weights is [tiles of N, tiles of K]."""
-        SeparableMmaKernel(code, self, SeparableArguments(*arguments)).write()
+        SeparableMmaKernel(code, self, ContractArguments.of(arguments)).write()
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -145,67 +98,54 @@ class SeparableFfma(Ffma):
     """
 
     family: ClassVar[str] = "separable_ffma"
-    constants: ClassVar[frozenset[int]] = CONSTANTS
+    constants: ClassVar[frozenset[int]] = WITH_DEPTHWISE
     min_blocks: ClassVar[int] = 1  # a thread has depthwise sums too
     window: DepthwiseTile
 
     @property
-    def channels(self) -> int:
-        """Depthwise channels of a tile of K."""
-        return self.tile.steps
-
-    @property
-    def parameters(self) -> tuple[Kind, ...]:
-        return parameters(self)
+    def more(self) -> tuple[Kind, ...]:
+        return kinds(self.window)
 
     def write(self, code: Code, *arguments: Any) -> None:
-        """The arguments are those of `SeparableArguments`; weights is [tiles of N, tiles of K, steps, columns]."""
-        SeparableFfmaKernel(code, self, SeparableArguments(*arguments)).write()
+        SeparableFfmaKernel(code, self, ContractArguments.of(arguments)).write()
 
 
 class SeparableKernel(ContractKernel):
     """Writes the kernel of one template, before `MmaKernel` or `FfmaKernel` in the order of base classes: where these
     copy data, it computes data."""
 
-    template: SeparableMma | SeparableFfma
-
-    def __init__(self, code: Code, template: SeparableMma | SeparableFfma, arguments: SeparableArguments) -> None:
-        self.separable = arguments
-        self.block = TilePixels.of(code, arguments.tiles, code.special("ctaid.x"), template.tile.rows)
-        super().__init__(code, template, arguments.of_contract, arguments.sizes, arguments.phase)
-
-    @abstractmethod
-    def data_place(self, row: Value, byte: Value) -> Value:
-        """The offset of a byte of a row of data from the tile's start, in bytes."""
+    def __init__(self, code: Code, template: SeparableMma | SeparableFfma, arguments: ContractArguments) -> None:
+        self.block = TilePixels.of(code, arguments.more[0], code.special("ctaid.x"), template.tile.rows)
+        super().__init__(code, template, arguments)
 
     def find_data(self) -> None:
         self.depthwise = DepthwiseLoader(self)
 
     def pixel(self, row: Value) -> tuple[Value, Value]:
-        return self.block.pixel(*self.block.place(row))
+        return self.block.pixel(*self.block.position(row))
 
-    def multiply(self) -> list[Value]:
-        """All sums. In each turn, a tile of data is computed and multiplied, while the weights of the next one arrive
-        in the other of two slots."""
-        code, weights = self.code, self.weights
+    def all_sums(self) -> list[Value]:
+        """The sums of all tiles. In each turn, a tile of data is computed and multiplied, while the weights of the next
+        one arrive in the other of two slots."""
+        code, weights, is_asynchronous = self.code, self.weights, self.template.is_asynchronous
 
         def copy(tile: Value, slot: Value) -> None:
-            weights.copy(tile, self.weights_slot(slot))
+            weights.copy(tile, slot)
             commit_copies(code)
 
         zero = code.integer(0)
-        if self.is_asynchronous:
+        if is_asynchronous:
             copy(zero, self.shared)
         code.await_launches()
-        with code.carried(self.tiles, [zero, *self.nothing()]) as (tile, now, following):
+        with code.carried(self.tiles, [zero, *self.multiply.nothing()]) as (tile, now, following):
             slot, following[0] = self.shared + now[0], self.next_slot(now[0])
-            if not self.is_asynchronous:
-                weights.put(weights.fetch(tile), self.weights_slot(slot))
+            if not is_asynchronous:
+                weights.put(weights.fetch(tile), slot)
             self.depthwise.compute(tile, slot)
-            if self.is_asynchronous:
+            if is_asynchronous:
                 await_copies(code, 0)
             code.barrier()
-            if self.is_asynchronous:
+            if is_asynchronous:
                 with code.when(tile + 1 < self.tiles):
                     copy(tile + 1, self.shared + following[0])
             following[1:] = self.accumulate(now[1:], slot)
@@ -217,15 +157,8 @@ class SeparableMmaKernel(SeparableKernel, MmaKernel):
 
     template: SeparableMma
 
-    def data_place(self, row: Value, byte: Value) -> Value:
-        return Swizzle(self.tile.row_bytes).place(row, byte // CHUNK) + byte % CHUNK
-
 
 class SeparableFfmaKernel(SeparableKernel, FfmaKernel):
     """The kernel with float32 multiply-adds."""
 
     template: SeparableFfma
-
-    def data_place(self, row: Value, byte: Value) -> Value:
-        place: Value = row * (self.tile.row_pitch * FLOAT) + byte
-        return place

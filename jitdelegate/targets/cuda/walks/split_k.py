@@ -73,8 +73,8 @@ class Combine(Template):
 def possible_parts(gpu: Gpu, tiles: int) -> list[int]:
     """Numbers of blocks that may share out the tiles of K; each block has at least one."""
     wanted, fewest = (CLUSTERS, FEWEST_OF_CLUSTER) if gpu.has_clusters else (PARTS, FEWEST_TILES)
-    found = [-(-tiles // -(-tiles // parts)) for parts in wanted if tiles >= parts * fewest]
-    return [1, *(parts for parts in dict.fromkeys(found) if parts > 1 and (parts in wanted or not gpu.has_clusters))]
+    counts = [-(-tiles // -(-tiles // parts)) for parts in wanted if tiles >= parts * fewest]
+    return [1, *(parts for parts in dict.fromkeys(counts) if parts > 1 and (parts in wanted or not gpu.has_clusters))]
 
 
 def meeting_cycles(cluster: int) -> int:

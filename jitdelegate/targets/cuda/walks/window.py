@@ -5,19 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from jitdelegate.ir.forms import Window
 from jitdelegate.targets.cuda.code.axes import FourAxes
-from jitdelegate.targets.cuda.code.device_code import Code, Value, size_of
+from jitdelegate.targets.cuda.code.device_code import Code, Value
 from jitdelegate.targets.cuda.code.division import divided, divisor
 from jitdelegate.targets.cuda.code.gpu import Gpu
 from jitdelegate.targets.cuda.code.image_parts import Part, part
+from jitdelegate.targets.cuda.code.lanes import combine_rows
 from jitdelegate.targets.cuda.code.sizes import Divisor, Number
 from jitdelegate.targets.cuda.code.template import Template
 
-CHUNK = 16
-"""Bytes of the widest access to shared memory."""
 AT_ONCE = 4
 """Taps whose loads are in flight together."""
 SLICES = (8, 32, 128)
@@ -66,9 +65,9 @@ class WindowAxis(NamedTuple):
         dilation = Divisor(*divisor(form.dilation[axis]))
         return WindowAxis(size, form.kernel[axis], form.stride[axis], form.padding[2 * axis], dilation)
 
-    def span(self, code: Code, place: Value) -> Span:
-        """The taps for output row or column `place`."""
-        position, dilation = place * self.stride - self.padding, self.dilation
+    def span(self, code: Code, output: Value) -> Span:
+        """The taps for output row or column `output`."""
+        position, dilation = output * self.stride - self.padding, self.dilation
         first = _steps(code, -position, dilation)
         end = code.minimum(self.kernel, _steps(code, self.size - position, dilation))
         return Span(first, not_negative(code, end - first), position + first * dilation.size, dilation.size)
@@ -102,8 +101,8 @@ def walk(
     down = stride // wide
     across = stride - down * wide
     row = number // wide
-    place = [row, number - row * wide]
-    with code.carried(total, [*place, *initial], start=number, step=AT_ONCE * slices) as (tap, values, following):
+    first = [row, number - row * wide]
+    with code.carried(total, [*first, *initial], start=number, step=AT_ONCE * slices) as (tap, values, following):
         row, column, *results = values
         for ahead in range(AT_ONCE):
             results = visit(tap + ahead * slices < total, row, column, results)
@@ -124,41 +123,6 @@ def slices_of(gpu: Gpu, outputs: int, taps: int) -> int:
 def block_threads(slices: int) -> int:
     """Threads of a block, where `slices` threads share each window."""
     return max(LEAST_THREADS, LEAST_LANES * slices)
-
-
-def merged(code: Code, values: list[Value], slices: int, combine: Callable[[Value, Value], Value]) -> list[Value]:
-    """The combined results of all threads of a window; valid only in the threads of slice 0.
-
-    Thread t of the block is lane t % lanes of slice t // lanes; all threads of the block take part.
-    """
-    lanes = block_threads(slices) // slices
-    thread = code.special("tid.x")
-    type_ = values[0].value.type
-    nbytes = len(values) * size_of(type_)
-    shared = code.static_shared(block_threads(slices) * nbytes, "slices")
-    own = shared + thread * nbytes
-    half = slices // 2
-    while half:
-        _store(code, values, own)
-        code.barrier()
-        other = shared + code.minimum(thread + half * lanes, block_threads(slices) - 1) * nbytes
-        values = [combine(a, b) for a, b in zip(values, _load(code, other, len(values), type_), strict=True)]
-        code.barrier()
-        half //= 2
-    return values
-
-
-def _store(code: Code, values: Sequence[Value], address: Value) -> None:
-    nbytes = size_of(values[0].value.type)
-    step = CHUNK // nbytes
-    for at in range(0, len(values), step):
-        code.store(values[at : at + step], address, at * nbytes)
-
-
-def _load(code: Code, address: Value, count: int, type_: Any) -> list[Value]:
-    nbytes = size_of(type_)
-    step = min(count, CHUNK // nbytes)
-    return [value for at in range(0, count, step) for value in code.load(address, at * nbytes, type_, step)]
 
 
 class WindowKernel(ABC):
@@ -243,7 +207,8 @@ class WindowWalk(Template):
             return kernel.add(me, spans, exists, row, column, values)
 
         values = walk(code, *spans, (thread // lanes, self.slices), kernel.nothing(), visit)
-        if self.slices > 1:
-            values = merged(code, values, self.slices, kernel.combined)
+        values = combine_rows(
+            code, values, thread // lanes, thread % lanes, self.slices, lanes, lambda _, a, b: kernel.combined(a, b)
+        )
         with code.when(me.exists & (thread < lanes)):
             kernel.finish(me, spans, values)
