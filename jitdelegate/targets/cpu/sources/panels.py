@@ -212,14 +212,16 @@ def pack(
     quads: int,
     bias: np.ndarray | None = None,
     scales: np.ndarray | None = None,
+    widths: Sequence[tuple[int, int]] | None = None,
 ) -> int:
     """Panels of weights [O, steps, channels of a step], scales [O, blocks] and bias [O]; their offset.
 
     Args:
         order: of the steps; those of `quads` quads come first.
+        widths: (vectors, number) of panels; nearly equal ones where they are not given.
     """
     in_order = np.array_equal(order, np.arange(len(order)))
-    widths = panel_widths(products, len(steps))
+    widths = widths or panel_widths(products, len(steps))
 
     def panels() -> Iterator[np.ndarray]:
         first = 0

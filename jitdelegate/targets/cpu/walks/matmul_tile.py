@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.kernel import Generator, split
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, Value
-from jitdelegate.targets.cpu.multiply.products import QUAD
 from jitdelegate.targets.cpu.sources.data_rows import Lines
 from jitdelegate.targets.cpu.sources.panels import MatrixLines, PackedLines
-from jitdelegate.targets.cpu.walks.register_tile import Loops, RegisterTile
+from jitdelegate.targets.cpu.walks.register_tile import RegisterTile, loops_over
 from jitdelegate.targets.cpu.walks.tile import Tile, TileShape
 
 
@@ -103,16 +102,11 @@ class MatrixTile(Tile):
         starts_at_bias = shape.has_bias and products.starts_at_bias
         zero = self.f.literal(products.sum_type, 0)
         sums = packed.head(0) * shape.rows if starts_at_bias else [zero] * self.count
-        tile = RegisterTile(products, Lines(shape.rows, *shape.a_steps), panel, self.vectors, shape.sets)
-        segments = [(count, _loops(steps)) for count, steps in shape.segments]
+        tile = RegisterTile(products, Lines(shape.rows, *shape.a_steps), panel, self.vectors, self.sets)
+        segments = [(count, loops_over(steps)) for count, steps in shape.segments]
         state = [packed.start(int(shape.has_bias)), a, *sums]
         if shape.has_segments:
             state = tile.walk_in_segments(state, self.totals, segments)
         else:
             state = tile.walk_in_sets(state, segments[0][1])
         return self.results(packed if shape.has_bias else None, state[2:])
-
-
-def _loops(steps: int) -> Loops:
-    """The loops over so many steps."""
-    return [(turns, size) for turns, size in ((steps // QUAD, QUAD), (1, steps % QUAD)) if turns and size]

@@ -19,7 +19,7 @@ from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Value
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products
 from jitdelegate.targets.cpu.sources.data_rows import Pixels
 from jitdelegate.targets.cpu.sources.panels import PackedLines
-from jitdelegate.targets.cpu.walks.register_tile import RegisterTile, stack_of_totals
+from jitdelegate.targets.cpu.walks.register_tile import RegisterTile, sets_of, stack_of_totals
 
 GEOMETRY = (
     *("width", "a_pixel", "a_row", "c_pixel", "c_row", "c_block", "lanes_left"),
@@ -27,9 +27,6 @@ GEOMETRY = (
 )
 """The geometry of a layer that a tile function reads: distances in bytes, and counts (quads per segment). Each stream
 adds pixel, row and block; the offsets of all quads and singles follow."""
-UNDER_WAY = 10
-"""Products that a core computes at the same time, each of which takes several cycles. Sums of floats are not split for
-it, since this would round them otherwise."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +44,6 @@ class TileShape:
     masked: bool
     epilogue: Epilogue
     packed: int = 0
-
-    @property
-    def sets(self) -> int:
-        """Sets of sums for which a core always has enough to do."""
-        is_exact = self.products.accumulator == "int32"
-        return max(1, min(QUAD, UNDER_WAY // (self.rows * self.vectors))) if is_exact else 1
 
 
 class Tile:
@@ -77,6 +68,8 @@ class Tile:
         self.streams = rest[len(further) :]
         self.products, self.vectors, self.packed, self.epilogue = shape.products, shape.vectors, shape.packed, epilogue
         self.count, self.masked = shape.rows * shape.vectors, shape.masked
+        # sums of floats are not split, since this would round them otherwise
+        self.sets = sets_of(self.count) if shape.products.accumulator == "int32" else 1
 
     def prepare(self, *, has_segments: bool) -> None:
         """Writes what is done once, before the first tile."""
@@ -220,7 +213,7 @@ class PixelTile(Tile):
         sums = panel.head(0) * shape.rows if products.starts_at_bias else [zero] * self.count
         heads = g["segments"] + 1 if products.scales > 1 else f.index(1 + products.scales)
         scales = panel.head if products.scales > 1 else None
-        tile = RegisterTile(products, Pixels(rows, products.step_bytes), panel, self.vectors, shape.sets, scales)
+        tile = RegisterTile(products, Pixels(rows, products.step_bytes), panel, self.vectors, self.sets, scales)
         state = [panel.start(heads), self.offsets, *sums]
         if shape.has_segments:
             state = tile.walk_in_segments(state, self.totals, [(g["segments"], [(g["quads"], QUAD)])])
