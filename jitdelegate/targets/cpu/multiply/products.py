@@ -131,12 +131,6 @@ class Products:
         count = segments_of(quads)
         return count, quads // count
 
-    def folded(
-        self, bias: np.ndarray | None, weights: np.ndarray, zero: int, scales: np.ndarray | None
-    ) -> np.ndarray | None:
-        """The bias of data whose `zero` point is not subtracted; `weights` are [O, K], `scales` None or [O, blocks]."""
-        return bias
-
     def line_bytes(self, steps: int) -> int:
         """Bytes of the weights of one vector in `steps` steps, a quad or one."""
         return steps * self.weight_bytes
@@ -186,6 +180,20 @@ class Products:
         return total + bias
 
 
+def folded(
+    bias: np.ndarray | None, weights: np.ndarray, zero: int, dtype: str, scales: np.ndarray | None = None
+) -> np.ndarray | None:
+    """The bias [O], of type `dtype`, of data from which `zero` is not subtracted, by integer weights [O, K]. Each block of
+    these has one of `scales` [O, blocks], if there are any. Integers wrap, as sums do."""
+    if zero == 0:
+        return bias
+    sums = weights.sum(1, dtype=np.int64)
+    if scales is not None:
+        blocks = weights.reshape(*scales.shape, -1).sum(2, dtype=np.int64)
+        sums = (blocks * scales.astype(np.float64)).sum(1)
+    return np.asarray((0 if bias is None else bias) - zero * sums).astype(dtype)
+
+
 def segments_of(quads: int) -> int:
     """Number of equal segments, of about SEGMENT quads, into which a sum is cut; 1 if no length fits."""
     lengths = [n for n in range(SEGMENT // 2, 2 * SEGMENT) if quads % n == 0 and quads > n]
@@ -212,12 +220,6 @@ class IntegerProducts(Products):
 
     def segments(self, quads: int) -> tuple[int, int]:
         return 1, quads
-
-    def folded(
-        self, bias: np.ndarray | None, weights: np.ndarray, zero: int, scales: np.ndarray | None
-    ) -> np.ndarray | None:
-        total = (zero + self.offset) * weights.sum(1, dtype=np.int64)
-        return np.asarray((0 if bias is None else bias.astype(np.int64)) - total).astype(self.accumulator)
 
     def word(self, f: Function, at: Value) -> Value:
         """The four bytes at an address, as an int32 in all lanes."""

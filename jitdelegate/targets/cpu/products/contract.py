@@ -18,7 +18,7 @@ from jitdelegate.targets.cpu.code.epilogue import Epilogue, Stream, stream_point
 from jitdelegate.targets.cpu.code.kernel import Generator, Job, JobWriter, Kernel, Memory
 from jitdelegate.targets.cpu.code.narrow import without_cast
 from jitdelegate.targets.cpu.code.writer import Writer
-from jitdelegate.targets.cpu.multiply.products import QUAD, Products
+from jitdelegate.targets.cpu.multiply.products import QUAD, Products, folded
 from jitdelegate.targets.cpu.products.chunks import Chunks, chunks_wanted, worth
 from jitdelegate.targets.cpu.products.panel_walk import PanelProduct, PanelWalk
 from jitdelegate.targets.cpu.sources.filters import ContractFilters, contract_filters
@@ -110,8 +110,9 @@ class ContractWriter(JobWriter):
                 a_start = sweep.a_start + self._to_channel(group * inputs, a.layout)
                 c_start = sweep.c_start + self._to_channel(rows.start, c.layout)
                 sweep = replace(sweep, a_start=a_start, c_start=c_start)
-                folded = replace(part, bias=products.folded(part.bias, sweep.weights, form.input_zero, part.scales))
-                found += self._sweep_jobs(sweep, products, a, c, folded, shifted)
+                zero = form.input_zero + products.offset
+                bias = folded(part.bias, sweep.weights, zero, products.accumulator, part.scales)
+                found += self._sweep_jobs(sweep, products, a, c, replace(part, bias=bias), shifted)
         return found
 
     def _to_channel(self, channel: int, layout: Layout, block: int | None = None) -> int:
