@@ -14,7 +14,7 @@ from jitdelegate.targets.cpu.code.machine import MACHINES, Machine
 from jitdelegate.targets.cpu.multiply.products import QUAD, ByteProducts, PairProducts, Products, WordProducts
 from jitdelegate.targets.cpu.products.matmul import MatMulWriter, Product, matrix
 from jitdelegate.targets.cpu.sources.packing import Packing, pack_function
-from jitdelegate.targets.cpu.sources.panels import pack
+from jitdelegate.targets.cpu.sources.panels import PanelGroup, pack
 from tests.targets.emitted import call, generator_of, run_jobs
 from tests.targets.levels import INTEGERS
 
@@ -54,7 +54,8 @@ def at_compile_time(products: Products, weights: np.ndarray) -> np.ndarray:
     padded = np.zeros((columns, steps * products.channels), weights.dtype)
     padded[:, :depth] = weights
     filters = padded.reshape(columns, steps, products.channels)
-    offset = pack(generator, products, filters, np.arange(steps), steps // QUAD)
+    groups = [PanelGroup(0, -(-columns // products.lanes), 1, masked=False)]
+    offset = pack(generator, products, groups, filters, np.arange(steps), steps // QUAD)
     vectors = -(-columns // products.lanes)
     heads, line = vectors * products.bias_bytes, vectors * products.weight_bytes
     return np.frombuffer(generator.weights.content, np.uint8)[offset + heads :][: steps * line]

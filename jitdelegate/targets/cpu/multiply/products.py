@@ -183,8 +183,12 @@ class Products:
 def folded(
     bias: np.ndarray | None, weights: np.ndarray, zero: int, dtype: str, scales: np.ndarray | None = None
 ) -> np.ndarray | None:
-    """The bias [O], of type `dtype`, of data from which `zero` is not subtracted, by integer weights [O, K]. Each block of
-    these has one of `scales` [O, blocks], if there are any. Integers wrap, as sums do."""
+    """The bias [O], of type `dtype`, of data from which `zero` is not subtracted, by integer weights [O, K]. Integers
+    wrap, as sums do.
+
+    Args:
+        scales: [O, blocks], factors of the sums of each block of weights; None without any.
+    """
     if zero == 0:
         return bias
     sums = weights.sum(1, dtype=np.int64)

@@ -31,6 +31,7 @@ class Chunks:
     """Chunks are (image, one of `panels`, one of `parts` parts of the rows).
 
     Attributes:
+        panels: 0 if a chunk has all panels.
         rows: of a part.
         last: rows of the last part.
     """
@@ -49,13 +50,13 @@ class Chunks:
 
     @property
     def count(self) -> int:
-        return self.images * self.panels * self.parts
+        return self.images * max(1, self.panels) * self.parts
 
-    def numbers(self, kernel: Kernel) -> tuple[Value, Value, Value]:
+    def numbers(self, kernel: Kernel) -> tuple[Value, Value | None, Value]:
         """(image, panel, part) of a chunk."""
         part, rest = kernel.chunk % self.parts, kernel.chunk // self.parts
-        panel, image = rest % self.panels, rest // self.panels
-        return image, panel, part
+        panel, image = rest % max(1, self.panels), rest // max(1, self.panels)
+        return image, panel if self.panels else None, part
 
     def run(self, kernel: Kernel, part: Value, body: Callable[[int], None]) -> None:
         """Writes the `body` for the number of rows of a part."""

@@ -23,7 +23,7 @@ from jitdelegate.targets.cpu.products.chunks import Chunks, chunks_wanted, worth
 from jitdelegate.targets.cpu.products.panel_walk import PanelProduct, PanelWalk
 from jitdelegate.targets.cpu.sources.filters import ContractFilters, contract_filters
 from jitdelegate.targets.cpu.sources.indirect_gemm import Sweep, sweeps
-from jitdelegate.targets.cpu.sources.panels import Constant, PanelGroup, Unpacked, pack, panel_groups, panel_widths
+from jitdelegate.targets.cpu.sources.panels import Constant, PanelGroup, Unpacked, pack, panel_groups
 from jitdelegate.targets.cpu.walks.tile import PixelTileShape, pixel_tile_function
 
 FEWEST_PANELS = 32
@@ -32,7 +32,7 @@ UNPACK_TILES = 2
 """Tiles of pixels that meet a panel, above which its weights are rather converted once."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Multiplication(PanelProduct):
     """One sweep with all that chunk functions need to compute parts of it.
 
@@ -144,7 +144,11 @@ class ContractWriter(JobWriter):
             scratch: bytes of scratch memory that are in use.
         """
         generator, outputs = self.generator, len(sweep.weights)
-        products = packed if pixels <= UNPACK_TILES * self._rows(packed, outputs) else packed.unpacked
+        tail = outputs % generator.lanes
+        masked = tail > 0 and (not c.blocked or epilogue.lanes_to_mask(c) > 0)
+        groups = panel_groups(packed, outputs, masked=masked)
+        is_met_often = pixels > UNPACK_TILES * packed.rows[groups[0].vectors - 1]
+        products = packed.unpacked if is_met_often else packed
         quads, singles = sweep.order(packed)
         segments, length = products.segments(len(quads) // QUAD)
         steps, offsets = sweep.filters(packed), sweep.offsets(packed)
@@ -153,10 +157,7 @@ class ContractWriter(JobWriter):
             quads = np.concatenate([quads, np.arange(added) + len(offsets)])
             offsets, steps = np.pad(offsets, (0, added)), np.pad(steps, ((0, 0), (0, added), (0, 0)))
         order, count = np.concatenate([quads, singles]), len(quads) // QUAD
-        tail = outputs % generator.lanes
-        masked = bool(tail) and (not c.blocked or epilogue.lanes_to_mask(c) > 0)
-        groups = panel_groups(-(-outputs // generator.lanes), len(packed.rows), masked=masked)
-        offset = pack(generator, packed, steps, order, count, filters.bias, filters.scales)
+        offset = pack(generator, packed, groups, steps, order, count, filters.bias, filters.scales)
         panels = Constant(packed, groups, offset, count, len(singles))
         if products is not packed:
             panels = Unpacked(packed, groups, offset, count, len(singles), scratch)
@@ -171,21 +172,8 @@ class ContractWriter(JobWriter):
         values += [*offsets[quads[::QUAD]].tolist(), *offsets[singles].tolist()]
         geometry = generator.once("geometry", tuple(values), lambda name: generator.module.constant(name, values))
         epilogue = (without_cast(epilogue) if _gives_bytes(products, c) else epilogue).shared()
-        return Multiplication(
-            products=products,
-            epilogue=replace(epilogue, streams=streams),
-            block=c.block,
-            geometry=f"@{geometry}",
-            sweep=sweep,
-            panels=panels,
-            c=c,
-            has_segments=segments > 1,
-        )
-
-    @staticmethod
-    def _rows(products: Products, outputs: int) -> int:
-        """Rows of the tile of the widest panel."""
-        return products.rows[panel_widths(products, outputs)[0][0] - 1]
+        epilogue = replace(epilogue, streams=streams)
+        return Multiplication(products, epilogue, c.block, f"@{geometry}", sweep, panels, c, segments > 1)
 
     def _sweep_jobs(
         self, sweep: Sweep, products: Products, a: Memory, c: Memory, filters: ContractFilters, epilogue: Epilogue
@@ -193,12 +181,9 @@ class ContractWriter(JobWriter):
         by_panel, chunks = self._cut(sweep, products, c.layout.shape[0])
         most = max(chunks.rows, chunks.last)
         product = self.multiplication(sweep, products, c.layout, filters, epilogue, most)
-        if by_panel:
-            return [
-                self._job(product, a, c, [group], replace(chunks, panels=group.count), by_panel=True)
-                for group in product.panels.groups
-            ]
-        return [self._job(product, a, c, product.panels.groups, chunks, by_panel=False)]
+        if not by_panel:
+            return [self._job(product, a, c, product.panels.groups, chunks)]
+        return [self._job(product, a, c, [g], replace(chunks, panels=g.count)) for g in product.panels.groups]
 
     def _cut(self, sweep: Sweep, products: Products, images: int) -> tuple[bool, Chunks]:
         """(whether each panel is a chunk of its own, the chunks of pixels).
@@ -209,10 +194,11 @@ class ContractWriter(JobWriter):
         outputs, depth = sweep.weights.shape
         wanted = chunks_wanted(products.work(sweep.pixels, outputs * depth), images)
         by_panel = wanted > 1 and outputs * depth > sweep.pixels * sweep.depth
-        rows = self._rows(products, outputs)
+        groups = panel_groups(products, outputs)
+        rows = products.rows[groups[0].vectors - 1]
         fewest = 4 * rows if products.unpacked is products else min(24 * rows, -(-sweep.pixels // 4))
         if by_panel:
-            panels = sum(count for _, count in panel_widths(products, outputs))
+            panels = sum(group.count for group in groups)
             halves = min(-(-FEWEST_PANELS // (2 * panels)), sweep.pixels // (2 * fewest))
             size = -(-sweep.pixels // max(1, 2 * halves))  # two threads each have half the pixels
         else:
@@ -221,19 +207,9 @@ class ContractWriter(JobWriter):
             size = -(-size // rows) * rows
         parts = max(1, (sweep.pixels + size // 2) // size)  # a short rest belongs to the last part
         last = sweep.pixels - (parts - 1) * size
-        return by_panel, Chunks(images, 1, parts, size if parts > 1 else last, last)
+        return by_panel, Chunks(images, 0, parts, size if parts > 1 else last, last)
 
-    def _job(
-        self,
-        product: Multiplication,
-        a: Memory,
-        c: Memory,
-        groups: Sequence[PanelGroup],
-        chunks: Chunks,
-        *,
-        by_panel: bool,
-    ) -> Job:
-        """The job of some panels, of which a chunk has one if `by_panel`."""
+    def _job(self, product: Multiplication, a: Memory, c: Memory, groups: Sequence[PanelGroup], chunks: Chunks) -> Job:
         sweep = product.sweep
 
         def body(kernel: Kernel) -> None:
@@ -241,20 +217,14 @@ class ContractWriter(JobWriter):
             pointers = [kernel.pointer(a) + (image * a.layout.image + sweep.a_start)]
             pointers += [kernel.pointer(c) + (image * c.layout.image + sweep.c_start)]
             pointers += stream_pointers(kernel, product.epilogue.streams, image)
-            first, panel = part * chunks.rows, number if by_panel else None
+            first = part * chunks.rows
 
             def run(pixels: int) -> None:
-                PanelWalk(kernel, product, product.panels, first, pixels).along(groups, pointers, panel)
+                PanelWalk(kernel, product, product.panels, first, pixels).along(groups, pointers, number)
 
             chunks.run(kernel, part, run)
 
         outputs = sum(group.count * group.vectors for group in groups) * self.generator.lanes
         work = chunks.images * product.products.work(sweep.pixels, outputs * sweep.weights.shape[1])
-        return self.generator.job(
-            "contract",
-            chunks.count,
-            body,
-            worth=worth(work),
-            panels=chunks.panels,
-            parts=chunks.parts if by_panel else 1,
-        )
+        shared = {"panels": chunks.panels, "parts": chunks.parts} if chunks.panels else {}
+        return self.generator.job("contract", chunks.count, body, worth=worth(work), **shared)

@@ -12,7 +12,7 @@ from jitdelegate.targets.cpu.multiply.products import Products
 from jitdelegate.targets.cpu.sources.panels import PanelGroup, Panels
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PanelProduct:
     """Rows of data times panels.
 
@@ -26,7 +26,7 @@ class PanelProduct:
     products: Products
     epilogue: Epilogue
     block: int
-    geometry: str = ""
+    geometry: str
 
     def tile_rows(self, group: PanelGroup) -> int:
         """Most rows of a tile."""

@@ -20,7 +20,7 @@ from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products
 from jitdelegate.targets.cpu.sources.data_rows import Lines
-from jitdelegate.targets.cpu.sources.panels import PackedLines, pack
+from jitdelegate.targets.cpu.sources.panels import PackedLines, PanelGroup, pack
 from jitdelegate.targets.cpu.walks.register_tile import RegisterTile, loops_over, sets_of
 from jitdelegate.targets.maths.expression import emit
 
@@ -158,7 +158,8 @@ class RecurrentWriter(JobWriter):
         padded = np.zeros((gates, panels * lanes, depth), np.float32)
         padded[:, :rows] = weights.reshape(gates, rows, depth)
         steps = padded.reshape(gates, panels, lanes, depth).swapaxes(0, 1).reshape(-1, depth, 1)
-        offset = pack(self.generator, products, steps, np.arange(depth), depth // QUAD, widths=[(gates, panels)])
+        groups = [PanelGroup(0, gates, panels, masked=False)]
+        offset = pack(self.generator, products, groups, steps, np.arange(depth), depth // QUAD)
         return Packed(offset, rows, gates, depth)
 
 

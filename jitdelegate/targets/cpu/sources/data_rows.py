@@ -1,31 +1,15 @@
-"""Rows of data that a register tile multiplies by a panel, as it walks along K."""
+"""Rows of data that a register tile multiplies by a panel, as it walks along K.
+
+Rows have the addresses of their next steps at a position, and the position after a turn of so many steps. Neighbouring
+steps of a turn are `apart` bytes apart.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, Value
-
-
-class DataRows(Protocol):
-    """Rows of data, and what the position in them means, which is walked along.
-
-    Attributes:
-        apart: bytes between neighbouring steps of a turn.
-    """
-
-    @property
-    def apart(self) -> int: ...
-
-    def addresses(self, position: Value) -> list[Value]:
-        """The address of each row's next step."""
-        ...
-
-    def after(self, position: Value, steps: int) -> Value:
-        """The position after a turn of so many steps."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -58,3 +42,6 @@ class Lines:
 
     def after(self, position: Value, steps: int) -> Value:
         return position + steps * self.apart
+
+
+DataRows = Pixels | Lines
