@@ -19,8 +19,7 @@ from jitdelegate.targets.cpu.code.kernel import Generator, Job, JobWriter, Kerne
 from jitdelegate.targets.cpu.code.narrow import without_cast
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products, folded
-from jitdelegate.targets.cpu.products.chunks import Chunks, chunks_wanted, worth
-from jitdelegate.targets.cpu.products.panel_walk import PanelProduct, PanelWalk
+from jitdelegate.targets.cpu.products.chunks import Chunks, PanelProduct, PanelWalk, chunks_wanted, worth
 from jitdelegate.targets.cpu.sources.filters import ContractFilters, contract_filters
 from jitdelegate.targets.cpu.sources.indirect_gemm import Sweep, sweeps
 from jitdelegate.targets.cpu.sources.panels import Constant, PanelGroup, Unpacked, pack, panel_groups

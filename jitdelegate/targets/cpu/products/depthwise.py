@@ -15,8 +15,8 @@ from jitdelegate.targets.cpu.code.epilogue import Epilogue, numbers_pointer, str
 from jitdelegate.targets.cpu.code.kernel import ALIGN, Job, JobWriter, Kernel, Memory, divisor, split
 from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.code.writer import Writer
+from jitdelegate.targets.cpu.products.chunks import PanelWalk
 from jitdelegate.targets.cpu.products.contract import ContractWriter
-from jitdelegate.targets.cpu.products.panel_walk import PanelWalk
 from jitdelegate.targets.cpu.sources.filters import ContractFilters, contract_filters
 from jitdelegate.targets.cpu.sources.indirect_gemm import sweeps
 from jitdelegate.targets.cpu.walks.depthwise_bytes import byte_filters

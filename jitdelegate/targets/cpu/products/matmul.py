@@ -31,8 +31,7 @@ from jitdelegate.targets.cpu.code.kernel import (
 from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.multiply.products import Products
-from jitdelegate.targets.cpu.products.chunks import Chunks, chunks_wanted
-from jitdelegate.targets.cpu.products.panel_walk import PanelProduct, PanelWalk
+from jitdelegate.targets.cpu.products.chunks import Chunks, PanelProduct, PanelWalk, chunks_wanted
 from jitdelegate.targets.cpu.sources.packing import Packing
 from jitdelegate.targets.cpu.sources.panels import InPlace, Packed, PanelGroup, panel_groups
 from jitdelegate.targets.cpu.walks.matmul_dot import DotShape, dot_function

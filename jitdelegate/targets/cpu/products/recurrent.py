@@ -19,9 +19,8 @@ from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel, Memory, 
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products
-from jitdelegate.targets.cpu.sources.data_rows import Lines
 from jitdelegate.targets.cpu.sources.panels import PackedLines, PanelGroup, pack
-from jitdelegate.targets.cpu.walks.register_tile import RegisterTile, loops_over, sets_of
+from jitdelegate.targets.cpu.walks.register_tile import Lines, RegisterTile, loops_over, sets_of
 from jitdelegate.targets.maths.expression import emit
 
 

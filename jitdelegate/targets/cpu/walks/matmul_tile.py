@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.kernel import Generator, split
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, Value
-from jitdelegate.targets.cpu.sources.data_rows import Lines
 from jitdelegate.targets.cpu.sources.panels import MatrixLines, PackedLines
-from jitdelegate.targets.cpu.walks.register_tile import RegisterTile, loops_over
+from jitdelegate.targets.cpu.walks.register_tile import Lines, RegisterTile, loops_over
 from jitdelegate.targets.cpu.walks.tile import Tile, TileShape
 
 

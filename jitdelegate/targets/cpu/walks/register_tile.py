@@ -1,5 +1,8 @@
 """The register tile: sums of the products of some rows of data and the vectors of a panel. They stay in registers
 during the loop over K.
+
+Rows of data have the addresses of their next steps at a position, and the position after a turn of so many steps.
+Neighbouring steps of a turn are `apart` bytes apart.
 """
 
 from __future__ import annotations
@@ -8,9 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from jitdelegate.targets.cpu.code.vector_ir import POINTER, Function, Value
+from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Function, Value
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products
-from jitdelegate.targets.cpu.sources.data_rows import DataRows
 from jitdelegate.targets.cpu.sources.panels import PanelLines
 
 STACK_ALIGN = 16
@@ -36,6 +38,41 @@ def sets_of(count: int) -> int:
 def stack_of_totals(f: Function, products: Products, count: int) -> Value:
     """The address of memory for `count` vectors of results."""
     return f.emit(POINTER, f"alloca [{count * products.bias_bytes} x i8], align {STACK_ALIGN}")
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Rows that begin anywhere, as pixels of an image do. The position is that in a table, which has the offset of each
+    turn from the beginning of a row. One offset for all rows and fixed displacements: a row costs one general
+    register."""
+
+    rows: Sequence[Value]
+    apart: int
+
+    def addresses(self, position: Value) -> list[Value]:
+        offset = position.function.load(INDEX, position, 8)
+        return [row + offset for row in self.rows]
+
+    def after(self, position: Value, steps: int) -> Value:
+        return position + 8
+
+
+@dataclass(frozen=True)
+class Lines:
+    """`count` rows of a matrix, `pitch` bytes apart. The position is that in the first one."""
+
+    count: int
+    pitch: int
+    apart: int
+
+    def addresses(self, position: Value) -> list[Value]:
+        return [position + row * self.pitch for row in range(self.count)]
+
+    def after(self, position: Value, steps: int) -> Value:
+        return position + steps * self.apart
+
+
+DataRows = Pixels | Lines
 
 
 @dataclass(frozen=True)

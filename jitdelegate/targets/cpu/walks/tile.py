@@ -17,9 +17,8 @@ from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.narrow import Narrowing
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Value
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products
-from jitdelegate.targets.cpu.sources.data_rows import Pixels
 from jitdelegate.targets.cpu.sources.panels import PackedLines
-from jitdelegate.targets.cpu.walks.register_tile import RegisterTile, sets_of, stack_of_totals
+from jitdelegate.targets.cpu.walks.register_tile import Pixels, RegisterTile, sets_of, stack_of_totals
 
 GEOMETRY = (
     *("width", "a_pixel", "a_row", "c_pixel", "c_row", "c_block", "lanes_left"),
