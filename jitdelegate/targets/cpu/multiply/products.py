@@ -40,6 +40,7 @@ class Products:
         channels: channels of one step.
         step_bytes: bytes of data of one step.
         multiple: a tap's channels are padded with zero weights to a multiple of it.
+        converted: type that data are converted to before they are multiplied; "" where they are read as they are.
         stored: type of the packed weights.
         accumulator: type of bias and results.
         speed: channels that are multiplied in the time of one float, about.
@@ -51,6 +52,7 @@ class Products:
     channels: ClassVar[int] = 1
     step_bytes: ClassVar[int] = 4
     multiple: ClassVar[int] = 1
+    converted: ClassVar[str] = ""
     stored: ClassVar[str] = "float32"
     accumulator: ClassVar[str] = "float32"
 
@@ -65,6 +67,11 @@ class Products:
     @property
     def scales(self) -> int:
         return 0
+
+    @property
+    def few(self) -> Products:
+        """Those for few pixels, which wait for the weights."""
+        return self
 
     @property
     def unpacked(self) -> Products:

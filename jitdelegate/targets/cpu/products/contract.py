@@ -20,6 +20,7 @@ from jitdelegate.targets.cpu.code.narrow import without_cast
 from jitdelegate.targets.cpu.code.vector_ir import POINTER, Value
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products
+from jitdelegate.targets.cpu.sources.converted import Converted
 from jitdelegate.targets.cpu.sources.filters import ContractFilters, contract_filters
 from jitdelegate.targets.cpu.sources.indirect_gemm import Sweep, sweeps
 from jitdelegate.targets.cpu.sources.panels import pack, panel_widths
@@ -61,6 +62,7 @@ class Multiplication:
     """One sweep with all that chunk functions need to compute parts of it.
 
     Attributes:
+        source: the data where they are converted first; None where tiles read them as they are.
         products: how tiles multiply.
         packed: how panels are stored: as `products` has them, or to be converted first, at `scratch` bytes into the
             scratch memory.
@@ -68,6 +70,7 @@ class Multiplication:
     """
 
     sweep: Sweep
+    source: Converted | None
     products: Products
     packed: Products
     scratch: int
@@ -91,6 +94,11 @@ class Multiplication:
     def still(self) -> tuple[bool, ...]:
         """For each stream, whether it is the same for all pixels. Tiles of floats do not look at it."""
         return () if self.products.accumulator == "float32" else tuple(s.row == s.pixel == 0 for s in self.streams)
+
+    def prepared(self, kernel: Kernel, pointers: list[Value], first: Value, pixels: int) -> list[Value]:
+        """The pointers, that to the data after the conversion of what some pixels read."""
+        a, *others = pointers
+        return [self.source.prepared(kernel, a, first, pixels) if self.source else a, *others]
 
     def stored_together(self, panels: Panels) -> int:
         """Bytes that a tile stores together of each pixel; 0 where vectors are stored one by one."""
@@ -148,6 +156,7 @@ class ContractWriter(JobWriter):
         self,
         sweep: Sweep,
         packed: Products,
+        a: Layout,
         c: Layout,
         filters: ContractFilters,
         epilogue: Epilogue,
@@ -162,7 +171,11 @@ class ContractWriter(JobWriter):
             scratch: bytes of scratch memory that are in use.
         """
         generator, outputs = self.generator, len(sweep.weights)
-        products = packed if pixels <= UNPACK_TILES * self._rows(packed, outputs) else packed.unpacked
+        is_few = pixels <= UNPACK_TILES * self._rows(packed, outputs)
+        packed = packed.few if is_few else packed
+        products = packed if is_few else packed.unpacked
+        source = self._source(sweep, packed, a, pixels, scratch)
+        sweep = source.read if source else sweep
         quads, singles = sweep.order(packed)
         segments, length = products.segments(len(quads) // QUAD)
         steps, offsets = sweep.filters(packed), sweep.offsets(packed)
@@ -190,6 +203,7 @@ class ContractWriter(JobWriter):
         geometry = generator.once("geometry", tuple(values), lambda name: generator.module.constant(name, values))
         return Multiplication(
             sweep=sweep,
+            source=source,
             products=products,
             packed=packed,
             scratch=scratch,
@@ -208,12 +222,22 @@ class ContractWriter(JobWriter):
         """Rows of the tile of the widest panel."""
         return products.rows[panel_widths(products, outputs)[0][0] - 1]
 
+    def _source(self, sweep: Sweep, products: Products, a: Layout, pixels: int, scratch: int) -> Converted | None:
+        """The sweep's data where they are converted first; None where they are read as they are."""
+        offsets = sweep.offsets(products)
+        if products.converted in ("", a.dtype) or not offsets.size:
+            return None
+        first, end = int(offsets.min()), int(offsets.max()) + products.channels * a.element
+        source = Converted(sweep, a.dtype, products.converted, first, end, scratch)
+        source.reserve(self.generator, pixels)
+        return source
+
     def _sweep_jobs(
         self, sweep: Sweep, products: Products, a: Memory, c: Memory, filters: ContractFilters, epilogue: Epilogue
     ) -> list[Job]:
         by_panel, pixel_chunks = self._cut(sweep, products, c.layout.shape[0])
         pixels = max(size for _, size in pixel_chunks)
-        product = self.multiplication(sweep, products, c.layout, filters, epilogue, pixels)
+        product = self.multiplication(sweep, products, a.layout, c.layout, filters, epilogue, pixels)
         groups = [[panels] for panels in product.panels] if by_panel else [list(product.panels)]
         return [self._job(product, a, c, group, pixel_chunks, by_panel=by_panel) for group in groups]
 
@@ -265,8 +289,9 @@ class ContractWriter(JobWriter):
             first = part * pixel_chunks[0][1]
 
             def run(pixels: int) -> None:
+                ready = product.prepared(kernel, pointers, first, pixels)
                 for panels in group:
-                    self._walk(kernel, product, panels, pointers, first, pixels, number if by_panel else None)
+                    self._walk(kernel, product, panels, ready, first, pixels, number if by_panel else None)
 
             sizes = [size for _, size in pixel_chunks]
             if sizes[-1] == sizes[0]:
@@ -290,8 +315,9 @@ class ContractWriter(JobWriter):
     ) -> None:
         """Pixels first ... first + pixels - 1 times all panels. Pointers are A, C and the epilogue operands, each at
         pixel 0 and channel 0."""
+        ready = product.prepared(kernel, pointers, first, pixels)
         for panels in product.panels:
-            self._walk(kernel, product, panels, pointers, first, pixels)
+            self._walk(kernel, product, panels, ready, first, pixels)
 
     def _walk(
         self,

@@ -231,7 +231,7 @@ class DepthwiseWriter(JobWriter):
         contracts = ContractWriter(self.generator)
         products, lines = filters.products(self.generator.machine, contract, between.dtype), -(-between.size // ALIGN)
         product = contracts.multiplication(
-            sweep, products, c.layout, filters, epilogue, strip * columns, scratch=lines * ALIGN
+            sweep, products, between, c.layout, filters, epilogue, strip * columns, scratch=lines * ALIGN
         )
         packed = layer.filters.pack(self.generator)
         line = RowOfStrip((1, 1, columns, channels), between.lanes, blocked=True, strip=strip * columns)
