@@ -31,7 +31,7 @@ from jitdelegate.targets.cpu import plan
 from jitdelegate.targets.cpu.code import kernel, rows
 from jitdelegate.targets.cpu.forms import map, pool, reduce
 from jitdelegate.targets.cpu.generate import generate
-from jitdelegate.targets.cpu.products import contract, depthwise, matmul
+from jitdelegate.targets.cpu.products import chunks, depthwise, matmul
 from jitdelegate.tflite.read import read
 from scripts.in_child import Failed, in_child
 from tests.ops.litert import model_of
@@ -105,8 +105,7 @@ def difference(found: np.ndarray, expected: np.ndarray) -> float:
 def lower_limits(draw: random.Random) -> None:
     """Cut and fuse layers as if they were large, at random."""
     plan.FUSE_BYTES = draw.choice((0, 0, 1 << 20))
-    contract.CHUNK_WORK, contract.SMALL_WORK = draw.choice(((4_000_000, 400_000), (5000, 1), (500, 1)))
-    matmul.CHUNK_WORK, matmul.SMALL_WORK = draw.choice(((4_000_000, 400_000), (5000, 1), (500, 1)))
+    chunks.CHUNK_WORK, chunks.SMALL_WORK = draw.choice(((4_000_000, 400_000), (5000, 1), (500, 1)))
     matmul.FEWEST_COPIED_ROWS, matmul.MOST_DOT_ROWS = draw.choice(((24, 3), (1, 0), (4, 8)))
     matmul.FAR_ROWS, matmul.CACHE_BYTES = draw.choice(((2048, 32 * 1024), (0, 0)))
     map.CHUNK_ELEMENTS = draw.choice((16384, 256, 20))

@@ -13,7 +13,7 @@ from jitdelegate.runtime.cpu.profile import stamp_bytes
 from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.runtime.profile import ROWS, medians
 from jitdelegate.targets.cpu.generate import generate
-from jitdelegate.targets.cpu.products import contract, depthwise
+from jitdelegate.targets.cpu.products import chunks, depthwise
 from tests.targets.execute import program_of
 from tests.targets.test_cpu_graphs import RUNNABLE, Network, pyramid
 
@@ -39,8 +39,8 @@ def values(graph: Graph) -> list[np.ndarray]:
 def test_a_profiled_program_computes_the_same_and_times_every_kernel(
     features: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contract, "SMALL_WORK", 1)
-    monkeypatch.setattr(contract, "CHUNK_WORK", 5000)
+    monkeypatch.setattr(chunks, "SMALL_WORK", 1)
+    monkeypatch.setattr(chunks, "CHUNK_WORK", 5000)
     monkeypatch.setattr(depthwise, "CHUNK_WORK", 5000)
     graph = lowered()
     program = profiled(graph, features)

@@ -17,7 +17,7 @@ from jitdelegate.targets.cpu.code.vector_ir import INDEX, Function, Module, Valu
 from jitdelegate.targets.cpu.entry import schedule, team
 from jitdelegate.targets.cpu.entry.link import link
 from jitdelegate.targets.cpu.generate import generate
-from jitdelegate.targets.cpu.products import contract, depthwise
+from jitdelegate.targets.cpu.products import chunks, depthwise
 from tests.targets.execute import program_of
 from tests.targets.test_cpu_graphs import RUNNABLE, Network, pyramid
 
@@ -111,8 +111,8 @@ def test_a_session_calls_its_workers_where_the_clock_says_that_it_pays(
     clock: tuple[int, int], calls_workers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a clock that moves by (ticks of a run with workers, ticks of a run alone)."""
-    monkeypatch.setattr(contract, "SMALL_WORK", 1)
-    monkeypatch.setattr(contract, "CHUNK_WORK", 5000)
+    monkeypatch.setattr(chunks, "SMALL_WORK", 1)
+    monkeypatch.setattr(chunks, "CHUNK_WORK", 5000)
     monkeypatch.setattr(depthwise, "CHUNK_WORK", 5000)
 
     def now(f: Function) -> Value:

@@ -20,7 +20,7 @@ from jitdelegate.targets.cpu.code.vector_ir import Module
 from jitdelegate.targets.cpu.entry import schedule
 from jitdelegate.targets.cpu.forms.map import MapWriter, Operand, whole
 from jitdelegate.targets.cpu.generate import generate
-from jitdelegate.targets.cpu.products import contract, depthwise
+from jitdelegate.targets.cpu.products import chunks, depthwise
 from tests.targets.execute import program_of
 from tests.targets.test_cpu_graphs import RUNNABLE, Network, pyramid
 
@@ -35,8 +35,8 @@ def late_layers(net: Network) -> Graph:
 @pytest.fixture(params=[pyramid, late_layers])
 def many_chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Graph, Program]:
     """A network in small chunks."""
-    monkeypatch.setattr(contract, "SMALL_WORK", 1)
-    monkeypatch.setattr(contract, "CHUNK_WORK", 5000)
+    monkeypatch.setattr(chunks, "SMALL_WORK", 1)
+    monkeypatch.setattr(chunks, "CHUNK_WORK", 5000)
     monkeypatch.setattr(depthwise, "CHUNK_WORK", 5000)
     graph = passes.run(request.param(Network(np.random.default_rng(0))))
     return graph, program_of(graph, generate(graph, RUNNABLE[-1]), RUNNABLE[-1])
@@ -70,11 +70,11 @@ def test_run_ids_and_counts_of_chunks_wrap_around(threads: int, many_chunks: tup
     session._stop_workers(session._memory)
     session._memory.clear_sync()
     ctypes.c_uint32.from_address(sync + schedule.RUN).value = before
-    for step, chunks in enumerate(_shared_chunks(program)):
+    for step, count in enumerate(_shared_chunks(program)):
         words = sync + schedule.FIRST_STEP + step * schedule.STEP
-        ctypes.c_uint32.from_address(words + schedule.RANGES * schedule.LINE).value = before * chunks % (1 << 32)
+        ctypes.c_uint32.from_address(words + schedule.RANGES * schedule.LINE).value = before * count % (1 << 32)
         for place in range(schedule.RANGES):
-            ctypes.c_uint64.from_address(words + place * schedule.LINE).value = before << 32 | chunks
+            ctypes.c_uint64.from_address(words + place * schedule.LINE).value = before << 32 | count
     for _ in range(12):
         ctypes.memset(sync + schedule.MEMORY, 0, schedule.LINE)  # every run with workers
         assert [bytes(output) for output in session.run(feed)] == expected

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from sys import maxsize
 from typing import ClassVar
 
 import numpy as np
@@ -69,6 +70,11 @@ class Products:
         return 0
 
     @property
+    def offset(self) -> int:
+        """What `data` adds to every element."""
+        return 0
+
+    @property
     def few(self) -> Products:
         """Those for few pixels, which wait for the weights."""
         return self
@@ -122,16 +128,15 @@ class Products:
         """Operations of floats that take as long as the products of pixels and weights; few pixels wait for memory."""
         return 2 * pixels * weights // min(self.speed, 2 * pixels)
 
+    @property
+    def segment_steps(self) -> int:
+        """Most steps of a sum that is not cut into segments, where these may differ by a step."""
+        return SEGMENT * QUAD
+
     def segments(self, quads: int) -> tuple[int, int]:
         """(number, quads of each) of the equal segments into which a sum is cut; they may have more quads together."""
         count = segments_of(quads)
         return count, quads // count
-
-    def folded(
-        self, bias: np.ndarray | None, weights: np.ndarray, zero: int, scales: np.ndarray | None
-    ) -> np.ndarray | None:
-        """The bias of data whose `zero` point is not subtracted; `weights` are [O, K], `scales` None or [O, blocks]."""
-        return bias
 
     def line_bytes(self, steps: int) -> int:
         """Bytes of the weights of one vector in `steps` steps, a quad or one."""
@@ -147,6 +152,10 @@ class Products:
         """Weights [steps, outputs, channels] of a panel in the order in which vectors read them; the steps of `quads`
         quads come first."""
         return panel
+
+    def as_stored(self, f: Function, step: Value) -> Value:
+        """One step of a vector of columns, all channels of a column together, as `arranged` has it."""
+        return step
 
     def lines(self, f: Function, at: Value, vectors: int, steps: int) -> Iterator[list[Sequence[Value]]]:
         """The weights of the vectors of a panel at each of `steps` steps, a quad or one."""
@@ -178,6 +187,20 @@ class Products:
         return total + bias
 
 
+def folded(
+    bias: np.ndarray | None, weights: np.ndarray, zero: int, dtype: str, scales: np.ndarray | None = None
+) -> np.ndarray | None:
+    """The bias [O], of type `dtype`, of data from which `zero` is not subtracted, by integer weights [O, K]. Each block of
+    these has one of `scales` [O, blocks], if there are any. Integers wrap, as sums do."""
+    if zero == 0:
+        return bias
+    sums = weights.sum(1, dtype=np.int64)
+    if scales is not None:
+        blocks = weights.reshape(*scales.shape, -1).sum(2, dtype=np.int64)
+        sums = (blocks * scales.astype(np.float64)).sum(1)
+    return np.asarray((0 if bias is None else bias) - zero * sums).astype(dtype)
+
+
 def segments_of(quads: int) -> int:
     """Number of equal segments, of about SEGMENT quads, into which a sum is cut; 1 if no length fits."""
     lengths = [n for n in range(SEGMENT // 2, 2 * SEGMENT) if quads % n == 0 and quads > n]
@@ -199,18 +222,11 @@ class IntegerProducts(Products):
         return self.sum_type == self.result_type
 
     @property
-    def offset(self) -> int:
-        """What `data` adds to every element."""
-        return 0
+    def segment_steps(self) -> int:
+        return maxsize
 
     def segments(self, quads: int) -> tuple[int, int]:
         return 1, quads
-
-    def folded(
-        self, bias: np.ndarray | None, weights: np.ndarray, zero: int, scales: np.ndarray | None
-    ) -> np.ndarray | None:
-        total = (zero + self.offset) * weights.sum(1, dtype=np.int64)
-        return np.asarray((0 if bias is None else bias.astype(np.int64)) - total).astype(self.accumulator)
 
     def word(self, f: Function, at: Value) -> Value:
         """The four bytes at an address, as an int32 in all lanes."""
@@ -267,6 +283,9 @@ class PairProducts(IntegerProducts):
         steps, vectors = len(panel), prod(panel.shape[1:]) // (4 * self.lanes)
         return panel.reshape(steps, vectors, self.lanes, 2, 2).transpose(0, 1, 4, 2, 3)
 
+    def as_stored(self, f: Function, step: Value) -> Value:
+        return f.shuffle(step, step, [2 * pair + odd for odd in (0, 1) for pair in range(2 * self.lanes)])
+
     def weights(self, f: Function, at: Value) -> list[Value]:
         half = self.weight_bytes // 2
         return [words(f, at + place, half) for place in (0, half)]
@@ -299,6 +318,10 @@ class WordProducts(IntegerProducts):
     @property
     def rows(self) -> tuple[int, ...]:
         return tuple(rows - 1 for rows in self.machine.tiles)
+
+    @property
+    def segment_steps(self) -> int:
+        return WORDS_SEGMENT * QUAD
 
     def segments(self, quads: int) -> tuple[int, int]:
         count = max(1, -(-quads // WORDS_SEGMENT))

@@ -6,8 +6,6 @@ those of all rows would be read from farther away, twice.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from jitdelegate.ir.forms import MatMul, Softmax
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
@@ -16,7 +14,9 @@ from jitdelegate.targets.cpu.code.kernel import ALIGN, Job, Kernel, Memory
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Value
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.forms.reduce import ReduceWriter
-from jitdelegate.targets.cpu.products.matmul import FEWEST_COPIED_ROWS, MatMulWriter, Matrix, Place, Product, matrix
+from jitdelegate.targets.cpu.multiply.products import Products
+from jitdelegate.targets.cpu.products.chunks import Chunks
+from jitdelegate.targets.cpu.products.matmul import FEWEST_COPIED_ROWS, MatMulWriter, Matrix, Product, matrix
 
 SCORES_BYTES = 1280 * 1024
 """Scores of a chunk that stay in a second-level cache of 2 MB, beside a part of the matrix that they multiply."""
@@ -40,10 +40,11 @@ def write_attention(writer: Writer, first: Node, softmax: Node, second: Node) ->
 
     a, b = side(first.inputs[0], form.a_order), side(first.inputs[1], form.b_order)
     values, result = side(second.inputs[1], last.b_order), side(second.outputs[0], last.order)
+    products = Products(writer.generator.machine)
     return AttentionWriter(writer.generator).attention(
-        Product(form, a, b, scores, writer.epilogue(first)),
+        Product.of(form, products, a, b, scores, writer.epilogue(first)),
         soft,
-        Product(last, scores, values, result, writer.epilogue(second)),
+        Product.of(last, products, scores, values, result, writer.epilogue(second)),
     )
 
 
@@ -51,42 +52,34 @@ class AttentionWriter(MatMulWriter):
     """Writes the jobs of attention."""
 
     def attention(self, first: Product, softmax: Softmax, second: Product) -> list[Job]:
-        """Chunks are (number of the product, `rows` rows); the last one of a product may have fewer rows."""
-        rows = self._rows(first)
-        parts = -(-first.rows // rows)
-        last = first.rows - (parts - 1) * rows
-        panels = [list(self._panels(product)) for product in (first, second)]
-        scores = first.c
-        self.panel_start = rows * scores.row
-        self.generator.reserve_scratch(self.panel_start)
-        softmaxes = ReduceWriter(self.generator)
+        """Chunks are (number of the product, rows)."""
+        chunks = Chunks.of(first.count, 1, first.rows, self._rows(first))
+        scores, softmaxes = first.c, ReduceWriter(self.generator)
+        scratch = chunks.rows * scores.row
+        self.generator.reserve_scratch(scratch)
 
         def body(kernel: Kernel) -> None:
-            f = kernel.f
-            part, number = kernel.chunk % parts, kernel.chunk // parts
-            start = kernel.pointer(scores.memory)
-
-            def place(product: Product) -> Place:
-                return self._down(product, self._place(kernel, product, number), part * rows)
-
-            places = replace(place(first), c=start), replace(place(second), a=start)
+            f, (number, _, part) = kernel.f, chunks.numbers(kernel)
+            start, row = kernel.pointer(scores.memory), part * chunks.rows
+            a, b, _, *streams = first.down(first.pointers(kernel, number), row)
+            _, *others = second.down(second.pointers(kernel, number), row)
 
             def normalize(i: Value) -> None:
                 row = start + i * scores.row
                 softmaxes.softmax_row(f, softmax.beta, row, row, scores.shape[1])
 
             def run(rows: int) -> None:
-                self._walk_all(kernel, first, panels[0], places[0], rows)
+                first.walk(kernel, [a, b, start, *streams], first.groups, f.index(0), rows, scratch=scratch)
                 f.loop(rows, normalize)
-                self._walk_all(kernel, second, panels[1], places[1], rows)
+                second.walk(kernel, [start, *others], second.groups, f.index(0), rows, scratch=scratch)
 
-            f.when_last(part, parts if last != rows else 1, lambda: run(rows), lambda: run(last))
+            chunks.run(kernel, part, run)
 
-        return [self.generator.job("attention", first.count * parts, body)]
+        return [self.generator.job("attention", chunks.count, body)]
 
     def _rows(self, product: Product) -> int:
         """Rows of a chunk: whole tiles, and as equal as possible."""
         fitting = SCORES_BYTES // product.c.row
         parts = max(-(-product.rows // max(fitting, FEWEST_COPIED_ROWS)), -(-FEWEST_CHUNKS // product.count))
-        tile = self._tile_rows(next(self._panels(product)))
+        tile = product.tile_rows(product.groups[0])
         return min(product.rows, max(FEWEST_COPIED_ROWS, -(-product.rows // (parts * tile)) * tile))

@@ -16,6 +16,7 @@ from jitdelegate.targets.cpu.code.kernel import ALIGN, Job, JobWriter, Kernel, M
 from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.products.contract import ContractWriter
+from jitdelegate.targets.cpu.products.panel_walk import PanelWalk
 from jitdelegate.targets.cpu.sources.filters import ContractFilters, contract_filters
 from jitdelegate.targets.cpu.sources.indirect_gemm import sweeps
 from jitdelegate.targets.cpu.walks.depthwise_bytes import byte_filters
@@ -242,8 +243,11 @@ class DepthwiseWriter(JobWriter):
             first = number * strip
             source = kernel.pointer(a) + image * a.layout.image
             extra = stream_pointers(kernel, own.streams, image)
-            results = [kernel.pointer(c) + image * c.layout.image, *stream_pointers(kernel, product.streams, image)]
-            moves = [c.layout.row, *(s.row for s in product.streams)]
+            results = [
+                kernel.pointer(c) + image * c.layout.image,
+                *stream_pointers(kernel, product.epilogue.streams, image),
+            ]
+            moves = [c.layout.row, *(s.row for s in product.epilogue.streams)]
 
             def row(i: Value) -> None:
                 y = first + i
@@ -254,7 +258,9 @@ class DepthwiseWriter(JobWriter):
             def run(count: int) -> None:
                 f.loop(count, row)
                 pointers = [p + first * move for p, move in zip(results, moves, strict=True)]
-                contracts.run_panels(kernel, product, [kernel.scratch, *pointers], f.index(0), count * columns)
+                ready = product.prepared(kernel, [kernel.scratch, *pointers], f.index(0), count * columns)
+                walk = PanelWalk(kernel, product, product.panels, f.index(0), count * columns)
+                walk.along(product.panels.groups, ready)
 
             f.when_last(number, strips, lambda: run(strip), lambda: run(rows - (strips - 1) * strip))
 

@@ -1,14 +1,15 @@
 """MatMul: products of row-major matrices that are known only at run time, cut into chunks of rows or of columns.
 
-The columns of a product are divided into panels of a few vectors. A panel's part of b is read in place, or first copied
-to the thread's scratch memory if it must be transposed, if its rows would compete for the same cache sets, or if it is
-long. A few rows times a transposed b need no panels: the sums run along the rows of both.
+The columns of a product are divided into panels of a few vectors. A panel's part of b is read in place, or first packed
+into the thread's scratch memory if it must be transposed, if its rows would compete for the same cache sets, or if it
+is long. A few rows times a transposed b need no panels: the sums run along the rows of both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from math import prod
 
@@ -17,23 +18,27 @@ from jitdelegate.ir.forms import MatMul
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cpu.code.axes import Axis, offset_of
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, Stream
-from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel, Memory, distances_along, divisor, split
+from jitdelegate.targets.cpu.code.kernel import (
+    Generator,
+    Job,
+    JobWriter,
+    Kernel,
+    Memory,
+    distances_along,
+    divisor,
+    split,
+)
 from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.code.writer import Writer
-from jitdelegate.targets.cpu.sources.matmul_pack import PackedPanel, pack_function
+from jitdelegate.targets.cpu.multiply.products import Products
+from jitdelegate.targets.cpu.products.chunks import Chunks, chunks_wanted
+from jitdelegate.targets.cpu.products.panel_walk import PanelProduct, PanelWalk
+from jitdelegate.targets.cpu.sources.packing import Packing
+from jitdelegate.targets.cpu.sources.panels import InPlace, Packed, PanelGroup, panel_groups
 from jitdelegate.targets.cpu.walks.matmul_dot import DotShape, dot_function
-from jitdelegate.targets.cpu.walks.matmul_tile import SEGMENT, ProductShape, product_function
+from jitdelegate.targets.cpu.walks.matmul_tile import MatrixTileShape, matrix_tile_function
 from jitdelegate.targets.planning.implicit_gemm import matrix_strides, permuted
 
-Part = tuple[int, int, Epilogue, tuple[Value, ...]]
-"""Parts of a sum: steps, number of such parts, what is stored of it, and pointers to its streams."""
-
-CHUNK_WORK = 4_000_000
-"""Floating-point operations that are worth a chunk of their own."""
-FEWEST_CHUNKS = 16
-"""Fewest chunks of a large product, so that threads end at about the same time."""
-SMALL_WORK = 400_000
-"""Floating-point operations below which a product is not cut: threads would cost more than they save."""
 MOST_DOT_ROWS = 3
 """Most rows of a for which sums along the rows of b cost less than transposing b."""
 FEW_ROWS = 2
@@ -74,15 +79,40 @@ def matrix(memory: Memory, shape: tuple[int, ...], order: tuple[int, ...], leadi
     return Matrix(memory, (shape[-2], shape[-1]), tuple(map(Axis, leading, strides)), row)
 
 
-@dataclass(frozen=True)
-class Product:
-    """One node with all that chunk functions need to compute parts of it."""
+@dataclass(frozen=True, kw_only=True)
+class Product(PanelProduct):
+    """One node, or a part of its sums, with all that chunk functions need to compute parts of it.
+
+    Attributes:
+        depth: elements of a sum.
+        is_packed: whether panels of b are packed into scratch memory.
+    """
 
     form: MatMul
     a: Matrix
     b: Matrix
     c: Matrix
-    epilogue: Epilogue
+    depth: int
+    is_packed: bool
+
+    @classmethod
+    def of(cls, form: MatMul, products: Products, a: Matrix, b: Matrix, c: Matrix, epilogue: Epilogue) -> Product:
+        """The product of a node."""
+        depth = a.shape[0 if form.adj_x else 1]
+        is_crowded = b.row >= FAR_ROWS and b.row * depth > CACHE_BYTES
+        pays = (is_crowded or depth > products.segment_steps) and c.shape[0] >= FEWEST_COPIED_ROWS
+        is_packed = form.adj_y or pays or products.stored != "float32"
+        return cls(
+            products=products,
+            epilogue=epilogue,
+            block=products.lanes * c.element,
+            form=form,
+            a=a,
+            b=b,
+            c=c,
+            depth=depth,
+            is_packed=is_packed,
+        )
 
     @property
     def count(self) -> int:
@@ -97,70 +127,112 @@ class Product:
         return self.c.shape[1]
 
     @property
-    def depth(self) -> int:
-        return self.a.shape[0 if self.form.adj_x else 1]
-
-    @property
-    def work(self) -> int:
-        """Floating-point operations."""
-        return 2 * self.count * self.rows * self.columns * self.depth
-
-    @property
     def a_steps(self) -> tuple[int, int]:
-        """Bytes in a (between rows of the product, between steps of its sums)."""
+        """Bytes in a (between rows of the product, between elements of its sums)."""
         return (self.a.element, self.a.row) if self.form.adj_x else (self.a.row, self.a.element)
+
+    @property
+    def b_steps(self) -> tuple[int, int]:
+        """Bytes in b (between columns of the product, between elements of its sums)."""
+        return (self.b.row, self.b.element) if self.form.adj_y else (self.b.element, self.b.row)
 
     @property
     def is_dot(self) -> bool:
         """Whether sums run along the rows of both operands."""
         contiguous = not self.form.adj_x or self.a.row == self.a.element
-        return self.form.adj_y and contiguous and self.rows <= MOST_DOT_ROWS
+        is_float = self.products.stored == "float32"
+        return is_float and self.form.adj_y and contiguous and self.rows <= MOST_DOT_ROWS
 
     @property
-    def is_packed(self) -> bool:
-        """Whether panels of b are copied to scratch memory."""
-        is_crowded = self.b.row >= FAR_ROWS and self.b.row * self.depth > CACHE_BYTES
-        return self.form.adj_y or ((is_crowded or self.depth > SEGMENT) and self.rows >= FEWEST_COPIED_ROWS)
+    def packing(self) -> Packing:
+        """How a panel of one column is packed."""
+        return Packing(self.products, self.b.memory.layout.dtype, 1, self.depth, 1, self.b.row, self.form.adj_y)
 
-    def stream_axes(self, stream: Stream) -> list[Axis]:
-        """The axes along which a stream advances from product to product."""
+    @property
+    def groups(self) -> tuple[PanelGroup, ...]:
+        """All columns as panels. There are twice as wide ones for a few rows, so that sums do not wait for each
+        other."""
+        lanes, widest = self.products.lanes, len(self.products.rows) * (2 if self.rows <= FEW_ROWS else 1)
+        return panel_groups(-(-self.columns // lanes), widest, masked=self.columns % lanes > 0)
+
+    def tile_rows(self, group: PanelGroup) -> int:
+        rows = self.products.rows
+        return rows[group.vectors - 1] if group.vectors <= len(rows) else FEW_ROWS
+
+    def tile(self, generator: Generator, group: PanelGroup, rows: int) -> str:
+        shape = MatrixTileShape(
+            self.products,
+            rows,
+            group.vectors,
+            group.masked,
+            self.epilogue,
+            steps=self.packing.steps,
+            a_steps=(self.a_steps[0], self.a_steps[1] * self.products.channels),
+            b_row=0 if self.is_packed else self.b.row,
+            c_row=self.c.row,
+            tail=self.columns % self.products.lanes if group.masked else 0,
+            is_exact=self.b.memory.exact and not self.is_packed,
+            has_bias=self.packing.has_bias,
+        )
+        return matrix_tile_function(generator, shape)
+
+    def pointers(self, kernel: Kernel, index: Value) -> list[Value]:
+        """Pointers to a, b, c and the streams of product number `index`."""
+        f = kernel.f
+        sides = [kernel.pointer(side.memory) + offset_of(f, index, side.outer) for side in (self.a, self.b, self.c)]
+        return [*sides, *(self._stream(kernel, stream, index) for stream in self.epilogue.streams)]
+
+    def down(self, pointers: Sequence[Value], row: Value) -> list[Value]:
+        """These pointers `row` rows further down."""
+        moves = (self.a_steps[0], 0, self.c.row, *(stream.pixel for stream in self.epilogue.streams))
+        return [p + row * move for p, move in zip(pointers, moves, strict=True)]
+
+    def walk(
+        self,
+        kernel: Kernel,
+        pointers: Sequence[Value],
+        groups: Sequence[PanelGroup],
+        first: Value,
+        rows: int,
+        number: Value | None = None,
+        scratch: int = 0,
+    ) -> None:
+        """Writes a `MatMulWalk`, where `scratch` bytes of scratch memory are in use."""
+        (a, b, *others), column = pointers, self.b_steps[0]
+        panels = InPlace(b, column)
+        if self.is_packed and not self.is_dot:
+            panels = Packed(b, column, self.packing, self.columns, scratch)
+        MatMulWalk(kernel, self, panels, first, rows).along(groups, [a, *others], number)
+
+    def dot(self, generator: Generator, group: PanelGroup, rows: int) -> str:
+        """The function that sums along the rows of both operands."""
+        columns = group.columns(self.columns, generator.lanes)
+        shape = DotShape(rows, columns, self.depth, self.a_steps[0], self.b.row, self.c.row, self.epilogue)
+        return dot_function(generator, shape)
+
+    def _stream(self, kernel: Kernel, stream: Stream, index: Value) -> Value:
         if len(self.c.outer) == 2:
             image, row = self.c.outer
-            return [Axis(image.size, stream.image), Axis(row.size, stream.row)]
-        return [Axis(self.count, self.rows * stream.pixel)]
+            axes = [Axis(image.size, stream.image), Axis(row.size, stream.row)]
+        else:
+            axes = [Axis(self.count, self.rows * stream.pixel)]
+        return kernel.pointer(stream.memory) + stream.start + offset_of(kernel.f, index, axes)
 
-
-@dataclass(frozen=True)
-class Panels:
-    """Panels of equal width and code, one after another, from column `start` on.
-
-    Attributes:
-        tail: columns in a panel's last vector if that is not full, else 0.
-    """
-
-    start: int
-    vectors: int
-    count: int
-    tail: int
-
-    def columns(self, lanes: int) -> int:
-        """Number of columns of b in one panel."""
-        return (self.vectors - 1) * lanes + self.tail if self.tail else self.vectors * lanes
-
-
-@dataclass(frozen=True)
-class Place:
-    """The start of a chunk: pointers into a, b, c and the streams of the epilogue."""
-
-    a: Value
-    b: Value
-    c: Value
-    streams: tuple[Value, ...]
-
-    def moved(self, a: Value | int, b: Value | int, c: Value | int, streams: Sequence[Value | int]) -> Place:
-        """Each pointer advanced by its number of bytes."""
-        moved = tuple(pointer + far for pointer, far in zip(self.streams, streams, strict=True))
-        return Place(self.a + a, self.b + b, self.c + c, moved)
+    def parts(self) -> Iterator[tuple[int, Product]]:
+        """The sums part by part, as products that each follow the other: (number of equal parts, one of them). The
+        results have the sum of those before."""
+        first, *rest = [size for size, count in split(self.depth, self.products.segment_steps) for _ in range(count)]
+        if not rest:
+            yield 1, self
+            return
+        before = Stream(self.c.memory, 0, 0, 0, self.c.row, self.block, splat=False)
+        yield 1, replace(self, depth=first, epilogue=Epilogue())
+        for size, equal in groupby(rest[:-1]):
+            yield len(list(equal)), replace(self, depth=size, epilogue=Epilogue(RESULT + Arg(1), (before,)))
+        own = range(1, len(self.epilogue.streams) + 1)
+        expr = substitute(self.epilogue.expr, [RESULT + Arg(own.stop), *map(Arg, own)])
+        last = replace(self.epilogue, expr=expr, streams=(*self.epilogue.streams, before))
+        yield 1, replace(self, depth=rest[-1], epilogue=last)
 
 
 def write_matmul(writer: Writer, node: Node, form: MatMul) -> list[Job]:
@@ -168,203 +240,76 @@ def write_matmul(writer: Writer, node: Node, form: MatMul) -> list[Job]:
     leading = permuted(writer.shape(node.outputs[0]), form.order)[:-2]
     sides = zip((*node.inputs[:2], *node.outputs), (form.a_order, form.b_order, form.order), strict=True)
     a, b, c = (matrix(writer.memory(index), writer.shape(index), order, leading) for index, order in sides)
-    return MatMulWriter(writer.generator).jobs(form, a, b, c, writer.epilogue(node))
+    products = Products(writer.generator.machine)
+    return MatMulWriter(writer.generator).jobs(Product.of(form, products, a, b, c, writer.epilogue(node)))
 
 
 class MatMulWriter(JobWriter):
-    """Writes the jobs of MatMul nodes.
+    """Writes the jobs of MatMul nodes."""
 
-    Attributes:
-        panel_start: bytes of scratch memory that are in use; packed panels lie behind them.
-    """
-
-    panel_start = 0
-
-    def jobs(self, form: MatMul, a: Matrix, b: Matrix, c: Matrix, epilogue: Epilogue) -> list[Job]:
+    def jobs(self, product: Product) -> list[Job]:
         """The jobs of a node.
 
         If there are too few products for enough chunks, products are cut too: by columns if there are more columns than
-        rows, or if chunks of rows would each copy the same columns of b to scratch memory; else by rows.
+        rows, or if chunks of rows would each pack the same columns of b; else by rows.
         """
-        product = Product(form, a, b, c, epilogue)
-        panels = list(self._panels(product))
-        wanted = 1 if product.work < SMALL_WORK else max(FEWEST_CHUNKS, product.work // CHUNK_WORK)
+        groups, total = product.groups, product.rows
+        wanted = chunks_wanted(2 * product.count * total * product.columns * product.depth)
         if product.count >= wanted:
-            return [self._job(product, panels, divisor(product.count, product.count // wanted), product.rows)]
-        by_panel = product.columns > product.rows or (product.is_packed and not product.is_dot)
-        pieces = product.count * (sum(group.count for group in panels) if by_panel else 1)
-        rows = max(-(-product.rows // -(-wanted // pieces)), self._fewest_rows(product, panels))
-        if by_panel:
-            return [self._job(product, [group], 1, min(rows, product.rows), group.count) for group in panels]
-        return [self._job(product, panels, 1, min(rows, product.rows))]
+            at_once = divisor(product.count, product.count // wanted)
+            return [self._job(product, groups, Chunks.of(product.count // at_once, 1, total, total), at_once)]
+        by_panel = product.columns > total or (product.is_packed and not product.is_dot)
+        pieces = product.count * (sum(group.count for group in groups) if by_panel else 1)
+        # packing a panel costs as much as several rows of a
+        fewest = 2 * FEWEST_COPIED_ROWS if product.is_packed else product.tile_rows(groups[0])
+        rows = min(total, max(-(-total // -(-wanted // pieces)), fewest))
+        if not by_panel:
+            return [self._job(product, groups, Chunks.of(product.count, 1, total, rows))]
+        return [self._job(product, [group], Chunks.of(product.count, group.count, total, rows)) for group in groups]
 
-    def _panels(self, product: Product) -> Iterator[Panels]:
-        """All columns as panels of nearly equal widths."""
-        lanes, widest = self.generator.lanes, len(self.generator.machine.tiles)
-        widest *= 2 if product.rows <= FEW_ROWS else 1
-        start, tail = 0, product.columns % lanes
-        for vectors, count in split(-(-product.columns // lanes), widest):
-            last = start + vectors * count * lanes >= product.columns and tail > 0
-            if count > last:
-                yield Panels(start, vectors, count - last, 0)
-            start += vectors * count * lanes
-            if last:
-                yield Panels(start - vectors * lanes, vectors, 1, tail)
-
-    # chunks
-
-    def _job(self, product: Product, panels: Sequence[Panels], at_once: int, rows: int, among: int = 1) -> Job:
-        """Chunks are (`at_once` products, one of `among` equal panels, `rows` rows); the last may have fewer rows."""
-        parts = -(-product.rows // rows)
-        last = product.rows - (parts - 1) * rows
-        chosen = panels if among == 1 else [replace(panels[0], count=1)]
+    def _job(self, product: Product, groups: Sequence[PanelGroup], chunks: Chunks, at_once: int = 1) -> Job:
+        """Chunks have `at_once` products instead of images."""
 
         def body(kernel: Kernel) -> None:
-            f = kernel.f
-            part, rest = kernel.chunk % parts, kernel.chunk // parts
-            number, group = rest % among, rest // among
-            column = number * (panels[0].vectors * self.generator.lanes)
+            group, number, part = chunks.numbers(kernel)
+            panel = number if chunks.panels > 1 else None
 
             def one(i: Value) -> None:
-                place = self._place(kernel, product, group * at_once + i)
-                place = self._across(product, self._down(product, place, part * rows), column)
+                pointers, first = product.pointers(kernel, group * at_once + i), part * chunks.rows
 
                 def run(rows: int) -> None:
-                    self._walk_all(kernel, product, chosen, place, rows)
+                    product.walk(kernel, pointers, groups, first, rows, panel)
 
-                f.when_last(part, parts if last != rows else 1, lambda: run(rows), lambda: run(last))
+                chunks.run(kernel, part, run)
 
-            f.loop(at_once, one)
+            kernel.f.loop(at_once, one)
 
-        return self.generator.job("matmul", product.count // at_once * among * parts, body)
+        return self.generator.job("matmul", chunks.count, body)
 
-    def _fewest_rows(self, product: Product, panels: Sequence[Panels]) -> int:
-        """Fewest rows that are worth a chunk: copying b to scratch memory costs as much as several rows of a."""
-        return 2 * FEWEST_COPIED_ROWS if product.is_packed else self._tile_rows(panels[0])
 
-    def _tile_rows(self, panels: Panels) -> int:
-        tiles = self.generator.machine.tiles
-        return tiles[panels.vectors - 1] if panels.vectors <= len(tiles) else FEW_ROWS
+@dataclass(frozen=True)
+class MatMulWalk(PanelWalk):
+    """As `PanelWalk`. A long panel is packed and multiplied part by part, so that it stays in the cache."""
 
-    # places
+    product: Product
 
-    def _place(self, kernel: Kernel, product: Product, index: Value) -> Place:
-        """The start of product number `index`."""
-        f = kernel.f
-        a, b, c = (
-            kernel.pointer(side.memory) + offset_of(f, index, side.outer) for side in (product.a, product.b, product.c)
-        )
-        streams = tuple(
-            kernel.pointer(stream.memory) + stream.start + offset_of(f, index, product.stream_axes(stream))
-            for stream in product.epilogue.streams
-        )
-        return Place(a, b, c, streams)
-
-    def _down(self, product: Product, place: Place, row: Value | int) -> Place:
-        """The place `row` rows further down."""
-        streams = [row * stream.pixel for stream in product.epilogue.streams]
-        return place.moved(row * product.a_steps[0], 0, row * product.c.row, streams)
-
-    def _across(self, product: Product, place: Place, column: Value | int) -> Place:
-        """The place `column` columns further right; `column` is a multiple of the lanes."""
-        lanes = self.generator.lanes
-        blocks = column // lanes
-        streams = [blocks * stream.block for stream in product.epilogue.streams]
-        b = column * (product.b.row if product.form.adj_y else product.b.element)
-        return place.moved(0, b, column * product.c.element, streams)
-
-    # one chunk
-
-    def _walk_all(self, kernel: Kernel, product: Product, panels: Sequence[Panels], place: Place, rows: int) -> None:
-        for group in panels:
-            self._walk(kernel, product, group, self._across(product, place, group.start), rows)
-
-    def _walk(self, kernel: Kernel, product: Product, panels: Panels, place: Place, rows: int) -> None:
-        """`rows` rows, starting at `place`, times each of the panels."""
-
-        def one(_: Value, b: Value, c: Value, *streams: Value) -> list[Value]:
-            here = Place(place.a, b, c, streams)
-            self._multiply(kernel, product, panels, here, rows)
-            there = self._across(product, here, panels.vectors * self.generator.lanes)
-            return [there.b, there.c, *there.streams]
-
-        kernel.f.loop(panels.count, one, place.b, place.c, *place.streams)
-
-    def _multiply(self, kernel: Kernel, product: Product, panels: Panels, place: Place, rows: int) -> None:
+    def meet(self, group: PanelGroup, pointers: Sequence[Value]) -> None:
+        product, kernel, panels = self.product, self.kernel, self.panels
         if product.is_dot:
-            self._dot(kernel, product, panels, place, rows)
+            kernel.f.call(product.dot(kernel.generator, group, self.rows), *product.down(pointers, self.first))
             return
-        if product.is_packed:
-            self._multiply_packed(kernel, product, panels, place, rows)
-        else:
-            self._tiles(kernel, product, panels, place, rows, product.b.row, product.depth)
-
-    def _multiply_packed(self, kernel: Kernel, product: Product, panels: Panels, place: Place, rows: int) -> None:
-        """Copies a panel to scratch memory, and a long one part by part, so that it stays in the cache."""
-        moves = product.a_steps[1], product.b.element if product.form.adj_y else product.b.row
-        a, b = place.a, place.b
-        for part in self._parts(product, place):
-
-            def one(_: Value, a: Value, b: Value, part: Part = part) -> list[Value]:
-                depth, _count, epilogue, streams = part
-                here = Place(a, self._pack(kernel, product, panels, b, depth), place.c, streams)
-                some, row = replace(product, epilogue=epilogue), panels.vectors * self.generator.vector_bytes
-                self._tiles(kernel, some, panels, here, rows, row, depth)
-                return [a + depth * moves[0], b + depth * moves[1]]
-
-            a, b = kernel.f.loop(part[1], one, a, b)
-
-    def _parts(self, product: Product, place: Place) -> Iterator[Part]:
-        """The parts of a sum, one after another; c has the sum of those before."""
-        epilogue, sizes = product.epilogue, split(product.depth, SEGMENT)
-        first, *rest = [size for size, count in sizes for _ in range(count)]
-        if not rest:
-            yield first, 1, epilogue, place.streams
+        if not isinstance(panels, Packed) or product.products.accumulator != "float32":
+            super().meet(group, pointers)
             return
-        before = Stream(product.c.memory, 0, 0, 0, product.c.row, self.generator.vector_bytes, splat=False)
-        yield first, 1, Epilogue(), ()
-        for size, equal in groupby(rest[:-1]):
-            yield size, len(list(equal)), Epilogue(RESULT + Arg(1), (before,)), (place.c,)
-        streams = range(1, len(epilogue.streams) + 1)
-        expr = substitute(epilogue.expr, [RESULT + Arg(streams.stop), *map(Arg, streams)])
-        yield rest[-1], 1, replace(epilogue, expr=expr, streams=(*epilogue.streams, before)), (*place.streams, place.c)
+        (a, b, c, *streams), parts = pointers, list(product.parts())
+        for number, (count, part) in enumerate(parts):
+            ends = [c, *(streams if number == len(parts) - 1 else ()), *([c] if number else ())]
+            a, b = kernel.f.loop(count, partial(self._part, part, group, ends), a, b)
 
-    def _tiles(
-        self, kernel: Kernel, product: Product, panels: Panels, place: Place, rows: int, b_row: int, depth: int
-    ) -> None:
-        """`rows` rows times one panel, whose rows are `b_row` bytes apart."""
-        for height, count in split(rows, self._tile_rows(panels)):
-            shape = ProductShape(
-                rows=height,
-                vectors=panels.vectors,
-                depth=depth,
-                a_steps=product.a_steps,
-                b_row=b_row,
-                c_row=product.c.row,
-                tail=panels.tail,
-                is_exact=product.b.memory.exact and not product.is_packed,
-                epilogue=product.epilogue,
-            )
-            kernel.f.call(
-                product_function(self.generator, shape),
-                place.a,
-                place.b,
-                place.c,
-                kernel.f.index(count),
-                *place.streams,
-            )
-            place = self._down(product, place, height * count)
-
-    def _pack(self, kernel: Kernel, product: Product, panels: Panels, b: Value, depth: int) -> Value:
-        """Copies `depth` steps of a panel of b to scratch memory; returns their address."""
-        columns, is_transposed = panels.columns(self.generator.lanes), product.form.adj_y
-        panel = PackedPanel(panels.vectors, depth, columns, product.b.row, is_transposed)
-        self.generator.reserve_scratch(self.panel_start + depth * panels.vectors * self.generator.vector_bytes)
-        start = kernel.scratch + self.panel_start
-        kernel.f.call(pack_function(self.generator, panel), b, start)
-        return start
-
-    def _dot(self, kernel: Kernel, product: Product, panels: Panels, place: Place, rows: int) -> None:
-        columns, a_row = panels.columns(self.generator.lanes), product.a_steps[0]
-        shape = DotShape(rows, columns, product.depth, a_row, product.b.row, product.c.row, product.epilogue)
-        kernel.f.call(dot_function(self.generator, shape), place.a, place.b, place.c, *place.streams)
+    def _part(
+        self, part: Product, group: PanelGroup, ends: Sequence[Value], _: Value, a: Value, b: Value
+    ) -> list[Value]:
+        assert isinstance(self.panels, Packed)
+        panels = replace(self.panels, packing=part.packing)
+        self.multiply(part, group, [a, panels.at(self.kernel, group, b), *ends])
+        return [a + part.depth * part.a_steps[1], b + part.depth * part.b_steps[1]]

@@ -18,10 +18,11 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel, Memory, channel_vector
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.code.writer import Writer
+from jitdelegate.targets.cpu.multiply.products import QUAD, Products
+from jitdelegate.targets.cpu.sources.data_rows import Lines
+from jitdelegate.targets.cpu.sources.panels import PackedLines, pack
+from jitdelegate.targets.cpu.walks.register_tile import RegisterTile, loops_over, sets_of
 from jitdelegate.targets.maths.expression import emit
-
-CHAINS = 8
-"""Independent sums computed at the same time: each addition waits some cycles for the one before it."""
 
 
 @dataclass(frozen=True)
@@ -151,13 +152,14 @@ class RecurrentWriter(JobWriter):
         return channel_vector(self.generator.weights, values, self.generator.lanes)
 
     def _packed(self, weights: np.ndarray, gates: int) -> Packed:
-        """The weights as f32[panel of rows, value, gate, lane], with the last panel padded with zeros."""
+        """The weights as panels of all gates of a vector of rows, the last one padded with zeros."""
         rows, depth, lanes = len(weights) // gates, weights.shape[1], self.generator.lanes
-        panels = -(-rows // lanes)
-        packed = np.zeros((gates, panels * lanes, depth), np.float32)
-        packed[:, :rows] = weights.reshape(gates, rows, depth)
-        panelled = packed.reshape(gates, panels, lanes, depth).transpose(1, 3, 0, 2)
-        return Packed(self.generator.weights.add(panelled), rows, gates, depth)
+        panels, products = -(-rows // lanes), Products(self.generator.machine)
+        padded = np.zeros((gates, panels * lanes, depth), np.float32)
+        padded[:, :rows] = weights.reshape(gates, rows, depth)
+        steps = padded.reshape(gates, panels, lanes, depth).swapaxes(0, 1).reshape(-1, depth, 1)
+        offset = pack(self.generator, products, steps, np.arange(depth), depth // QUAD, widths=[(gates, panels)])
+        return Packed(offset, rows, gates, depth)
 
 
 class _Sequence:
@@ -231,37 +233,10 @@ class _Sequence:
 
     def _products(self, weights: Packed, values: Value, at: Value, first: Sequence[Value]) -> list[Value]:
         """`first` plus the products of the values and the weights of the panel at `at`."""
-        f, gates, depth = self.f, weights.gates, weights.depth
-        panel = self._constants(weights.offset) + at * (depth * gates)
-        together = min(depth, max(1, CHAINS // gates))
-        nothing = [f.literal(self.vector, 0.0)] * (gates * (together - 1))
-
-        def some(i: Value, *sums: Value) -> list[Value]:
-            return self._added(values, panel, i * together, sums, gates)
-
-        sums = f.loop(depth // together, some, *first, *nothing)
-        left = gates * (depth % together)
-        if left:
-            start = f.index(depth - depth % together)
-            sums = [*self._added(values, panel, start, sums[:left], gates), *sums[left:]]
-        return [self._total(sums[gate::gates]) for gate in range(gates)]
-
-    def _added(self, values: Value, panel: Value, start: Value, sums: Sequence[Value], gates: int) -> list[Value]:
-        """The sums plus the products of the values from `start` on; there are `gates` sums per value."""
-        f = self.f
-        row, value = panel + start * (gates * self.vector_bytes), values + start * FLOAT_BYTES
-        spread = [f.broadcast(value + k * FLOAT_BYTES, self.lanes) for k in range(len(sums) // gates)]
-        return [
-            f.fma(spread[k // gates], f.load(self.vector, row + k * self.vector_bytes), total)
-            for k, total in enumerate(sums)
-        ]
-
-    @staticmethod
-    def _total(sums: Sequence[Value]) -> Value:
-        first, *others = sums
-        for other in others:
-            first = first + other
-        return first
+        products, gates = Products(self.kernel.generator.machine), weights.gates
+        panel = PackedLines(products, gates, self._constants(weights.offset) + at * (gates * (1 + weights.depth)))
+        tile = RegisterTile(products, Lines(1, 0, FLOAT_BYTES), panel, gates, sets=sets_of(gates))
+        return tile.walk_in_sets([panel.start(1), values, *first], loops_over(weights.depth))[2:]
 
     def _emit(self, expr: Expr, values: Sequence[Value]) -> Value:
         return emit(self.f, expr, values, ["float32"] * len(values), lanes=self.lanes)

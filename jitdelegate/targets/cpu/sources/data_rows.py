@@ -6,19 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, INDEX, Value
+from jitdelegate.targets.cpu.code.vector_ir import INDEX, Value
 
 
 class DataRows(Protocol):
-    """Rows of data, whose beginnings are known to the code.
+    """Rows of data, and what the position in them means, which is walked along.
 
     Attributes:
-        start: where the walk begins; what it points to is the rows' own.
         apart: bytes between neighbouring steps of a turn.
     """
-
-    @property
-    def start(self) -> Value: ...
 
     @property
     def apart(self) -> int: ...
@@ -34,11 +30,11 @@ class DataRows(Protocol):
 
 @dataclass(frozen=True)
 class Pixels:
-    """Rows that begin anywhere, as pixels of an image do. A table has the offset of each turn from a row's beginning.
-    One offset for all rows and fixed displacements: a row costs one general register."""
+    """Rows that begin anywhere, as pixels of an image do. The position is that in a table, which has the offset of each
+    turn from the beginning of a row. One offset for all rows and fixed displacements: a row costs one general
+    register."""
 
     rows: Sequence[Value]
-    start: Value
     apart: int
 
     def addresses(self, position: Value) -> list[Value]:
@@ -51,12 +47,11 @@ class Pixels:
 
 @dataclass(frozen=True)
 class Lines:
-    """`count` rows of a matrix, the first of which begins at `start`; they are `pitch` bytes apart."""
+    """`count` rows of a matrix, `pitch` bytes apart. The position is that in the first one."""
 
-    start: Value
     count: int
-    pitch: int = 0
-    apart: int = FLOAT_BYTES
+    pitch: int
+    apart: int
 
     def addresses(self, position: Value) -> list[Value]:
         return [position + row * self.pitch for row in range(self.count)]

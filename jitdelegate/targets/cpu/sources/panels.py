@@ -7,14 +7,15 @@ is a line of scales for each part of K that has its own. Panels of constants are
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
-from jitdelegate.targets.cpu.code.kernel import Generator, split
+from jitdelegate.targets.cpu.code.kernel import Generator, Kernel, split
 from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products
+from jitdelegate.targets.cpu.sources.packing import Packing, pack_function
 
 
 class PanelLines(Protocol):
@@ -25,7 +26,7 @@ class PanelLines(Protocol):
         ...
 
     def nbytes(self, steps: int) -> int:
-        """Bytes of so many steps, a quad or one."""
+        """Bytes of so many steps."""
         ...
 
 
@@ -39,12 +40,11 @@ class PackedLines:
 
     def head(self, number: Value | int) -> list[Value]:
         """A number of each channel, from a line at the panel's beginning."""
-        products, vectors = self.products, self.vectors
-        at = self.at + number * (vectors * products.bias_bytes)
-        return [at.function.load(products.result_type, at + v * products.bias_bytes, 64) for v in range(vectors)]
+        f, nbytes, at = self.at.function, self.products.bias_bytes, self.start(number)
+        return [f.load(self.products.result_type, at + v * nbytes, 64) for v in range(self.vectors)]
 
     def start(self, heads: Value | int) -> Value:
-        """The first weights, after so many lines at the beginning."""
+        """What follows so many lines of numbers."""
         return self.at + heads * (self.vectors * self.products.bias_bytes)
 
     def lines(self, at: Value, steps: int) -> Iterator[list[Sequence[Value]]]:
@@ -56,26 +56,147 @@ class PackedLines:
 
 @dataclass(frozen=True)
 class MatrixLines:
-    """Columns of a matrix of floats that lies in memory by rows, `row` bytes apart; the last vector is read with
-    `mask`."""
+    """The lines of a panel in place: columns of a matrix of floats, whose rows are `row` bytes apart. The last vector
+    of a row is read with `mask`."""
 
-    type_: str
+    products: Products
     vectors: int
     row: int
-    vector_bytes: int
     mask: Value | None
 
     def lines(self, at: Value, steps: int) -> Iterator[list[Sequence[Value]]]:
-        f, last = at.function, self.vectors - 1
+        f, nbytes = at.function, self.products.weight_bytes
+
+        def load(at: Value, v: int) -> Value:
+            mask = self.mask if v == self.vectors - 1 else None
+            return f.load_masked(self.products.sum_type, at + v * nbytes, mask)
+
         for k in range(steps):
-            line = at + k * self.row
-            yield [
-                [f.load_masked(self.type_, line + v * self.vector_bytes, self.mask if v == last else None)]
-                for v in range(self.vectors)
-            ]
+            yield [[load(at + k * self.row, v)] for v in range(self.vectors)]
 
     def nbytes(self, steps: int) -> int:
         return steps * self.row
+
+
+@dataclass(frozen=True)
+class PanelGroup:
+    """Panels of equal width and code, one after another.
+
+    Attributes:
+        start: vectors of columns before the first one.
+        masked: whether the last vector of the only panel is not full.
+    """
+
+    start: int
+    vectors: int
+    count: int
+    masked: bool
+
+    def columns(self, all_columns: int, lanes: int) -> int:
+        """Columns of each panel."""
+        return min(self.vectors * lanes, all_columns - self.start * lanes)
+
+
+def panel_groups(vectors: int, widest: int, *, masked: bool) -> tuple[PanelGroup, ...]:
+    """So many vectors of columns as panels of nearly equal widths; `masked` applies to the last one."""
+    start, groups = 0, list[PanelGroup]()
+    for width, count in split(vectors, widest):
+        last = int(masked and start + width * count == vectors)
+        for number, is_masked in ((count - last, False), (last, True)):
+            if number:
+                groups.append(PanelGroup(start, width, number, is_masked))
+                start += number * width
+    return tuple(groups)
+
+
+class Panels(Protocol):
+    """All panels of a matrix."""
+
+    def first(self, kernel: Kernel, group: PanelGroup) -> Value:
+        """The position of the first panel of a group."""
+        ...
+
+    def apart(self, group: PanelGroup) -> int:
+        """Bytes between panels of a group."""
+        ...
+
+    def at(self, kernel: Kernel, group: PanelGroup, position: Value) -> Value:
+        """The address of a panel as tiles read it; it may be packed, or converted, into scratch memory first."""
+        ...
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Packed panels in the weights, from byte `offset` on, with so many quads of steps, and single steps after them."""
+
+    products: Products
+    groups: tuple[PanelGroup, ...]
+    offset: int
+    quads: int
+    singles: int
+
+    def first(self, kernel: Kernel, group: PanelGroup) -> Value:
+        before = sum(self.apart(other) * other.count for other in self.groups if other.start < group.start)
+        return kernel.constants(self.offset + before)
+
+    def apart(self, group: PanelGroup) -> int:
+        return self.products.panel_bytes(group.vectors, self.quads, self.singles)
+
+    def at(self, kernel: Kernel, group: PanelGroup, position: Value) -> Value:
+        return position
+
+
+@dataclass(frozen=True)
+class Unpacked(Constant):
+    """Packed panels in the weights that are converted, at `scratch` bytes into the scratch memory."""
+
+    scratch: int
+
+    def at(self, kernel: Kernel, group: PanelGroup, position: Value) -> Value:
+        f, target, blocks = kernel.f, kernel.scratch + self.scratch, self.products.scales
+        name = self.products.unpack_function(kernel.generator, group.vectors, self.quads, self.singles)
+        f.call(name, position, target, *map(f.index, (blocks, self.quads // max(blocks, 1), self.singles)))
+        return target
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """Panels of a matrix of floats where it lies, at `pointer`, with columns `column` bytes apart."""
+
+    pointer: Value
+    column: int
+
+    def first(self, kernel: Kernel, group: PanelGroup) -> Value:
+        return self.pointer + group.start * kernel.generator.lanes * self.column
+
+    def apart(self, group: PanelGroup) -> int:
+        return group.vectors * self.pointer.function.module.machine.lanes * self.column
+
+    def at(self, kernel: Kernel, group: PanelGroup, position: Value) -> Value:
+        return position
+
+
+@dataclass(frozen=True)
+class Packed(InPlace):
+    """Panels that are packed when they are met, at `scratch` bytes into the scratch memory.
+
+    Attributes:
+        packing: of a panel; its width and columns are those of each group.
+        columns: all columns of the matrix.
+    """
+
+    packing: Packing
+    columns: int
+    scratch: int
+
+    def at(self, kernel: Kernel, group: PanelGroup, position: Value) -> Value:
+        generator = kernel.generator
+        columns = group.columns(self.columns, generator.lanes)
+        packing = replace(self.packing, vectors=group.vectors, columns=columns)
+        generator.reserve_scratch(self.scratch + packing.nbytes)
+        target = kernel.scratch + self.scratch
+        kernel.f.call(pack_function(generator, packing), position, target)
+        return target
 
 
 def panel_widths(products: Products, outputs: int) -> list[tuple[int, int]]:
@@ -91,14 +212,16 @@ def pack(
     quads: int,
     bias: np.ndarray | None = None,
     scales: np.ndarray | None = None,
+    widths: Sequence[tuple[int, int]] | None = None,
 ) -> int:
     """Panels of weights [O, steps, channels of a step], scales [O, blocks] and bias [O]; their offset.
 
     Args:
         order: of the steps; those of `quads` quads come first.
+        widths: (vectors, number) of panels; nearly equal ones where they are not given.
     """
     in_order = np.array_equal(order, np.arange(len(order)))
-    widths = panel_widths(products, len(steps))
+    widths = widths or panel_widths(products, len(steps))
 
     def panels() -> Iterator[np.ndarray]:
         first = 0

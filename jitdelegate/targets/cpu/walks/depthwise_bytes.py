@@ -25,7 +25,7 @@ from jitdelegate.targets.cpu.code.shuffles import joined
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Function, Value, vector
 from jitdelegate.targets.cpu.multiply.depthwise_terms import QUAD, terms_of
 from jitdelegate.targets.cpu.multiply.products import plus_bytes
-from jitdelegate.targets.cpu.walks.depthwise_row import Filters, Row, RowShape, folded
+from jitdelegate.targets.cpu.walks.depthwise_row import Filters, Row, RowShape, bias_of
 from jitdelegate.targets.maths.expression import emit
 
 UNPACKED = 16
@@ -62,7 +62,7 @@ def byte_filters(
     if found is None or reads_beyond or any(layout.blocked for layout in layouts):
         return None
     (rows, terms), taps = found, weights.reshape(-1, channels)
-    folds = folded(bias, taps, form.input_zero + (-SIGN if data == "int8" else 0), "int32")
+    folds = bias_of(bias, taps, form.input_zero + (-SIGN if data == "int8" else 0), "int32")
     steps = Steps.of(epilogue.expr, _largest(generator, epilogue, taps, folds))
     filters = ByteFilters(taps, folds, data, "int32", "int32", rows=rows, terms=terms, steps=steps)
     joined, rest = divmod(generator.vector_bytes, channels)

@@ -18,6 +18,7 @@ from jitdelegate.targets.cpu.code.kernel import Generator, split
 from jitdelegate.targets.cpu.code.machine import Machine
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Function, Value, register, vector
 from jitdelegate.targets.cpu.multiply.narrow_products import read_lines
+from jitdelegate.targets.cpu.multiply.products import folded
 from jitdelegate.targets.cpu.walks.register_tile import STACK_ALIGN
 from jitdelegate.targets.maths.cast import cast
 
@@ -69,7 +70,7 @@ class Filters:
     ) -> tuple[Filters, Epilogue]:
         """Weights [1, kh, kw, C] and the bias, with the epilogue of their results."""
         taps = weights.reshape(-1, weights.shape[3])
-        bias = folded(bias, taps, form.input_zero, form.accumulator)
+        bias = bias_of(bias, taps, form.input_zero, form.accumulator)
         if form.accumulator == "float32":
             return cls(taps, bias, data, "float32", "float32"), epilogue
         element = ELEMENT_TYPES[data]
@@ -129,6 +130,12 @@ class Filters:
         return generator.weights.add(np.concatenate(parts, axis=1))
 
 
+def bias_of(bias: np.ndarray | None, taps: np.ndarray, zero: int, dtype: str) -> np.ndarray:
+    """The bias [C] of data from which `zero` is not subtracted, by taps [K, C]; zeros where there is none."""
+    found = folded(bias, taps.T, zero, dtype)
+    return np.zeros(taps.shape[1], dtype) if found is None else found
+
+
 def narrow_taps(machine: Machine, weights: Tensor) -> tuple[np.ndarray, np.ndarray | None]:
     """Weights [1, kh, kw, C] in the narrowest type that holds the very same numbers, floats with scales f32[C] for
     int8."""
@@ -139,13 +146,6 @@ def narrow_taps(machine: Machine, weights: Tensor) -> tuple[np.ndarray, np.ndarr
         if found is not None and found[1].shape[1] == 1:
             return np.ascontiguousarray(found[0].T).reshape(data.shape), found[1][:, 0]
     return (data.astype(np.float16) if machine.has_half and data.dtype == np.float32 and is_half(data) else data), None
-
-
-def folded(bias: np.ndarray | None, taps: np.ndarray, zero: int, dtype: str) -> np.ndarray:
-    """The bias, of type `dtype`, minus what the data's zero point adds to the sums, which wrap."""
-    if bias is None:
-        bias = np.zeros(taps.shape[1], dtype)
-    return bias if zero == 0 else (bias.astype(np.int64) - zero * taps.sum(0, dtype=np.int64)).astype(dtype)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from jitdelegate.targets.cpu.code.epilogue import Epilogue
 from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.shuffles import transposed
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, POINTER, Value
-from jitdelegate.targets.cpu.sources.matmul_pack import QUAD
+from jitdelegate.targets.cpu.multiply.products import QUAD
 
 
 @dataclass(frozen=True)

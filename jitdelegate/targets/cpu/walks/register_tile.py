@@ -9,15 +9,28 @@ from dataclasses import dataclass
 from functools import partial
 
 from jitdelegate.targets.cpu.code.vector_ir import POINTER, Function, Value
-from jitdelegate.targets.cpu.multiply.products import Products
+from jitdelegate.targets.cpu.multiply.products import QUAD, Products
 from jitdelegate.targets.cpu.sources.data_rows import DataRows
 from jitdelegate.targets.cpu.sources.panels import PanelLines
 
 STACK_ALIGN = 16
 """Stack alignment in bytes that the calling convention guarantees; more would cost a register for the frame."""
 
+UNDER_WAY = 10
+"""Products that a core computes at the same time, each of which takes several cycles."""
+
 Loops = Sequence[tuple[Value | int, int]]
 """Loops over K, one after another: (turns, steps of a turn)."""
+
+
+def loops_over(steps: int) -> Loops:
+    """The loops over so many steps, four in a turn."""
+    return [(turns, size) for turns, size in ((steps // QUAD, QUAD), (1, steps % QUAD)) if turns and size]
+
+
+def sets_of(count: int) -> int:
+    """Sets of `count` sums for which a core always has enough to do."""
+    return max(1, min(QUAD, UNDER_WAY // count))
 
 
 def stack_of_totals(f: Function, products: Products, count: int) -> Value:

@@ -1,8 +1,9 @@
-"""The register tile: `rows` pixels times the vectors of one panel, with sums in registers during the loop over K.
+"""Tile functions: some rows of data times the vectors of one panel, and what becomes of the sums.
 
-A table has the offset of each quad of steps of K = (ky, kx, c) from a pixel's first tap, so one short loop serves every
-window and layout. Pixels are addressed individually: a tile may continue in the next image row.
-Windows need no border checks because layouts have halos.
+Those of a Contract read their layer's geometry at run time, so that layers share them. A table has the offset of each
+quad of steps of K = (ky, kx, c) from a pixel's first tap, so one short loop serves every window and layout. Pixels are
+addressed individually: a tile may continue in the next image row. Windows need no border checks because layouts have
+halos.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Value
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products
 from jitdelegate.targets.cpu.sources.data_rows import Pixels
 from jitdelegate.targets.cpu.sources.panels import PackedLines
-from jitdelegate.targets.cpu.walks.register_tile import RegisterTile, stack_of_totals
+from jitdelegate.targets.cpu.walks.register_tile import RegisterTile, sets_of, stack_of_totals
 
 GEOMETRY = (
     *("width", "a_pixel", "a_row", "c_pixel", "c_row", "c_block", "lanes_left"),
@@ -26,31 +27,111 @@ GEOMETRY = (
 )
 """The geometry of a layer that a tile function reads: distances in bytes, and counts (quads per segment). Each stream
 adds pixel, row and block; the offsets of all quads and singles follow."""
-UNDER_WAY = 10
-"""Products that a core computes at the same time, each of which takes several cycles. Sums of floats are not split for
-it, since this would round them otherwise."""
 
 
 @dataclass(frozen=True)
 class TileShape:
-    """The facts that are fixed in a tile function's code; it reads all others from its layer's geometry.
+    """The facts that are fixed in the code of any tile function.
 
     Attributes:
-        is_linear: whether rows of pixels follow each other without a gap, in data, results and streams.
-        packed: bytes that are stored together of each pixel; 0 where vectors of results are stored one by one.
-        still: for each stream, whether it is the same for all pixels; () if that is not known.
+        masked: whether the last vector of results is not full.
+        packed: bytes that are stored together of each row; 0 where vectors of results are stored one by one.
     """
 
     products: Products
     rows: int
     vectors: int
-    has_segments: bool
-    has_quads: bool
-    has_singles: bool
     masked: bool
     epilogue: Epilogue
-    is_linear: bool = False
     packed: int = 0
+
+
+class Tile:
+    """A tile function that is being written, `void tile(a, weights, c ..., streams ..., numbers)`.
+
+    Attributes:
+        block: bytes from one vector of results to the next one.
+        blocks: the same for each stream.
+    """
+
+    block: Value | int
+    blocks: Sequence[Value | int]
+
+    def __init__(self, generator: Generator, shape: TileShape, name: str, further: Sequence[tuple[str, str]]) -> None:
+        epilogue = shape.epilogue
+        parameters = [("a", POINTER), ("w", POINTER), ("c", POINTER), *further]
+        parameters += [(f"s{k}", POINTER) for k in range(len(epilogue.streams))]
+        parameters += [("n", POINTER)] if epilogue.numbers else []
+        self.f = generator.module.function(name, parameters)
+        self.a, self.w, self.c, *rest = self.f.parameters
+        self.numbers = rest.pop() if epilogue.numbers else None
+        self.streams = rest[len(further) :]
+        self.products, self.vectors, self.packed, self.epilogue = shape.products, shape.vectors, shape.packed, epilogue
+        self.count, self.masked = shape.rows * shape.vectors, shape.masked
+        # sums of floats are not split, since this would round them otherwise
+        self.sets = sets_of(self.count) if shape.products.accumulator == "int32" else 1
+
+    def prepare(self, *, has_segments: bool) -> None:
+        """Writes what is done once, before the first tile."""
+        if has_segments:
+            self.totals = stack_of_totals(self.f, self.products, self.count)
+        if self.packed:
+            self.narrowing = Narrowing.of(self.f, self.epilogue, self.numbers, self.products.lanes)
+            self.dtype, self.epilogue = self.epilogue.dtype, self.narrowing.epilogue
+
+    def lanes_left(self) -> Value:
+        """The mask of the last vector, where that is not full."""
+        raise NotImplementedError
+
+    def results(self, panel: PackedLines | None, sums: list[Value]) -> list[Value]:
+        """Sums as results, with the bias of a panel that has one."""
+        f, products = self.f, self.products
+        results = sums if sums[0].type == products.result_type else [products.widened(f, total) for total in sums]
+        if panel is None or products.starts_at_bias:
+            return results
+        bias = panel.head(0)
+        scales: Sequence[Value | None] = panel.head(1) if products.scales == 1 else [None] * self.vectors
+        return [
+            products.result(f, result, bias[number % self.vectors], scales[number % self.vectors])
+            for number, result in enumerate(results)
+        ]
+
+    def finish_row(self, pointers: Sequence[Value], results: Sequence[Value]) -> None:
+        """Stores the results of a row; the pointers are to its results and streams."""
+        f, together, (c, *streams) = self.f, list[Value](), pointers
+        for v, result in enumerate(results):
+            last = v == self.vectors - 1
+            mask = self.lanes_left() if self.masked and last else None
+            if self.packed:
+                together.append(self.epilogue.value(f, result, streams, mask, self.numbers))
+            else:
+                self.epilogue.store(f, result, streams, c, mask, self.numbers)
+            if not last:
+                c = c if self.packed else c + self.block
+                streams = [self._at_next_vector(k, s) for k, s in enumerate(streams)]
+        if together:
+            store_first(f, self.dtype, self.narrowing.in_order(f, together), self.packed, c)
+
+    def _at_next_vector(self, number: int, pointer: Value) -> Value:
+        """The pointer to stream `number` at the next vector. One element for all of them is read once, as far as no
+        store comes between."""
+        is_same = self.packed and self.epilogue.streams[number].splat
+        return pointer if is_same else pointer + self.blocks[number]
+
+
+@dataclass(frozen=True)
+class PixelTileShape(TileShape):
+    """The facts that are fixed in the code of a Contract's tile function.
+
+    Attributes:
+        is_linear: whether rows of pixels follow each other without a gap, in data, results and streams.
+        still: for each stream, whether it is the same for all pixels; () if that is not known.
+    """
+
+    has_segments: bool = False
+    has_quads: bool = True
+    has_singles: bool = False
+    is_linear: bool = False
     still: tuple[bool, ...] = ()
 
     @property
@@ -60,42 +141,30 @@ class TileShape:
         return f"tile {self.products.key} {self.rows}x{self.vectors} {flags} {steps} {self.epilogue.key}"
 
 
-def tile_function(generator: Generator, shape: TileShape) -> str:
+def pixel_tile_function(generator: Generator, shape: PixelTileShape) -> str:
     """The name of `void tile(a, weights, c, geometry, first pixel, tiles, stream pointers ...)`, written once."""
     prefix = f"tile_{shape.rows}x{shape.vectors}"
-    return generator.once(prefix, shape.key, lambda name: Tile(generator, shape, name).write())
+    return generator.once(prefix, shape.key, lambda name: PixelTile(generator, shape, name).write())
 
 
-class Tile:
-    """A tile function that is being written."""
+class PixelTile(Tile):
+    """A Contract's tile function that is being written."""
 
-    def __init__(self, generator: Generator, shape: TileShape, name: str) -> None:
-        streams = shape.epilogue.streams
-        parameters = [("a", POINTER), ("w", POINTER), ("c", POINTER), ("g", POINTER), ("first", INDEX)]
-        parameters += [("tiles", INDEX), *((f"s{k}", POINTER) for k in range(len(streams)))]
-        parameters += [("n", POINTER)] if shape.epilogue.numbers else []
-        self.shape = shape
-        self.products = shape.products
-        self.f = generator.module.function(name, parameters)
-        geometry = self.f.parameters[3]
-        names = [*GEOMETRY, *(f"{part}{k}" for k in range(len(streams)) for part in ("pixel", "row", "block"))]
+    def __init__(self, generator: Generator, shape: PixelTileShape, name: str) -> None:
+        super().__init__(generator, shape, name, [("g", POINTER), ("first", INDEX), ("tiles", INDEX)])
+        self.shape, streams, geometry = shape, range(len(self.streams)), self.f.parameters[3]
+        names = [*GEOMETRY, *(f"{part}{k}" for k in streams for part in ("pixel", "row", "block"))]
         self.g = {key: self.f.load(INDEX, geometry + 8 * i, 8) for i, key in enumerate(names)}
         self.offsets = geometry + 8 * len(names)
+        self.block, self.blocks = self.g["c_block"], [self.g[f"block{k}"] for k in streams]
 
     def write(self) -> None:
         """Writes the function, which computes `tiles` tiles, starting at pixel `first`."""
-        f, g = self.f, self.g
-        a, self.w, c, _, first, tiles, *streams = f.parameters
-        self.numbers = streams.pop() if self.shape.epilogue.numbers else None
-        if self.shape.has_segments:
-            self.totals = stack_of_totals(f, self.products, self.shape.rows * self.shape.vectors)
-        self.epilogue = self.shape.epilogue
-        if self.shape.packed:
-            self.narrowing = Narrowing.of(f, self.shape.epilogue, self.numbers, self.products.lanes)
-            self.epilogue = self.narrowing.epilogue
+        f, g, (first, tiles) = self.f, self.g, self.f.parameters[4:6]
+        self.prepare(has_segments=self.shape.has_segments)
         self.steps = [(g["a_pixel"], g["a_row"]), (g["c_pixel"], g["c_row"])]
-        self.steps += [(g[f"pixel{k}"], g[f"row{k}"]) for k in range(len(streams))]
-        pointers, x = [a, c, *streams], first
+        self.steps += [(g[f"pixel{k}"], g[f"row{k}"]) for k in range(len(self.streams))]
+        pointers, x = [self.a, self.c, *self.streams], first
         if self.shape.is_linear:
             starts = [self._moved(number, p, first * self.steps[number][0]) for number, p in enumerate(pointers)]
         else:
@@ -105,6 +174,9 @@ class Tile:
             self.wraps = [row - (g["width"] - 1) * pixel for pixel, row in self.steps]
         f.loop(tiles, lambda _, x, *pointers: self._tile(x, list(pointers)), x, *starts)
         f.finish()
+
+    def lanes_left(self) -> Value:
+        return self.f.first_lanes(self.g["lanes_left"], self.products.lanes)
 
     def _moved(self, number: int, pointer: Value, distance: Value) -> Value:
         """Pointer `number` moved along the pixels, unless it is that of a stream that stands still."""
@@ -116,9 +188,9 @@ class Tile:
         for _ in range(self.shape.rows):
             rows.append(pointers)
             x, pointers = self._next_pixel(x, pointers)
-        results = self._accumulate([row[0] for row in rows])
-        for row, pixel in enumerate(rows):
-            self._finish_pixel(pixel, results[row * self.shape.vectors : (row + 1) * self.shape.vectors])
+        results = self._sums([row[0] for row in rows])
+        for row, (_, *pixel) in enumerate(rows):
+            self.finish_row(pixel, results[row * self.vectors : (row + 1) * self.vectors])
         return [x, *pointers]
 
     def _next_pixel(self, x: Value, pointers: list[Value]) -> tuple[Value, list[Value]]:
@@ -133,21 +205,15 @@ class Tile:
         ]
         return f.select(at_end, f.index(0), following), moved
 
-    def _accumulate(self, rows: list[Value]) -> list[Value]:
+    def _sums(self, rows: list[Value]) -> list[Value]:
         """bias + sum over K for each row and vector, row by row."""
         f, g, shape, products = self.f, self.g, self.shape, self.products
-        zero, count = f.literal(products.sum_type, 0), shape.rows * shape.vectors
-        panel = PackedLines(products, shape.vectors, self.w)
-        sums = panel.head(0) * shape.rows if products.starts_at_bias else [zero] * count
+        panel = PackedLines(products, self.vectors, self.w)
+        zero = f.literal(products.sum_type, 0)
+        sums = panel.head(0) * shape.rows if products.starts_at_bias else [zero] * self.count
         heads = g["segments"] + 1 if products.scales > 1 else f.index(1 + products.scales)
-        tile = RegisterTile(
-            products,
-            Pixels(rows, self.offsets, products.step_bytes),
-            panel,
-            shape.vectors,
-            sets=max(1, min(QUAD, UNDER_WAY // count)) if products.accumulator == "int32" else 1,
-            scales=panel.head if products.scales > 1 else None,
-        )
+        scales = panel.head if products.scales > 1 else None
+        tile = RegisterTile(products, Pixels(rows, products.step_bytes), panel, self.vectors, self.sets, scales)
         state = [panel.start(heads), self.offsets, *sums]
         if shape.has_segments:
             state = tile.walk_in_segments(state, self.totals, [(g["segments"], [(g["quads"], QUAD)])])
@@ -155,36 +221,4 @@ class Tile:
             state = tile.walk_in_sets(state, [(g["quads"], QUAD)])
         if shape.has_singles:
             state = tile.walk(state, [(g["singles"], 1)])
-        sums = state[2:]
-        if products.starts_at_bias:
-            return sums
-        results = sums if sums[0].type == products.result_type else [products.widened(f, total) for total in sums]
-        bias = panel.head(0)
-        scales: Sequence[Value | None] = panel.head(1) if products.scales == 1 else [None] * shape.vectors
-        return [
-            products.result(f, result, bias[number % shape.vectors], scales[number % shape.vectors])
-            for number, result in enumerate(results)
-        ]
-
-    def _at_next_vector(self, number: int, pointer: Value) -> Value:
-        """The pointer to stream `number` at the next vector. One element for all of them is read once, as far as no
-        store comes between."""
-        is_same = self.shape.packed and self.shape.epilogue.streams[number].splat
-        return pointer if is_same else pointer + self.g[f"block{number}"]
-
-    def _finish_pixel(self, pointers: list[Value], results: Sequence[Value]) -> None:
-        f, g, shape, packed = self.f, self.g, self.shape, list[Value]()
-        _, c, *streams = pointers
-        for v, result in enumerate(results):
-            last = v == shape.vectors - 1
-            mask = f.first_lanes(g["lanes_left"], self.products.lanes) if shape.masked and last else None
-            if shape.packed:
-                packed.append(self.epilogue.value(f, result, streams, mask, self.numbers))
-            else:
-                self.epilogue.store(f, result, streams, c, mask, self.numbers)
-            if not last and not shape.packed:
-                c = c + g["c_block"]
-            if not last:
-                streams = [self._at_next_vector(k, s) for k, s in enumerate(streams)]
-        if packed:
-            store_first(f, shape.epilogue.dtype, self.narrowing.in_order(f, packed), shape.packed, c)
+        return self.results(panel, state[2:])
