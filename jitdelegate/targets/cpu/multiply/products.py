@@ -29,6 +29,8 @@ WORDS_SEGMENT = 63
 SIGN_BITS = -0x7F7F7F80
 """The sign bits of four bytes; a byte with the other sign bit is larger by 128, as a uint8."""
 WORD, BYTE = "i16", "i8"
+PAIRS = {16: "x86.avx512.pmaddw.d.512", 8: "x86.avx2.pmadd.wd", 4: "x86.sse2.pmadd.wd"}
+"""Sums in a vector -> LLVM's function that multiplies int16 and adds up neighbours."""
 
 
 @dataclass(frozen=True)
@@ -190,8 +192,8 @@ class Products:
 def folded(
     bias: np.ndarray | None, weights: np.ndarray, zero: int, dtype: str, scales: np.ndarray | None = None
 ) -> np.ndarray | None:
-    """The bias [O], of type `dtype`, of data from which `zero` is not subtracted, by integer weights [O, K]. Each block of
-    these has one of `scales` [O, blocks], if there are any. Integers wrap, as sums do."""
+    """The bias [O], of type `dtype`, of data from which `zero` is not subtracted, by integer weights [O, K]. Each block
+    of these has one of `scales` [O, blocks], if there are any. Integers wrap, as sums do."""
     if zero == 0:
         return bias
     sums = weights.sum(1, dtype=np.int64)
@@ -350,9 +352,9 @@ def words(f: Function, at: Value, count: int) -> Value:
 
 def sum_of_pairs(f: Function, machine: Machine, a: Value, b: Value) -> Value:
     """a[2 * i] * b[2 * i] + a[2 * i + 1] * b[2 * i + 1] of int16, as int32."""
-    type_ = vector(machine.lanes, "i32")
+    type_ = vector(a.lanes // 2, "i32")
     if machine.pairs:
-        return f.machine_call(machine.pairs, type_, a, b)
+        return f.machine_call(PAIRS[a.lanes // 2], type_, a, b)
     a, b = (f.cast("bitcast", each, type_) for each in (a, b))
     return f.ashr(a << 16, 16) * f.ashr(b << 16, 16) + f.ashr(a, 16) * f.ashr(b, 16)
 
