@@ -11,6 +11,7 @@ from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.code.epilogue import Epilogue
 from jitdelegate.targets.cpu.code.kernel import Memory
 from jitdelegate.targets.cpu.code.machine import MACHINES, Machine
+from jitdelegate.targets.cpu.multiply.pairs import WordPairs
 from jitdelegate.targets.cpu.multiply.products import QUAD, ByteProducts, PairProducts, Products, WordProducts
 from jitdelegate.targets.cpu.products.matmul import MatMulWriter, Product, matrix
 from jitdelegate.targets.cpu.sources.packing import Packing, pack_function
@@ -24,14 +25,22 @@ ALIGN = 64
 def kinds(machine: Machine) -> list[Products]:
     """All multiplies of matrices on a machine."""
     bytes_ = ByteProducts if machine.has_vnni else PairProducts
-    return [Products(machine), bytes_(machine), bytes_(machine, is_signed=False), WordProducts(machine)]
+    integers = [bytes_(machine), bytes_(machine, is_signed=False), WordPairs(machine), WordProducts(machine)]
+    return [Products(machine), *integers]
 
 
 def data_type(products: Products) -> str:
     """The type of data that the products read."""
     if products.accumulator == "int64":
         return "int16"
+    if products.converted:
+        return products.converted
     return "float32" if products.accumulator == "float32" else ("int8" if products.is_signed else "uint8")
+
+
+def matrix_type(products: Products) -> str:
+    """The type of a matrix that is packed for the products."""
+    return "float32" if products.accumulator == "float32" else "int8"
 
 
 def values(shape: tuple[int, ...], dtype: str) -> np.ndarray:
@@ -68,10 +77,11 @@ def test_a_panel_is_packed_at_run_time_as_at_compile_time(features: str, depth: 
     machine = MACHINES[features]
     for products in kinds(machine):
         for columns in (1, machine.lanes, 2 * machine.lanes - 3):
-            weights, vectors = values((columns, depth), products.stored), -(-columns // machine.lanes)
+            dtype = matrix_type(products)
+            weights, vectors = values((columns, depth), dtype), -(-columns // machine.lanes)
             stored = np.ascontiguousarray(weights if is_transposed else weights.T)
             row, zero = stored.strides[0], 0 if products.stored == "float32" else 3
-            packing = Packing(products, products.stored, vectors, depth, columns, row, is_transposed, zero)
+            packing = Packing(products, dtype, vectors, depth, columns, row, is_transposed, zero)
             generator, panel = generator_of(features), aligned(packing.nbytes)
             call(generator, pack_function(generator, packing), stored, panel)
             heads = vectors * products.bias_bytes if zero else 0
@@ -91,7 +101,7 @@ def test_two_matrices_are_multiplied_by_every_multiply(
     (rows, depth, columns), lanes = sizes, MACHINES[features].lanes
     for products in kinds(MACHINES[features]):
         generator, dtype = generator_of(features), data_type(products)
-        a, b = values((rows, depth), dtype), values((depth, columns), products.stored)
+        a, b = values((rows, depth), dtype), values((depth, columns), matrix_type(products))
         stored = np.ascontiguousarray(b.T if adjoint else b)
         padded = np.concatenate([a.ravel(), np.zeros(ALIGN, dtype)])
         result = np.zeros((rows, columns), products.accumulator)

@@ -29,6 +29,8 @@ WORDS_SEGMENT = 63
 SIGN_BITS = -0x7F7F7F80
 """The sign bits of four bytes; a byte with the other sign bit is larger by 128, as a uint8."""
 WORD, BYTE = "i16", "i8"
+PAIRS = {16: "x86.avx512.pmaddw.d.512", 8: "x86.avx2.pmadd.wd", 4: "x86.sse2.pmadd.wd"}
+"""Sums in a vector -> LLVM's function that multiplies int16 and adds up neighbours."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Products:
         channels: channels of one step.
         step_bytes: bytes of data of one step.
         multiple: a tap's channels are padded with zero weights to a multiple of it.
+        converted: type that data are converted to before they are multiplied; "" where they are read as they are.
         stored: type of the packed weights.
         accumulator: type of bias and results.
         speed: channels that are multiplied in the time of one float, about.
@@ -52,6 +55,7 @@ class Products:
     channels: ClassVar[int] = 1
     step_bytes: ClassVar[int] = 4
     multiple: ClassVar[int] = 1
+    converted: ClassVar[str] = ""
     stored: ClassVar[str] = "float32"
     accumulator: ClassVar[str] = "float32"
 
@@ -71,6 +75,11 @@ class Products:
     def offset(self) -> int:
         """What `data` adds to every element."""
         return 0
+
+    @property
+    def few(self) -> Products:
+        """Those for few pixels, which wait for the weights."""
+        return self
 
     @property
     def unpacked(self) -> Products:
@@ -347,9 +356,9 @@ def words(f: Function, at: Value, count: int) -> Value:
 
 def sum_of_pairs(f: Function, machine: Machine, a: Value, b: Value) -> Value:
     """a[2 * i] * b[2 * i] + a[2 * i + 1] * b[2 * i + 1] of int16, as int32."""
-    type_ = vector(machine.lanes, "i32")
+    type_ = vector(a.lanes // 2, "i32")
     if machine.pairs:
-        return f.machine_call(machine.pairs, type_, a, b)
+        return f.machine_call(PAIRS[a.lanes // 2], type_, a, b)
     a, b = (f.cast("bitcast", each, type_) for each in (a, b))
     return f.ashr(a << 16, 16) * f.ashr(b << 16, 16) + f.ashr(a, 16) * f.ashr(b, 16)
 

@@ -17,9 +17,11 @@ from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, Stream, stream_pointers
 from jitdelegate.targets.cpu.code.kernel import Generator, Job, JobWriter, Kernel, Memory
 from jitdelegate.targets.cpu.code.narrow import without_cast
+from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products, folded
 from jitdelegate.targets.cpu.products.chunks import Chunks, PanelProduct, PanelWalk, chunks_wanted, worth
+from jitdelegate.targets.cpu.sources.converted import Converted
 from jitdelegate.targets.cpu.sources.filters import ContractFilters, contract_filters
 from jitdelegate.targets.cpu.sources.indirect_gemm import Sweep, sweeps
 from jitdelegate.targets.cpu.sources.panels import Constant, PanelGroup, Unpacked, pack, panel_groups
@@ -36,10 +38,12 @@ class Multiplication(PanelProduct):
     """One sweep with all that chunk functions need to compute parts of it.
 
     Attributes:
+        source: the data where they are converted first; None where tiles read them as they are.
         panels: the weights, with so many quads of steps of K and single ones.
     """
 
     sweep: Sweep
+    source: Converted | None
     panels: Constant
     c: Layout
     has_segments: bool
@@ -71,6 +75,11 @@ class Multiplication(PanelProduct):
             *((s.row, s.pixel) for s in self.epilogue.streams),
         ]
         return all(row == sweep.columns * pixel for row, pixel in steps)
+
+    def prepared(self, kernel: Kernel, pointers: list[Value], first: Value, pixels: int) -> list[Value]:
+        """The pointers, that to the data after the conversion of what some pixels read."""
+        a, *others = pointers
+        return [self.source.prepared(kernel, a, first, pixels) if self.source else a, *others]
 
     def _stored_together(self, group: PanelGroup) -> int:
         """Bytes that a tile stores together of each pixel; 0 where vectors are stored one by one."""
@@ -129,6 +138,7 @@ class ContractWriter(JobWriter):
         self,
         sweep: Sweep,
         packed: Products,
+        a: Layout,
         c: Layout,
         filters: ContractFilters,
         epilogue: Epilogue,
@@ -146,8 +156,11 @@ class ContractWriter(JobWriter):
         tail = outputs % generator.lanes
         masked = tail > 0 and (not c.blocked or epilogue.lanes_to_mask(c) > 0)
         groups = panel_groups(packed, outputs, masked=masked)
-        is_met_often = pixels > UNPACK_TILES * packed.rows[groups[0].vectors - 1]
-        products = packed.unpacked if is_met_often else packed
+        is_few = pixels <= UNPACK_TILES * packed.rows[groups[0].vectors - 1]
+        packed = packed.few if is_few else packed
+        products = packed if is_few else packed.unpacked
+        source = self._source(sweep, packed, a, pixels, scratch)
+        sweep = source.read if source else sweep
         quads, singles = sweep.order(packed)
         segments, length = products.segments(len(quads) // QUAD)
         steps, offsets = sweep.filters(packed), sweep.offsets(packed)
@@ -172,14 +185,24 @@ class ContractWriter(JobWriter):
         geometry = generator.once("geometry", tuple(values), lambda name: generator.module.constant(name, values))
         epilogue = (without_cast(epilogue) if _gives_bytes(products, c) else epilogue).shared()
         epilogue = replace(epilogue, streams=streams)
-        return Multiplication(products, epilogue, c.block, f"@{geometry}", sweep, panels, c, segments > 1)
+        return Multiplication(products, epilogue, c.block, f"@{geometry}", sweep, source, panels, c, segments > 1)
+
+    def _source(self, sweep: Sweep, products: Products, a: Layout, pixels: int, scratch: int) -> Converted | None:
+        """The sweep's data where they are converted first; None where they are read as they are."""
+        offsets = sweep.offsets(products)
+        if products.converted in ("", a.dtype) or not offsets.size:
+            return None
+        first, end = int(offsets.min()), int(offsets.max()) + products.channels * a.element
+        source = Converted(sweep, a.dtype, products.converted, first, end, scratch)
+        source.reserve(self.generator, pixels)
+        return source
 
     def _sweep_jobs(
         self, sweep: Sweep, products: Products, a: Memory, c: Memory, filters: ContractFilters, epilogue: Epilogue
     ) -> list[Job]:
         by_panel, chunks = self._cut(sweep, products, c.layout.shape[0])
         most = max(chunks.rows, chunks.last)
-        product = self.multiplication(sweep, products, c.layout, filters, epilogue, most)
+        product = self.multiplication(sweep, products, a.layout, c.layout, filters, epilogue, most)
         if not by_panel:
             return [self._job(product, a, c, product.panels.groups, chunks)]
         return [self._job(product, a, c, [g], replace(chunks, panels=g.count)) for g in product.panels.groups]
@@ -219,7 +242,8 @@ class ContractWriter(JobWriter):
             first = part * chunks.rows
 
             def run(pixels: int) -> None:
-                PanelWalk(kernel, product, product.panels, first, pixels).along(groups, pointers, number)
+                ready = product.prepared(kernel, pointers, first, pixels)
+                PanelWalk(kernel, product, product.panels, first, pixels).along(groups, ready, number)
 
             chunks.run(kernel, part, run)
 

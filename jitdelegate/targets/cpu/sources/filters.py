@@ -12,6 +12,7 @@ from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant
 from jitdelegate.targets.cpu.code.machine import Machine
 from jitdelegate.targets.cpu.multiply.narrow_products import NARROW, BlockBytes, NibbleBytes
+from jitdelegate.targets.cpu.multiply.pairs import WordPairs
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products, products_of
 from jitdelegate.targets.planning.implicit_gemm import filters_of
 
@@ -43,6 +44,14 @@ class ContractFilters:
 
     def products(self, machine: Machine, form: Contract, dtype: str) -> Products:
         """How panels of them are multiplied by data of type `dtype`."""
+        if (
+            not self.narrow
+            and form.accumulator == "int32"
+            and form.groups == 1
+            and machine.pairs
+            and not machine.has_vnni
+        ):
+            return WordPairs(machine)
         if not self.narrow:
             return products_of(machine, form, dtype)
         if form.accumulator != "float32":

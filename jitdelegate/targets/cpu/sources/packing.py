@@ -10,6 +10,7 @@ from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.shuffles import interleaved, joined, transposed
 from jitdelegate.targets.cpu.code.vector_ir import POINTER, Value, vector
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products
+from jitdelegate.targets.maths.cast import cast
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class _PackFunction:
 
     def _store(self, step: Value, to: Value) -> None:
         """Stores a step of a vector of columns, channel by channel."""
+        step = cast(self.f, step, self.packing.dtype, self.products.stored)
         self.f.store(self.products.as_stored(self.f, step), to, self.products.weight_bytes)
 
     def _copy(self, matrix: Value, to: Value) -> None:
