@@ -109,7 +109,7 @@ class ContractWriter(JobWriter):
         products = filters.products(self.generator.machine, form, a.layout.dtype)
         outputs = filters.stored.shape[0] // form.groups
         inputs = filters.stored.shape[3]
-        found = []
+        jobs = list[Job]()
         for group in range(form.groups):
             rows = slice(group * outputs, (group + 1) * outputs)
             part = filters.part(rows)
@@ -120,8 +120,8 @@ class ContractWriter(JobWriter):
                 sweep = replace(sweep, a_start=a_start, c_start=c_start)
                 zero = form.input_zero + products.offset
                 bias = folded(part.bias, sweep.weights, zero, products.accumulator, part.scales)
-                found += self._sweep_jobs(sweep, products, a, c, replace(part, bias=bias), shifted)
-        return found
+                jobs += self._sweep_jobs(sweep, products, a, c, replace(part, bias=bias), shifted)
+        return jobs
 
     def _to_channel(self, channel: int, layout: Layout, block: int | None = None) -> int:
         """Bytes to a channel of a pixel, where blocks of channels are `block` bytes apart instead of the layout's."""

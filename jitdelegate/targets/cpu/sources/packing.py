@@ -153,7 +153,7 @@ class _PackFunction:
 
         def step(_: Value, at: Value, *sums: Value) -> list[Value]:
             data, (line,) = products.data(f, row), products.lines(f, at, lines, 1)
-            return [at + self.line, *(products.add(f, data, *each) for each in zip(line, sums, strict=True))]
+            return [at + self.line, *(products.add(f, data, *pair) for pair in zip(line, sums, strict=True))]
 
         _, *sums = f.loop(packing.steps, step, weights, *[f.literal(products.sum_type, 0)] * lines)
         for number, total in enumerate(sums):

@@ -223,5 +223,5 @@ def pack(
             parts.append(np.zeros(size - sum(part.nbytes for part in parts), np.uint8))
             yield from (part for part in parts if part.size)
 
-    sources = [steps, order, *(each for each in (bias, scales) if each is not None)]
+    sources = [steps, order, *(part for part in (bias, scales) if part is not None)]
     return generator.weights.pack(("panels", products.key, *widths), sources, panels)

@@ -2,7 +2,7 @@
 
 Four rows of a column of pixels are interleaved, so that a lane holds what one channel has under four taps. Unpacking
 instructions do so within every 16 bytes, the cheapest way, and leave four vectors that hold the channels in the order
-of `_places`; the instructions that narrow results to bytes put them back in order.
+of `_orders`; the instructions that narrow results to bytes put them back in order.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def byte_filters(
         or prod(form.kernel) > MOST_TAPS
     ):
         return None
-    found = terms_of(weights[0]) if machine.has_vnni else words_of(weights[0])
+    packed = terms_of(weights[0]) if machine.has_vnni else words_of(weights[0])
     *_, columns, channels = target.shape
     layouts = target, *(s.memory.layout for s in epilogue.streams if s.pixel)
     reads_beyond = channels % QUAD != 0 and any(s.memory.exact for s in epilogue.streams)
-    if found is None or reads_beyond or any(layout.blocked for layout in layouts):
+    if packed is None or reads_beyond or any(layout.blocked for layout in layouts):
         return None
-    (rows, terms), taps = found, weights.reshape(-1, channels)
+    (rows, terms), taps = packed, weights.reshape(-1, channels)
     folds = bias_of(bias, taps, form.input_zero + (-SIGN if data == "int8" else 0), "int32")
     steps = Steps.of(epilogue.expr, _largest(generator, epilogue, taps, folds))
     filters = ByteFilters(taps, folds, data, "int32", "int32", rows=rows, terms=terms, steps=steps)
@@ -114,7 +114,7 @@ class ByteFilters(Filters):
 
     def of_pixels(self, count: int) -> ByteFilters:
         """The same for blocks of `count` neighbouring pixels, whose channels count as those of one pixel."""
-        taps, bias, *terms = (np.tile(each, count) for each in (self.taps, self.bias, *self.terms))
+        taps, bias, *terms = (np.tile(part, count) for part in (self.taps, self.bias, *self.terms))
         return replace(self, taps=taps, bias=bias, terms=tuple(terms), joined=count)
 
     @property
@@ -152,7 +152,7 @@ class ByteFilters(Filters):
         bias[:channels], taps[..., :channels] = self.bias, self.terms
         packed: list[np.ndarray] = []
         for start in range(0, channels, step):
-            order = start + np.array(_places(_width(min(step, channels - start))))
+            order = start + np.array(_orders(_width(min(step, channels - start))))
             quads = taps[..., order].reshape(len(taps), -1, self.together, width, *order.shape)
             packed += [bias[order], quads.transpose(3, 1, 0, 4, 5, 2)]
         return generator.weights.add(np.concatenate([part.reshape(-1).view(np.uint8) for part in packed]))
@@ -163,7 +163,7 @@ def _width(channels: int) -> int:
     return min(width for width in NARROW if width >= channels)
 
 
-def _places(width: int) -> list[list[int]]:
+def _orders(width: int) -> list[list[int]]:
     """The channels in the lanes of each of four vectors, for blocks of `width` channels."""
     pieces = range(0, width, UNPACKED)
     return [[piece + part + lane for piece in pieces for lane in range(QUAD)] for part in range(0, UNPACKED, QUAD)]
@@ -216,13 +216,13 @@ class ByteRow(Row):
 
     def _loaded(self, at: Value) -> Value:
         """A block's channels of a pixel as uint8; an int8 is then larger by 128."""
-        found = self.f.load(vector(QUAD * self.lanes, "i8"), at, 1)
-        return found ^ SIGN if self.shape.filters.data == "int8" else found
+        loaded = self.f.load(vector(QUAD * self.lanes, "i8"), at, 1)
+        return loaded ^ SIGN if self.shape.filters.data == "int8" else loaded
 
     def _interleaved(self, group: tuple[int, ...], at: Mapping[int, Value]) -> list[Value]:
         """The bytes of four rows, which may be equal, as vectors of quads of bytes, or those of two rows as pairs of
         words; `at` has the address of each."""
-        loaded = {row: self._loaded(place) for row, place in at.items()}
+        loaded = {row: self._loaded(address) for row, address in at.items()}
         if self.bytes.together == QUAD:
             first, second = (group[0], group[1]), (group[2], group[3])
             pairs = {(a, b): self._unpacked(loaded[a], loaded[b], 1) for a, b in dict.fromkeys((first, second))}
@@ -238,10 +238,10 @@ class ByteRow(Row):
         half = UNPACKED // size // 2
         orders = [
             [
-                place
+                lane
                 for start in range(first, count, 2 * half)
                 for k in range(half)
-                for place in (start + k, count + start + k)
+                for lane in (start + k, count + start + k)
             ]
             for first in (0, half)
         ]
@@ -252,14 +252,14 @@ class ByteRow(Row):
         terms = len(self.bytes.terms)
         for term in range(terms):
             taps = self._four(quads[0].type, w + self._bytes * (1 + number * terms + term))
-            sums = [self._plus(*each) for each in zip(sums, quads, taps, strict=True)]
+            sums = [self._plus(*three) for three in zip(sums, quads, taps, strict=True)]
         return list(sums)
 
     def _plus(self, total: Value, data: Value, taps: Value) -> Value:
         if self.bytes.together == QUAD:
             return plus_bytes(self.f, total, data, taps)
         pairs = vector(2 * total.lanes, WORD)
-        data, taps = (self.f.cast("bitcast", each, pairs) for each in (data, taps))
+        data, taps = (self.f.cast("bitcast", value, pairs) for value in (data, taps))
         return total + sum_of_pairs(self.f, self.f.module.machine, data, taps)
 
     def _read(self, stream: Stream, at: Value) -> list[Value]:
@@ -270,12 +270,12 @@ class ByteRow(Row):
         nothing = f.literal(vector(QUAD, stored(stream.dtype)), 0)
         channels = self.count // self.shape.filters.joined if stream.pixel == 0 else self.count
 
-        def piece(place: int) -> Value:
-            if place >= self.count:
+        def piece(channel: int) -> Value:
+            if channel >= self.count:
                 return nothing
-            return load(f, stream.dtype, at + place % channels * nbytes, QUAD, nbytes)
+            return load(f, stream.dtype, at + channel % channels * nbytes, QUAD, nbytes)
 
-        return [joined(f, [piece(place) for place in places[::QUAD]]) for places in _places(QUAD * self.lanes)]
+        return [joined(f, [piece(channel) for channel in order[::QUAD]]) for order in _orders(QUAD * self.lanes)]
 
     def _finisher(self, streams: Sequence[Value]) -> Callable[..., None]:
         """(sums, pointer to the result, pointers to the streams) -> applies the epilogue and stores a pixel.
@@ -292,14 +292,14 @@ class ByteRow(Row):
         def finish(sums: list[Value], target: Value, *streams: Value) -> None:
             triples = zip(epilogue.streams, streams, constants, strict=True)
             extra = [known or self._read(stream, pointer) for stream, pointer, known in triples]
-            operands = ((*each, *numbers) for each in zip(sums, *extra, strict=True))
-            found = [emit(f, first.expr, each, first.types, first.dtype, self.lanes) for each in operands]
+            operands = ((*values, *numbers) for values in zip(sums, *extra, strict=True))
+            results = [emit(f, first.expr, values, first.types, first.dtype, self.lanes) for values in operands]
             if narrowing:
-                self._store(narrowing.interleaved(f, found), 0, target)
+                self._store(narrowing.interleaved(f, results), 0, target)
                 return
-            for value, places in zip(found, _places(width), strict=True):
+            for value, order in zip(results, _orders(width), strict=True):
                 for lane in range(0, self.lanes, QUAD):
-                    self._store(f.part(value, lane, QUAD), places[lane], target)
+                    self._store(f.part(value, lane, QUAD), order[lane], target)
 
         return finish
 
