@@ -80,7 +80,8 @@ def matrix(memory: Memory, shape: tuple[int, ...], order: tuple[int, ...], leadi
 
 @dataclass(frozen=True)
 class Product(PanelProduct):
-    """One node, or a part of its sums, with all that chunk functions need to compute parts of it.
+    """One node, or a part of its sums, with all that chunk functions need to compute parts of it. Rows of a are read to
+    the end of their last step.
 
     Attributes:
         depth: elements of a sum.
@@ -99,7 +100,8 @@ class Product(PanelProduct):
         """The product of a node."""
         depth = a.shape[0 if form.adj_x else 1]
         is_crowded = b.row >= FAR_ROWS and b.row * depth > CACHE_BYTES
-        pays = (is_crowded or depth > products.segment_steps) and c.shape[0] >= FEWEST_COPIED_ROWS
+        is_long = depth > products.segment_steps * products.channels
+        pays = (is_crowded or is_long) and c.shape[0] >= FEWEST_COPIED_ROWS
         is_packed = form.adj_y or pays or products.stored != "float32"
         return cls(products, epilogue, products.lanes * c.element, "", form, a, b, c, depth, is_packed)
 
@@ -210,7 +212,10 @@ class Product(PanelProduct):
     def parts(self) -> Iterator[tuple[int, Product]]:
         """The sums part by part, as products that each follow the other: (number of equal parts, one of them). The
         results have the sum of those before."""
-        first, *rest = [size for size, count in split(self.depth, self.products.segment_steps) for _ in range(count)]
+        steps, channels = self.packing.steps, self.products.channels
+        sizes = [size * channels for size, count in split(steps, self.products.segment_steps) for _ in range(count)]
+        sizes[-1] -= steps * channels - self.depth
+        first, *rest = sizes
         if not rest:
             yield 1, self
             return
