@@ -9,14 +9,14 @@ halos.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from jitdelegate.targets.cpu.code.element import store_first
 from jitdelegate.targets.cpu.code.epilogue import Epilogue
 from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.narrow import Narrowing
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Value
-from jitdelegate.targets.cpu.multiply.products import QUAD, Products
+from jitdelegate.targets.cpu.multiply.products import Products
 from jitdelegate.targets.cpu.sources.panels import PackedLines, PanelLines
 from jitdelegate.targets.cpu.walks.register_tile import DataRows, Loops, Pixels, RegisterTile, sets_of, stack_of_totals
 
@@ -74,7 +74,8 @@ class Tile:
         self.products, self.vectors, self.packed, self.epilogue = shape.products, shape.vectors, shape.packed, epilogue
         self.count, self.masked = shape.rows * shape.vectors, shape.masked
         # sums of floats are not split, since this would round them otherwise
-        self.sets = sets_of(self.count) if shape.products.accumulator == "int32" else 1
+        is_split = shape.products.accumulator == "int32" and shape.products.turn > 1
+        self.sets = sets_of(self.count) if is_split else 1
 
     def prepare(self, *, has_segments: bool) -> None:
         """Writes what is done once, before the first tile."""
@@ -115,6 +116,8 @@ class Tile:
             state = tile.walk_in_segments(state, self.totals, segments)
         elif segments:
             state = tile.walk_in_sets(state, segments[0][1])
+        if products.wide != products:
+            tile = replace(tile, products=products.wide, panel=PackedLines(products.wide, self.vectors, self.w))
         sums = tile.walk(state, singles)[2:]
         results = sums if sums[0].type == products.result_type else [products.widened(f, total) for total in sums]
         return self._with_bias(panel, results) if has_bias and not starts_at_bias else results
@@ -230,6 +233,6 @@ class PixelTile(Tile):
     def _sums(self, rows: list[Value]) -> list[Value]:
         g, shape, products = self.g, self.shape, self.products
         heads = g["segments"] + 1 if products.scales > 1 else self.f.index(1 + products.scales)
-        segments = [(g["segments"], [(g["quads"], QUAD)])] if shape.has_quads else []
+        segments = [(g["segments"], [(g["quads"], self.products.turn)])] if shape.has_quads else []
         singles = [(g["singles"], 1)] if shape.has_singles else []
         return self.sums(Pixels(rows, products.step_bytes), self.offsets, None, heads, segments, singles)
