@@ -22,7 +22,7 @@ from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.multiply.narrow_products import channel_bytes, read_lines
 from jitdelegate.targets.cpu.multiply.products import QUAD
 from jitdelegate.targets.cpu.sources.filters import contract_filters
-from jitdelegate.targets.cpu.sources.panels import pack, panel_widths
+from jitdelegate.targets.cpu.sources.panels import pack, panel_groups
 
 FEWEST_PRODUCTS = 1000
 """Multiplications per element that is gathered, above which slower reads do not count: of the Contract, or of all in
@@ -62,7 +62,8 @@ def gather_from_panels(writer: Writer, node: Node, gather: Gather, reader: Node)
     products = filters.products(generator.machine, form, "float32")
     quads, singles = divmod(depth, QUAD)
     steps, order = filters.stored.reshape(rows, depth, 1), np.arange(depth)
-    packed = pack(generator, products, steps, order, quads, filters.bias, filters.scales)
+    groups = panel_groups(products, rows)
+    packed = pack(generator, products, groups, steps, [(order, quads)], filters.bias, filters.scales)
     places = Placed(writer.memory(node.inputs[1]), writer.shape(node.inputs[1]))
     check = refusal_check(writer, node, gather, places, [Axis(rows, 1)])
     out = writer.memory(node.outputs[0])
@@ -72,13 +73,13 @@ def gather_from_panels(writer: Writer, node: Node, gather: Gather, reader: Node)
         at = kernel.pointer(places.memory) + number * places.nbytes
         row, is_inside = look_up(f, places.dtype, at, [Axis(rows, 1)])
         panel, channels, lane, first, before = f.index(0), f.index(0), f.index(0), 0, 0
-        for vectors, count in panel_widths(products, rows):
-            width, size = vectors * generator.lanes, products.panel_bytes(vectors, quads, singles)
+        for group in groups:
+            width, size = group.vectors * generator.lanes, products.panel_bytes(group.vectors, quads, singles)
             is_here = f.compare("uge", row, first)
             panel = f.select(is_here, (row - first) // width * size + before, panel)
             lane = f.select(is_here, (row - first) % width, lane)
             channels = f.select(is_here, f.index(width), channels)
-            first, before = first + count * width, before + count * size
+            first, before = first + group.count * width, before + group.count * size
         lane_of = _Lane(f, filters.narrow or "float32", kernel.constants(packed) + panel, channels, lane, is_inside)
         lane_of.copy(kernel.pointer(out) + number * (depth * FLOAT_BYTES), products.scales, quads, singles)
 

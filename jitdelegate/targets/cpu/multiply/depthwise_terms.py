@@ -23,6 +23,14 @@ def terms_of(taps: np.ndarray) -> tuple[tuple[int, ...], tuple[np.ndarray, ...]]
     return (rows, terms) if len(terms) <= MOST_TERMS else None
 
 
+def words_of(taps: np.ndarray) -> tuple[tuple[int, ...], tuple[np.ndarray, ...]]:
+    """As `terms_of`, for pairs of rows and taps of int16: one term, in which a row that is repeated counts once."""
+    rows = (*range(len(taps)), *([len(taps) - 1] if len(taps) % 2 else ()))
+    term = np.zeros((len(rows), *taps.shape[1:]), np.int16)
+    term[: len(taps)] = taps
+    return rows, (term,)
+
+
 def _choices(height: int) -> Iterator[tuple[int, ...]]:
     """Ways to fill up the last four of the rows; pairs of rows that are repeated cost no instruction."""
     whole, left = divmod(height, QUAD)

@@ -136,14 +136,6 @@ class BlockBytes(NibbleBytes):
     def segments(self, quads: int) -> tuple[int, int]:
         return self.blocks, quads // self.blocks
 
-    def folded(
-        self, bias: np.ndarray | None, weights: np.ndarray, zero: int, scales: np.ndarray | None
-    ) -> np.ndarray | None:
-        assert scales is not None
-        sums = weights.reshape(*scales.shape, -1).sum(2, dtype=np.int64)
-        total = (zero + self.offset) * (sums * scales.astype(np.float64)).sum(1)
-        return np.asarray((0 if bias is None else bias) - total).astype(self.accumulator)
-
     def widened(self, f: Function, total: Value) -> Value:
         return f.convert("sitofp", f.ashr(total, 4), FLOAT)
 

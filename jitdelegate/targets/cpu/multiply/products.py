@@ -29,6 +29,8 @@ WORDS_SEGMENT = 63
 SIGN_BITS = -0x7F7F7F80
 """The sign bits of four bytes; a byte with the other sign bit is larger by 128, as a uint8."""
 WORD, BYTE = "i16", "i8"
+PAIRS = {16: "x86.avx512.pmaddw.d.512", 8: "x86.avx2.pmadd.wd", 4: "x86.sse2.pmadd.wd"}
+"""Sums in a vector -> LLVM's function that multiplies int16 and adds up neighbours."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,9 @@ class Products:
         is_signed: whether elements of the data have a sign.
         channels: channels of one step.
         step_bytes: bytes of data of one step.
+        turn: steps of a turn of the main loop, whose data are neighbours.
         multiple: a tap's channels are padded with zero weights to a multiple of it.
+        converted: type that data are converted to before they are multiplied; "" where they are read as they are.
         stored: type of the packed weights.
         accumulator: type of bias and results.
         speed: channels that are multiplied in the time of one float, about.
@@ -51,7 +55,9 @@ class Products:
     is_signed: bool = True
     channels: ClassVar[int] = 1
     step_bytes: ClassVar[int] = 4
+    turn: ClassVar[int] = QUAD
     multiple: ClassVar[int] = 1
+    converted: ClassVar[str] = ""
     stored: ClassVar[str] = "float32"
     accumulator: ClassVar[str] = "float32"
 
@@ -71,6 +77,16 @@ class Products:
     def offset(self) -> int:
         """What `data` adds to every element."""
         return 0
+
+    @property
+    def few(self) -> Products:
+        """Those for few pixels, which wait for the weights."""
+        return self
+
+    @property
+    def wide(self) -> Products:
+        """Those of the single steps behind the main loop."""
+        return self
 
     @property
     def unpacked(self) -> Products:
@@ -131,12 +147,6 @@ class Products:
         count = segments_of(quads)
         return count, quads // count
 
-    def folded(
-        self, bias: np.ndarray | None, weights: np.ndarray, zero: int, scales: np.ndarray | None
-    ) -> np.ndarray | None:
-        """The bias of data whose `zero` point is not subtracted; `weights` are [O, K], `scales` None or [O, blocks]."""
-        return bias
-
     def line_bytes(self, steps: int) -> int:
         """Bytes of the weights of one vector in `steps` steps, a quad or one."""
         return steps * self.weight_bytes
@@ -186,6 +196,24 @@ class Products:
         return total + bias
 
 
+def folded(
+    bias: np.ndarray | None, weights: np.ndarray, zero: int, dtype: str, scales: np.ndarray | None = None
+) -> np.ndarray | None:
+    """The bias [O], of type `dtype`, of data from which `zero` is not subtracted, by integer weights [O, K]. Integers
+    wrap, as sums do.
+
+    Args:
+        scales: [O, blocks], factors of the sums of each block of weights; None without any.
+    """
+    if zero == 0:
+        return bias
+    sums = weights.sum(1, dtype=np.int64)
+    if scales is not None:
+        blocks = weights.reshape(*scales.shape, -1).sum(2, dtype=np.int64)
+        sums = (blocks * scales.astype(np.float64)).sum(1)
+    return np.asarray((0 if bias is None else bias) - zero * sums).astype(dtype)
+
+
 def segments_of(quads: int) -> int:
     """Number of equal segments, of about SEGMENT quads, into which a sum is cut; 1 if no length fits."""
     lengths = [n for n in range(SEGMENT // 2, 2 * SEGMENT) if quads % n == 0 and quads > n]
@@ -212,12 +240,6 @@ class IntegerProducts(Products):
 
     def segments(self, quads: int) -> tuple[int, int]:
         return 1, quads
-
-    def folded(
-        self, bias: np.ndarray | None, weights: np.ndarray, zero: int, scales: np.ndarray | None
-    ) -> np.ndarray | None:
-        total = (zero + self.offset) * weights.sum(1, dtype=np.int64)
-        return np.asarray((0 if bias is None else bias.astype(np.int64)) - total).astype(self.accumulator)
 
     def word(self, f: Function, at: Value) -> Value:
         """The four bytes at an address, as an int32 in all lanes."""
@@ -341,9 +363,9 @@ def words(f: Function, at: Value, count: int) -> Value:
 
 def sum_of_pairs(f: Function, machine: Machine, a: Value, b: Value) -> Value:
     """a[2 * i] * b[2 * i] + a[2 * i + 1] * b[2 * i + 1] of int16, as int32."""
-    type_ = vector(machine.lanes, "i32")
+    type_ = vector(a.lanes // 2, "i32")
     if machine.pairs:
-        return f.machine_call(machine.pairs, type_, a, b)
+        return f.machine_call(PAIRS[a.lanes // 2], type_, a, b)
     a, b = (f.cast("bitcast", each, type_) for each in (a, b))
     return f.ashr(a << 16, 16) * f.ashr(b << 16, 16) + f.ashr(a, 16) * f.ashr(b, 16)
 

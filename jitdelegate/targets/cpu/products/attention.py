@@ -70,7 +70,7 @@ class AttentionWriter(MatMulWriter):
 
     def attention(self, first: Product, softmax: Softmax, second: Product) -> list[Job]:
         """Chunks are (number of the product, rows)."""
-        chunks = Chunks.of(first.count, 1, first.rows, self._rows(first))
+        chunks = Chunks.of(first.count, 0, first.rows, self._rows(first))
         scores, softmaxes = first.c, ReduceWriter(self.generator)
         scratch = chunks.rows * scores.row
         self.generator.reserve_scratch(scratch)

@@ -17,33 +17,46 @@ from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, Stream, stream_pointers
 from jitdelegate.targets.cpu.code.kernel import Generator, Job, JobWriter, Kernel, Memory
 from jitdelegate.targets.cpu.code.narrow import without_cast
+from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.code.writer import Writer
-from jitdelegate.targets.cpu.multiply.products import QUAD, Products
-from jitdelegate.targets.cpu.products.chunks import Chunks, chunks_wanted, worth
-from jitdelegate.targets.cpu.products.panel_walk import PanelProduct, PanelWalk
+from jitdelegate.targets.cpu.multiply.byte_pairs import BytePairs
+from jitdelegate.targets.cpu.multiply.pairs import WordPairs
+from jitdelegate.targets.cpu.multiply.products import QUAD, Products, folded
+from jitdelegate.targets.cpu.products.chunks import Chunks, PanelProduct, PanelWalk, chunks_wanted, worth
+from jitdelegate.targets.cpu.sources.converted import Converted
 from jitdelegate.targets.cpu.sources.filters import ContractFilters, contract_filters
 from jitdelegate.targets.cpu.sources.indirect_gemm import Sweep, sweeps
-from jitdelegate.targets.cpu.sources.panels import Constant, PanelGroup, Unpacked, pack, panel_groups, panel_widths
+from jitdelegate.targets.cpu.sources.panels import Constant, Order, PanelGroup, Unpacked, pack, panel_groups, sizes_of
 from jitdelegate.targets.cpu.walks.tile import PixelTileShape, pixel_tile_function
 
 FEWEST_PANELS = 32
 """Fewest chunks if each panel is one chunk or several."""
+LEAST_SAFE = 0.4
+"""Part of the steps that cannot saturate from which on products by bytes are faster."""
 UNPACK_TILES = 2
 """Tiles of pixels that meet a panel, above which its weights are rather converted once."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Multiplication(PanelProduct):
     """One sweep with all that chunk functions need to compute parts of it.
 
     Attributes:
+        source: the data where they are converted first; None where tiles read them as they are.
         panels: the weights, with so many quads of steps of K and single ones.
+        geometry_bytes: those of each panel's own geometry; 0 where all panels have the same.
     """
 
     sweep: Sweep
+    source: Converted | None
     panels: Constant
     c: Layout
     has_segments: bool
+    geometry_bytes: int
+
+    def geometry_moves(self, group: PanelGroup) -> tuple[int, int]:
+        before = sum(other.count for other in self.panels.groups if other.start < group.start)
+        return before * self.geometry_bytes, self.geometry_bytes
 
     def tile(self, generator: Generator, group: PanelGroup, rows: int) -> str:
         is_integer, streams = self.products.accumulator != "float32", self.epilogue.streams
@@ -73,6 +86,11 @@ class Multiplication(PanelProduct):
         ]
         return all(row == sweep.columns * pixel for row, pixel in steps)
 
+    def prepared(self, kernel: Kernel, pointers: list[Value], first: Value, pixels: int) -> list[Value]:
+        """The pointers, that to the data after the conversion of what some pixels read."""
+        a, *others = pointers
+        return [self.source.prepared(kernel, a, first, pixels) if self.source else a, *others]
+
     def _stored_together(self, group: PanelGroup) -> int:
         """Bytes that a tile stores together of each pixel; 0 where vectors are stored one by one."""
         if not _gives_bytes(self.products, self.c):
@@ -93,6 +111,26 @@ def write_contract(writer: Writer, node: Node, form: Contract) -> list[Job]:
     return ContractWriter(writer.generator).jobs(form, *writer.ends(node), filters, writer.epilogue(node))
 
 
+def by_bytes(products: Products, sweep: Sweep, a: Layout) -> tuple[Products, list[Order] | None]:
+    """Products by `BytePairs` and the order of the steps of each panel, where that is faster: where enough steps of
+    every panel cannot saturate. Else the same products."""
+    pairs = BytePairs(products.machine, is_signed=a.dtype == "int8")
+    offsets = sweep.offsets(pairs)
+    distances = np.array([sweep.a_row, sweep.a_pixel, *sweep.taps[2:], *offsets])
+    if not isinstance(products, WordPairs) or len(offsets) < 2 or (distances % pairs.channels).any():
+        return products, None
+    fits, orders = pairs.fits(sweep.filters(pairs)), list[Order]()
+    for group in panel_groups(pairs, len(fits)):
+        for number in range(group.count):
+            first = (group.start + number * group.vectors) * pairs.lanes
+            is_safe = np.asarray(fits[first : first + group.vectors * pairs.lanes].all(0))
+            is_safe[-1] &= not is_safe.all()  # each of the two loops has a turn
+            orders.append((np.argsort(~is_safe, kind="stable"), int(is_safe.sum())))
+    safe = [count for _, count in orders]
+    is_faster = min(safe) > 0 and sum(safe) >= LEAST_SAFE * len(offsets) * len(safe)
+    return (pairs, orders) if is_faster else (products, None)
+
+
 class ContractWriter(JobWriter):
     """Writes the jobs of Contract nodes."""
 
@@ -101,7 +139,7 @@ class ContractWriter(JobWriter):
         products = filters.products(self.generator.machine, form, a.layout.dtype)
         outputs = filters.stored.shape[0] // form.groups
         inputs = filters.stored.shape[3]
-        found = []
+        jobs = list[Job]()
         for group in range(form.groups):
             rows = slice(group * outputs, (group + 1) * outputs)
             part = filters.part(rows)
@@ -110,9 +148,10 @@ class ContractWriter(JobWriter):
                 a_start = sweep.a_start + self._to_channel(group * inputs, a.layout)
                 c_start = sweep.c_start + self._to_channel(rows.start, c.layout)
                 sweep = replace(sweep, a_start=a_start, c_start=c_start)
-                folded = replace(part, bias=products.folded(part.bias, sweep.weights, form.input_zero, part.scales))
-                found += self._sweep_jobs(sweep, products, a, c, folded, shifted)
-        return found
+                zero = form.input_zero + products.offset
+                bias = folded(part.bias, sweep.weights, zero, products.accumulator, part.scales)
+                jobs += self._sweep_jobs(sweep, products, a, c, replace(part, bias=bias), shifted)
+        return jobs
 
     def _to_channel(self, channel: int, layout: Layout, block: int | None = None) -> int:
         """Bytes to a channel of a pixel, where blocks of channels are `block` bytes apart instead of the layout's."""
@@ -129,6 +168,7 @@ class ContractWriter(JobWriter):
         self,
         sweep: Sweep,
         packed: Products,
+        a: Layout,
         c: Layout,
         filters: ContractFilters,
         epilogue: Epilogue,
@@ -143,75 +183,86 @@ class ContractWriter(JobWriter):
             scratch: bytes of scratch memory that are in use.
         """
         generator, outputs = self.generator, len(sweep.weights)
-        products = packed if pixels <= UNPACK_TILES * self._rows(packed, outputs) else packed.unpacked
-        quads, singles = sweep.order(packed)
-        segments, length = products.segments(len(quads) // QUAD)
-        steps, offsets = sweep.filters(packed), sweep.offsets(packed)
-        added = segments * length * QUAD - len(quads)
-        if added:  # further steps read the data of the first one
-            quads = np.concatenate([quads, np.arange(added) + len(offsets)])
-            offsets, steps = np.pad(offsets, (0, added)), np.pad(steps, ((0, 0), (0, added), (0, 0)))
-        order, count = np.concatenate([quads, singles]), len(quads) // QUAD
         tail = outputs % generator.lanes
-        masked = bool(tail) and (not c.blocked or epilogue.lanes_to_mask(c) > 0)
-        groups = panel_groups(-(-outputs // generator.lanes), len(packed.rows), masked=masked)
-        offset = pack(generator, packed, steps, order, count, filters.bias, filters.scales)
-        panels = Constant(packed, groups, offset, count, len(singles))
+        masked = tail > 0 and (not c.blocked or epilogue.lanes_to_mask(c) > 0)
+        groups = panel_groups(packed, outputs, masked=masked)
+        is_few = pixels <= UNPACK_TILES * packed.rows[groups[0].vectors - 1]
+        packed, orders = (packed.few, None) if is_few else by_bytes(packed, sweep, a)
+        products = packed if is_few else packed.unpacked
+        source = self._source(sweep, packed, a, pixels, scratch)
+        sweep = source.read if source else sweep
+        segments, steps, offsets = 1, sweep.filters(packed), sweep.offsets(packed)
+        if orders:
+            groups = panel_groups(packed, outputs, masked=masked)
+            filters = replace(filters, bias=folded(filters.bias, sweep.weights, packed.offset, "int32"))
+        else:
+            quads, singles = sweep.order(packed)
+            segments, length = products.segments(len(quads) // QUAD)
+            added = segments * length * QUAD - len(quads)
+            if added:  # further steps read the data of the first one
+                quads = np.concatenate([quads, np.arange(added) + len(offsets)])
+                offsets, steps = np.pad(offsets, (0, added)), np.pad(steps, ((0, 0), (0, added), (0, 0)))
+            orders = [(np.concatenate([quads, singles]), len(quads) // QUAD)]
+        size = sizes_of(orders, packed)
+        offset = pack(generator, packed, groups, steps, orders, filters.bias, filters.scales)
+        panels = Constant(packed, groups, offset, *size)
         if products is not packed:
-            panels = Unpacked(packed, groups, offset, count, len(singles), scratch)
-            generator.reserve_scratch(scratch + products.panel_bytes(groups[0].vectors, count, len(singles)))
+            panels = Unpacked(packed, groups, offset, *size, scratch)
+            generator.reserve_scratch(scratch + products.panel_bytes(groups[0].vectors, *size))
         streams = tuple(
             s.stepped(sweep.y * s.row + sweep.x * s.pixel, sweep.step_y, sweep.step_x) for s in epilogue.streams
         )
-        values = [sweep.columns, sweep.a_pixel, sweep.a_row, sweep.c_pixel, sweep.c_row, c.block, tail]
-        values += [segments, length, len(singles)]
-        for stream in streams:
-            values += [stream.pixel, stream.row, stream.block]
-        values += [*offsets[quads[::QUAD]].tolist(), *offsets[singles].tolist()]
+        values = list[int]()
+        for order, turns in orders:
+            quads, singles = order[: turns * packed.turn : packed.turn], order[turns * packed.turn :]
+            values += [sweep.columns, sweep.a_pixel, sweep.a_row, sweep.c_pixel, sweep.c_row, c.block, tail]
+            values += [segments, turns // segments, len(singles)]
+            for stream in streams:
+                values += [stream.pixel, stream.row, stream.block]
+            values += [*offsets[quads].tolist(), *offsets[singles].tolist()]
+        apart = 8 * len(values) // len(orders) if len(orders) > 1 else 0
         geometry = generator.once("geometry", tuple(values), lambda name: generator.module.constant(name, values))
         epilogue = (without_cast(epilogue) if _gives_bytes(products, c) else epilogue).shared()
+        epilogue = replace(epilogue, streams=streams)
         return Multiplication(
-            products=products,
-            epilogue=replace(epilogue, streams=streams),
-            block=c.block,
-            geometry=f"@{geometry}",
-            sweep=sweep,
-            panels=panels,
-            c=c,
-            has_segments=segments > 1,
+            products, epilogue, c.block, f"@{geometry}", sweep, source, panels, c, segments > 1, apart
         )
 
-    @staticmethod
-    def _rows(products: Products, outputs: int) -> int:
-        """Rows of the tile of the widest panel."""
-        return products.rows[panel_widths(products, outputs)[0][0] - 1]
+    def _source(self, sweep: Sweep, products: Products, a: Layout, pixels: int, scratch: int) -> Converted | None:
+        """The sweep's data where they are converted first; None where they are read as they are."""
+        offsets = sweep.offsets(products)
+        if products.converted in ("", a.dtype) or not offsets.size:
+            return None
+        first, end = int(offsets.min()), int(offsets.max()) + products.channels * a.element
+        source = Converted(sweep, a.dtype, products.converted, first, end, scratch)
+        source.reserve(self.generator, pixels)
+        return source
 
     def _sweep_jobs(
         self, sweep: Sweep, products: Products, a: Memory, c: Memory, filters: ContractFilters, epilogue: Epilogue
     ) -> list[Job]:
         by_panel, chunks = self._cut(sweep, products, c.layout.shape[0])
         most = max(chunks.rows, chunks.last)
-        product = self.multiplication(sweep, products, c.layout, filters, epilogue, most)
-        if by_panel:
-            return [
-                self._job(product, a, c, [group], replace(chunks, panels=group.count), by_panel=True)
-                for group in product.panels.groups
-            ]
-        return [self._job(product, a, c, product.panels.groups, chunks, by_panel=False)]
+        product = self.multiplication(sweep, products, a.layout, c.layout, filters, epilogue, most)
+        if not by_panel:
+            return [self._job(product, a, c, product.panels.groups, chunks)]
+        return [self._job(product, a, c, [g], replace(chunks, panels=g.count)) for g in product.panels.groups]
 
     def _cut(self, sweep: Sweep, products: Products, images: int) -> tuple[bool, Chunks]:
         """(whether each panel is a chunk of its own, the chunks of pixels).
 
         The larger of weights and pixels is cut, and the smaller stays in the cache. Both are cut if there are still too
-        few chunks for threads to end at about the same time. Chunks that convert weights have more pixels.
+        few chunks for threads to end at about the same time. Chunks that convert weights have more pixels, and those
+        that convert data have all panels.
         """
         outputs, depth = sweep.weights.shape
         wanted = chunks_wanted(products.work(sweep.pixels, outputs * depth), images)
-        by_panel = wanted > 1 and outputs * depth > sweep.pixels * sweep.depth
-        rows = self._rows(products, outputs)
+        by_panel = wanted > 1 and not products.converted and outputs * depth > sweep.pixels * sweep.depth
+        groups = panel_groups(products, outputs)
+        rows = products.rows[groups[0].vectors - 1]
         fewest = 4 * rows if products.unpacked is products else min(24 * rows, -(-sweep.pixels // 4))
         if by_panel:
-            panels = sum(count for _, count in panel_widths(products, outputs))
+            panels = sum(group.count for group in groups)
             halves = min(-(-FEWEST_PANELS // (2 * panels)), sweep.pixels // (2 * fewest))
             size = -(-sweep.pixels // max(1, 2 * halves))  # two threads each have half the pixels
         else:
@@ -220,19 +271,9 @@ class ContractWriter(JobWriter):
             size = -(-size // rows) * rows
         parts = max(1, (sweep.pixels + size // 2) // size)  # a short rest belongs to the last part
         last = sweep.pixels - (parts - 1) * size
-        return by_panel, Chunks(images, 1, parts, size if parts > 1 else last, last)
+        return by_panel, Chunks(images, 0, parts, size if parts > 1 else last, last)
 
-    def _job(
-        self,
-        product: Multiplication,
-        a: Memory,
-        c: Memory,
-        groups: Sequence[PanelGroup],
-        chunks: Chunks,
-        *,
-        by_panel: bool,
-    ) -> Job:
-        """The job of some panels, of which a chunk has one if `by_panel`."""
+    def _job(self, product: Multiplication, a: Memory, c: Memory, groups: Sequence[PanelGroup], chunks: Chunks) -> Job:
         sweep = product.sweep
 
         def body(kernel: Kernel) -> None:
@@ -240,20 +281,15 @@ class ContractWriter(JobWriter):
             pointers = [kernel.pointer(a) + (image * a.layout.image + sweep.a_start)]
             pointers += [kernel.pointer(c) + (image * c.layout.image + sweep.c_start)]
             pointers += stream_pointers(kernel, product.epilogue.streams, image)
-            first, panel = part * chunks.rows, number if by_panel else None
+            first = part * chunks.rows
 
             def run(pixels: int) -> None:
-                PanelWalk(kernel, product, product.panels, first, pixels).along(groups, pointers, panel)
+                ready = product.prepared(kernel, pointers, first, pixels)
+                PanelWalk(kernel, product, product.panels, first, pixels).along(groups, ready, number)
 
             chunks.run(kernel, part, run)
 
         outputs = sum(group.count * group.vectors for group in groups) * self.generator.lanes
         work = chunks.images * product.products.work(sweep.pixels, outputs * sweep.weights.shape[1])
-        return self.generator.job(
-            "contract",
-            chunks.count,
-            body,
-            worth=worth(work),
-            panels=chunks.panels,
-            parts=chunks.parts if by_panel else 1,
-        )
+        shared = {"panels": chunks.panels, "parts": chunks.parts} if chunks.panels else {}
+        return self.generator.job("contract", chunks.count, body, worth=worth(work), **shared)

@@ -17,8 +17,8 @@ from jitdelegate.targets.cpu.code.kernel import ALIGN, Job, JobWriter, Kernel, M
 from jitdelegate.targets.cpu.code.tasks import Plan
 from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.code.writer import Writer
+from jitdelegate.targets.cpu.products.chunks import PanelWalk
 from jitdelegate.targets.cpu.products.contract import ContractWriter
-from jitdelegate.targets.cpu.products.panel_walk import PanelWalk
 from jitdelegate.targets.cpu.sources.filters import ContractFilters, contract_filters
 from jitdelegate.targets.cpu.sources.indirect_gemm import sweeps
 from jitdelegate.targets.cpu.walks.depthwise_bytes import byte_filters
@@ -243,7 +243,7 @@ class DepthwiseWriter(JobWriter):
         contracts = ContractWriter(self.generator)
         products, lines = filters.products(self.generator.machine, contract, between.dtype), -(-between.size // ALIGN)
         product = contracts.multiplication(
-            sweep, products, c.layout, filters, epilogue, strip * columns, scratch=lines * ALIGN
+            sweep, products, between, c.layout, filters, epilogue, strip * columns, scratch=lines * ALIGN
         )
         packed = layer.filters.pack(self.generator)
         line = RowOfStrip((1, 1, columns, channels), between.lanes, blocked=True, strip=strip * columns)
@@ -269,8 +269,9 @@ class DepthwiseWriter(JobWriter):
             def run(count: int) -> None:
                 f.loop(count, row)
                 pointers = [p + first * move for p, move in zip(results, moves, strict=True)]
+                ready = product.prepared(kernel, [kernel.scratch, *pointers], f.index(0), count * columns)
                 walk = PanelWalk(kernel, product, product.panels, f.index(0), count * columns)
-                walk.along(product.panels.groups, [kernel.scratch, *pointers])
+                walk.along(product.panels.groups, ready)
 
             f.when_last(number, strips, lambda: run(strip), lambda: run(rows - (strips - 1) * strip))
 

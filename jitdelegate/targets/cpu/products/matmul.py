@@ -31,8 +31,7 @@ from jitdelegate.targets.cpu.code.kernel import (
 from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.multiply.products import Products, products_of
-from jitdelegate.targets.cpu.products.chunks import Chunks, chunks_wanted
-from jitdelegate.targets.cpu.products.panel_walk import PanelProduct, PanelWalk
+from jitdelegate.targets.cpu.products.chunks import Chunks, PanelProduct, PanelWalk, chunks_wanted
 from jitdelegate.targets.cpu.sources.packing import Packing
 from jitdelegate.targets.cpu.sources.panels import InPlace, Packed, PanelGroup, panel_groups
 from jitdelegate.targets.cpu.walks.matmul_dot import DotShape, dot_function
@@ -79,9 +78,10 @@ def matrix(memory: Memory, shape: tuple[int, ...], order: tuple[int, ...], leadi
     return Matrix(memory, (shape[-2], shape[-1]), tuple(map(Axis, leading, strides)), row)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Product(PanelProduct):
-    """One node, or a part of its sums, with all that chunk functions need to compute parts of it.
+    """One node, or a part of its sums, with all that chunk functions need to compute parts of it. Rows of a are read to
+    the end of their last step.
 
     Attributes:
         depth: elements of a sum.
@@ -100,19 +100,10 @@ class Product(PanelProduct):
         """The product of a node."""
         depth = a.shape[0 if form.adj_x else 1]
         is_crowded = b.row >= FAR_ROWS and b.row * depth > CACHE_BYTES
-        pays = (is_crowded or depth > products.segment_steps) and c.shape[0] >= FEWEST_COPIED_ROWS
+        is_long = depth > products.segment_steps * products.channels
+        pays = (is_crowded or is_long) and c.shape[0] >= FEWEST_COPIED_ROWS
         is_packed = form.adj_y or pays or products.stored != "float32"
-        return cls(
-            products=products,
-            epilogue=epilogue,
-            block=products.lanes * c.element,
-            form=form,
-            a=a,
-            b=b,
-            c=c,
-            depth=depth,
-            is_packed=is_packed,
-        )
+        return cls(products, epilogue, products.lanes * c.element, "", form, a, b, c, depth, is_packed)
 
     @property
     def count(self) -> int:
@@ -153,8 +144,8 @@ class Product(PanelProduct):
     def groups(self) -> tuple[PanelGroup, ...]:
         """All columns as panels. There are twice as wide ones for a few rows, so that sums do not wait for each
         other."""
-        lanes, widest = self.products.lanes, len(self.products.rows) * (2 if self.rows <= FEW_ROWS else 1)
-        return panel_groups(-(-self.columns // lanes), widest, masked=self.columns % lanes > 0)
+        is_masked, wider = self.columns % self.products.lanes > 0, 2 if self.rows <= FEW_ROWS else 1
+        return panel_groups(self.products, self.columns, masked=is_masked, wider=wider)
 
     def tile_rows(self, group: PanelGroup) -> int:
         rows = self.products.rows
@@ -222,7 +213,10 @@ class Product(PanelProduct):
     def parts(self) -> Iterator[tuple[int, Product]]:
         """The sums part by part, as products that each follow the other: (number of equal parts, one of them). The
         results have the sum of those before."""
-        first, *rest = [size for size, count in split(self.depth, self.products.segment_steps) for _ in range(count)]
+        steps, channels = self.packing.steps, self.products.channels
+        sizes = [size * channels for size, count in split(steps, self.products.segment_steps) for _ in range(count)]
+        sizes[-1] -= steps * channels - self.depth
+        first, *rest = sizes
         if not rest:
             yield 1, self
             return
@@ -258,22 +252,21 @@ class MatMulWriter(JobWriter):
         wanted = chunks_wanted(2 * product.count * total * product.columns * product.depth)
         if product.count >= wanted:
             at_once = divisor(product.count, product.count // wanted)
-            return [self._job(product, groups, Chunks.of(product.count // at_once, 1, total, total), at_once)]
+            return [self._job(product, groups, Chunks.of(product.count // at_once, 0, total, total), at_once)]
         by_panel = product.columns > total or (product.is_packed and not product.is_dot)
         pieces = product.count * (sum(group.count for group in groups) if by_panel else 1)
         # packing a panel costs as much as several rows of a
         fewest = 2 * FEWEST_COPIED_ROWS if product.is_packed else product.tile_rows(groups[0])
         rows = min(total, max(-(-total // -(-wanted // pieces)), fewest))
         if not by_panel:
-            return [self._job(product, groups, Chunks.of(product.count, 1, total, rows))]
+            return [self._job(product, groups, Chunks.of(product.count, 0, total, rows))]
         return [self._job(product, [group], Chunks.of(product.count, group.count, total, rows)) for group in groups]
 
     def _job(self, product: Product, groups: Sequence[PanelGroup], chunks: Chunks, at_once: int = 1) -> Job:
         """Chunks have `at_once` products instead of images."""
 
         def body(kernel: Kernel) -> None:
-            group, number, part = chunks.numbers(kernel)
-            panel = number if chunks.panels > 1 else None
+            group, panel, part = chunks.numbers(kernel)
 
             def one(i: Value) -> None:
                 pointers, first = product.pointers(kernel, group * at_once + i), part * chunks.rows

@@ -15,41 +15,19 @@ import numpy as np
 from jitdelegate.ir.expr import Expr
 from jitdelegate.ir.forms import Recurrent
 from jitdelegate.ir.graph import Node
-from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel, Memory, channel_vector
+from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, Memory, channel_vector
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.code.writer import Writer
+from jitdelegate.targets.cpu.multiply.products import QUAD, Products
+from jitdelegate.targets.cpu.sources.panels import PackedLines, PanelGroup, pack
+from jitdelegate.targets.cpu.walks.register_tile import Lines, RegisterTile, loops_over, sets_of
 from jitdelegate.targets.maths.expression import emit
-
-CHAINS = 8
-"""Independent sums computed at the same time: each addition waits some cycles for the one before it."""
-
-
-@dataclass(frozen=True)
-class Weights:
-    """The constants of a node.
-
-    Attributes:
-        recurrent: f32[gates * units, outputs].
-        more: further vectors, f32[units] each.
-        projection: f32[outputs, units] and its bias, f32[outputs]; None if there is none.
-    """
-
-    recurrent: np.ndarray
-    more: tuple[np.ndarray, ...]
-    projection: tuple[np.ndarray, np.ndarray] | None
-
-    @classmethod
-    def of(
-        cls, recurrent: np.ndarray, more: np.ndarray | None, projection: np.ndarray | None, bias: np.ndarray | None
-    ) -> Weights:
-        """The constants in the form of the node's inputs."""
-        pair = None if projection is None or bias is None else (projection, bias)
-        return cls(recurrent, () if more is None else tuple(more), pair)
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Packed weights: `rows` rows of `gates` sums each, over `depth` values, at `offset` in the program's weights."""
+    """Panels, from `offset` in the program's weights on: one for each vector of `rows` rows of `gates` sums each, over
+    `depth` values."""
 
     offset: int
     rows: int
@@ -66,7 +44,7 @@ class Sequences:
         data, hidden, state, out: row-major memory.
         cells: weights from hidden values to gates.
         more: offsets of vectors of units in the program's weights.
-        projection: weights from units to hidden values, with the offset of the bias; None if there is none.
+        projection: weights from units to hidden values, with their bias; None if there is none.
     """
 
     form: Recurrent
@@ -79,7 +57,7 @@ class Sequences:
     out: Memory
     cells: Packed
     more: tuple[int, ...]
-    projection: tuple[Packed, int] | None
+    projection: Packed | None
 
     @property
     def row(self) -> int:
@@ -108,56 +86,31 @@ class Sequences:
 
 
 def write_recurrent(writer: Writer, node: Node, form: Recurrent) -> list[Job]:
-    """The jobs of a Recurrent node."""
-    operands = [writer.memory(index) for index in node.inputs[:3]]
-    weights = Weights.of(writer.constant(node.inputs[3]), *map(writer.optional, node.inputs[4:]))
-    output = node.outputs[0]
-    return RecurrentWriter(writer.generator).jobs(form, writer.shape(output), operands, writer.memory(output), weights)
+    """The job of a Recurrent node."""
+    generator, output = writer.generator, node.outputs[0]
+    (rows, batch, width), out = writer.shape(output), writer.memory(output)
+    data, hidden, state = (writer.memory(index) for index in node.inputs[:3])
+    cells = _packed(generator, writer.constant(node.inputs[3]), form.gates)
+    vectors, weights, bias = map(writer.optional, node.inputs[4:])
+    more = () if vectors is None else vectors
+    offsets = tuple(channel_vector(generator.weights, values, generator.lanes) for values in more)
+    projection = None if weights is None else _packed(generator, weights, 1, bias)
+    sequences = Sequences(form, rows - 1, batch, width, data, hidden, state, out, cells, offsets, projection)
+    if projection:
+        generator.reserve_scratch(cells.rows * out.layout.element)
+    return [generator.job("recurrent", batch, lambda kernel: _Sequence(kernel, sequences).write())]
 
 
-class RecurrentWriter(JobWriter):
-    """Writes the jobs of Recurrent nodes."""
-
-    def jobs(
-        self, form: Recurrent, shape: tuple[int, ...], operands: Sequence[Memory], out: Memory, weights: Weights
-    ) -> list[Job]:
-        """The job of a node.
-
-        Args:
-            shape: shape of `out`.
-            operands: data, hidden and state.
-        """
-        rows, batch, width = shape
-        data, hidden, state = operands
-        node = Sequences(
-            form,
-            rows - 1,
-            batch,
-            width,
-            data=data,
-            hidden=hidden,
-            state=state,
-            out=out,
-            cells=self._packed(weights.recurrent, form.gates),
-            more=tuple(map(self._vector, weights.more)),
-            projection=weights.projection
-            and (self._packed(weights.projection[0], 1), self._vector(weights.projection[1])),
-        )
-        if node.projection:
-            self.generator.reserve_scratch(node.cells.rows * out.layout.element)
-        return [self.generator.job("recurrent", batch, lambda kernel: _Sequence(kernel, node).write())]
-
-    def _vector(self, values: np.ndarray) -> int:
-        return channel_vector(self.generator.weights, values, self.generator.lanes)
-
-    def _packed(self, weights: np.ndarray, gates: int) -> Packed:
-        """The weights as f32[panel of rows, value, gate, lane], with the last panel padded with zeros."""
-        rows, depth, lanes = len(weights) // gates, weights.shape[1], self.generator.lanes
-        panels = -(-rows // lanes)
-        packed = np.zeros((gates, panels * lanes, depth), np.float32)
-        packed[:, :rows] = weights.reshape(gates, rows, depth)
-        panelled = packed.reshape(gates, panels, lanes, depth).transpose(1, 3, 0, 2)
-        return Packed(self.generator.weights.add(panelled), rows, gates, depth)
+def _packed(generator: Generator, weights: np.ndarray, gates: int, bias: np.ndarray | None = None) -> Packed:
+    """Weights [gates * rows, depth] and the bias of a single gate, padded with zeros."""
+    rows, depth, lanes = len(weights) // gates, weights.shape[1], generator.lanes
+    panels = -(-rows // lanes)
+    padded = np.zeros((gates, panels * lanes, depth), np.float32)
+    padded[:, :rows] = weights.reshape(gates, rows, depth)
+    steps = padded.reshape(gates, panels, lanes, depth).swapaxes(0, 1).reshape(-1, depth, 1)
+    groups, products = [PanelGroup(0, gates, panels, masked=False)], Products(generator.machine)
+    orders = [(np.arange(depth), depth // QUAD)]
+    return Packed(pack(generator, products, groups, steps, orders, bias), rows, gates, depth)
 
 
 class _Sequence:
@@ -168,19 +121,16 @@ class _Sequence:
         self.f: Function = kernel.f
         self.lanes = kernel.generator.lanes
         self.vector, self.vector_bytes = kernel.generator.vector, kernel.generator.vector_bytes
-        self.state = self._place(node.out, node.row) + node.steps * node.ahead
+        self.state = self._own(node.out, node.row) + node.steps * node.ahead
 
-    def _place(self, memory: Memory, distance: int) -> Value:
+    def _own(self, memory: Memory, distance: int) -> Value:
         """Address of this chunk's part of `memory`."""
         return self.kernel.pointer(memory) + self.kernel.chunk * distance
-
-    def _constants(self, offset: int) -> Value:
-        return self.kernel.constants(offset)
 
     def write(self) -> None:
         """Writes the whole chunk."""
         node, f, units = self.node, self.f, self.node.cells.rows
-        first = self._place(node.state, units * node.state.layout.element)
+        first = self._own(node.state, units * node.state.layout.element)
         self._panels(units, lambda at, mask: self._store(self._load(first + at, mask), self.state + at, mask))
         backwards = node.form.reverse
         start = node.steps - 1 if backwards else 0
@@ -190,20 +140,17 @@ class _Sequence:
             self._step(data, hidden, out)
             return [data + step, out, out + ahead]
 
-        data = self._place(node.data, node.sequence) + start * node.step
-        out = self._place(node.out, node.row) + start * node.ahead
-        f.loop(node.steps, one, data, self._place(node.hidden, node.cells.depth * node.hidden.layout.element), out)
+        data = self._own(node.data, node.sequence) + start * node.step
+        out = self._own(node.out, node.row) + start * node.ahead
+        f.loop(node.steps, one, data, self._own(node.hidden, node.cells.depth * node.hidden.layout.element), out)
 
     def _step(self, data: Value, hidden: Value, out: Value) -> None:
         """One step: reads the last hidden values, and writes the next to `out`."""
         units, projection = self.node.cells.rows, self.node.projection
-        if projection is None:
-            self._panels(units, lambda at, mask: self._cells(data, hidden, out, at, mask))
-            return
-        weights, bias = projection
-        between = self.kernel.scratch
-        self._panels(units, lambda at, mask: self._cells(data, hidden, between, at, mask))
-        self._panels(weights.rows, lambda at, mask: self._projected(weights, bias, out, at, mask))
+        target = self.kernel.scratch if projection else out
+        self._panels(units, lambda at, mask: self._cells(data, hidden, target, at, mask))
+        if projection:
+            self._panels(projection.rows, lambda at, mask: self._projected(projection, out, at, mask))
 
     def _panels(self, rows: int, body: Callable[[Value, Value | None], None]) -> None:
         """Calls body(bytes before the panel, mask) for every vector of rows; the mask is None for a full vector."""
@@ -217,57 +164,34 @@ class _Sequence:
         """One step of a vector of units."""
         node = self.node
         first = [self._load(data + gate * node.gates_row + at, mask) for gate in range(node.form.gates)]
-        gates = self._products(node.cells, hidden, at, first)
-        more = [self.f.load(self.vector, self._constants(offset) + at) for offset in node.more]
+        gates = self._products(self._panel(node.cells, at), node.cells.depth, hidden, first)
+        more = [self.f.load(self.vector, self.kernel.constants(offset) + at) for offset in node.more]
         state = self._emit(node.form.cell, [*gates, self._load(self.state + at, mask), *more])
         self._store(state, self.state + at, mask)
         self._store(self._emit(node.form.output, [*gates, state, *more]), out + at, mask)
 
-    def _projected(self, weights: Packed, bias: int, out: Value, at: Value, mask: Value | None) -> None:
+    def _projected(self, weights: Packed, out: Value, at: Value, mask: Value | None) -> None:
         """A vector of hidden values, from the cells' results in scratch memory."""
-        first = [self.f.load(self.vector, self._constants(bias) + at)]
-        totals = self._products(weights, self.kernel.scratch, at, first)
+        panel = self._panel(weights, at)
+        totals = self._products(panel, weights.depth, self.kernel.scratch, panel.head(0))
         self._store(self._emit(self.node.form.limit, totals), out + at, mask)
 
-    def _products(self, weights: Packed, values: Value, at: Value, first: Sequence[Value]) -> list[Value]:
-        """`first` plus the products of the values and the weights of the panel at `at`."""
-        f, gates, depth = self.f, weights.gates, weights.depth
-        panel = self._constants(weights.offset) + at * (depth * gates)
-        together = min(depth, max(1, CHAINS // gates))
-        nothing = [f.literal(self.vector, 0.0)] * (gates * (together - 1))
+    def _panel(self, weights: Packed, at: Value) -> PackedLines:
+        """The panel of the rows at `at` bytes into a vector of all of them."""
+        start = self.kernel.constants(weights.offset) + at * (weights.gates * (1 + weights.depth))
+        return PackedLines(Products(self.kernel.generator.machine), weights.gates, start)
 
-        def some(i: Value, *sums: Value) -> list[Value]:
-            return self._added(values, panel, i * together, sums, gates)
-
-        sums = f.loop(depth // together, some, *first, *nothing)
-        left = gates * (depth % together)
-        if left:
-            start = f.index(depth - depth % together)
-            sums = [*self._added(values, panel, start, sums[:left], gates), *sums[left:]]
-        return [self._total(sums[gate::gates]) for gate in range(gates)]
-
-    def _added(self, values: Value, panel: Value, start: Value, sums: Sequence[Value], gates: int) -> list[Value]:
-        """The sums plus the products of the values from `start` on; there are `gates` sums per value."""
-        f = self.f
-        row, value = panel + start * (gates * self.vector_bytes), values + start * FLOAT_BYTES
-        spread = [f.broadcast(value + k * FLOAT_BYTES, self.lanes) for k in range(len(sums) // gates)]
-        return [
-            f.fma(spread[k // gates], f.load(self.vector, row + k * self.vector_bytes), total)
-            for k, total in enumerate(sums)
-        ]
-
-    @staticmethod
-    def _total(sums: Sequence[Value]) -> Value:
-        first, *others = sums
-        for other in others:
-            first = first + other
-        return first
+    def _products(self, panel: PackedLines, depth: int, values: Value, first: Sequence[Value]) -> list[Value]:
+        """`first` plus the products of the values and the weights of a panel."""
+        lines, sets = Lines(1, 0, FLOAT_BYTES), sets_of(panel.vectors)
+        tile = RegisterTile(panel.products, lines, panel, panel.vectors, sets)
+        return tile.walk_in_sets([panel.start(1), values, *first], loops_over(depth))[2:]
 
     def _emit(self, expr: Expr, values: Sequence[Value]) -> Value:
         return emit(self.f, expr, values, ["float32"] * len(values), lanes=self.lanes)
 
-    def _load(self, place: Value, mask: Value | None) -> Value:
-        return self.f.load_masked(self.vector, place, mask)
+    def _load(self, at: Value, mask: Value | None) -> Value:
+        return self.f.load_masked(self.vector, at, mask)
 
-    def _store(self, value: Value, place: Value, mask: Value | None) -> None:
-        self.f.store_masked(value, place, mask)
+    def _store(self, value: Value, at: Value, mask: Value | None) -> None:
+        self.f.store_masked(value, at, mask)

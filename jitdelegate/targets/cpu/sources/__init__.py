@@ -1,3 +1,4 @@
-"""What a product reads: pixels of convolutions (`indirect_gemm.py`), panels of weights that are packed when the model
-is compiled (`panels.py`), and those of computed matrices (`matmul_pack.py`).
+"""What a product reads: pixels of convolutions (`indirect_gemm.py`), perhaps converted (`converted.py`), weights
+(`filters.py`), and panels: constant ones, converted ones, matrices in place (`panels.py`), or packed when they are met
+(`packing.py`).
 """

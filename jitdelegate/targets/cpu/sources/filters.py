@@ -12,6 +12,7 @@ from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant
 from jitdelegate.targets.cpu.code.machine import Machine
 from jitdelegate.targets.cpu.multiply.narrow_products import NARROW, BlockBytes, NibbleBytes
+from jitdelegate.targets.cpu.multiply.pairs import WordPairs
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products, products_of
 from jitdelegate.targets.planning.implicit_gemm import filters_of
 
@@ -38,11 +39,19 @@ class ContractFilters:
 
     def part(self, rows: slice) -> ContractFilters:
         """The filters of some output channels."""
-        scales, bias = (None if each is None else each[rows] for each in (self.scales, self.bias))
+        scales, bias = (None if part is None else part[rows] for part in (self.scales, self.bias))
         return replace(self, stored=self.stored[rows], scales=scales, bias=bias)
 
     def products(self, machine: Machine, form: Contract, dtype: str) -> Products:
         """How panels of them are multiplied by data of type `dtype`."""
+        if (
+            not self.narrow
+            and form.accumulator == "int32"
+            and form.groups == 1
+            and machine.pairs
+            and not machine.has_vnni
+        ):
+            return WordPairs(machine)
         if not self.narrow:
             return products_of(machine, form, dtype)
         if form.accumulator != "float32":
@@ -67,9 +76,9 @@ def contract_filters(machine: Machine, graph: Graph, node: Node) -> ContractFilt
         multiplies_bytes = machine.has_vnni and isinstance(node.form, Contract) and node.form.accumulator == "int32"
         is_narrow = multiplies_bytes and weights.size < MOST_NIBBLES * len(weights) and _are_small(weights)
         return ContractFilters(weights, "int4" if is_narrow else "", bias=bias)
-    found = requantized(weights, source.grid) if source.grid else None
-    if found is not None and (found[1].shape[1] == 1 or _is_blockable(weights, found[1])):
-        numbers, scales = found
+    integers = requantized(weights, source.grid) if source.grid else None
+    if integers is not None and (integers[1].shape[1] == 1 or _is_blockable(weights, integers[1])):
+        numbers, scales = integers
         return ContractFilters(numbers, "int4" if _are_small(numbers) else "int8", scales, bias)
     if machine.has_half and is_half(weights):
         return ContractFilters(weights.astype(np.float16), "float16", bias=bias)
@@ -82,10 +91,10 @@ def _block_filters(weights: np.ndarray, grid: Quant | None, bias: np.ndarray | N
     Raises:
         CompileError: the weights are no int4 in blocks that a tile can walk along.
     """
-    found, block = requantized(weights, grid) if grid else None, QUAD * BlockBytes.channels
-    if found is None or not _are_small(found[0]) or weights.shape[-1] % (found[1].shape[1] * block):
+    integers, block = requantized(weights, grid) if grid else None, QUAD * BlockBytes.channels
+    if integers is None or not _are_small(integers[0]) or weights.shape[-1] % (integers[1].shape[1] * block):
         raise CompileError("The weights of bytes are floats, expected int4 in blocks of a multiple of 16.")
-    return ContractFilters(found[0], "int4", found[1], bias)
+    return ContractFilters(integers[0], "int4", integers[1], bias)
 
 
 def _are_small(numbers: np.ndarray) -> bool:

@@ -10,6 +10,7 @@ from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.shuffles import interleaved, joined, transposed
 from jitdelegate.targets.cpu.code.vector_ir import POINTER, Value, vector
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products
+from jitdelegate.targets.maths.cast import cast
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class _PackFunction:
 
     def _store(self, step: Value, to: Value) -> None:
         """Stores a step of a vector of columns, channel by channel."""
+        step = cast(self.f, step, self.packing.dtype, self.products.stored)
         self.f.store(self.products.as_stored(self.f, step), to, self.products.weight_bytes)
 
     def _copy(self, matrix: Value, to: Value) -> None:
@@ -151,7 +153,7 @@ class _PackFunction:
 
         def step(_: Value, at: Value, *sums: Value) -> list[Value]:
             data, (line,) = products.data(f, row), products.lines(f, at, lines, 1)
-            return [at + self.line, *(products.add(f, data, *each) for each in zip(line, sums, strict=True))]
+            return [at + self.line, *(products.add(f, data, *pair) for pair in zip(line, sums, strict=True))]
 
         _, *sums = f.loop(packing.steps, step, weights, *[f.literal(products.sum_type, 0)] * lines)
         for number, total in enumerate(sums):

@@ -8,26 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from itertools import cycle
 
 import numpy as np
 
 from jitdelegate.targets.cpu.code.kernel import Generator, Kernel, split
 from jitdelegate.targets.cpu.code.vector_ir import Value
-from jitdelegate.targets.cpu.multiply.products import QUAD, Products
+from jitdelegate.targets.cpu.multiply.products import Products
 from jitdelegate.targets.cpu.sources.packing import Packing, pack_function
-
-
-class PanelLines(Protocol):
-    """A panel that a register tile reads line by line."""
-
-    def lines(self, at: Value, steps: int) -> Iterator[list[Sequence[Value]]]:
-        """The weights of all vectors at each of the next steps."""
-        ...
-
-    def nbytes(self, steps: int) -> int:
-        """Bytes of so many steps."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -48,6 +36,7 @@ class PackedLines:
         return self.at + heads * (self.vectors * self.products.bias_bytes)
 
     def lines(self, at: Value, steps: int) -> Iterator[list[Sequence[Value]]]:
+        """The weights of all vectors at each of the next steps, which have `nbytes`."""
         return self.products.lines(at.function, at, self.vectors, steps)
 
     def nbytes(self, steps: int) -> int:
@@ -78,6 +67,9 @@ class MatrixLines:
         return steps * self.row
 
 
+PanelLines = PackedLines | MatrixLines
+
+
 @dataclass(frozen=True)
 class PanelGroup:
     """Panels of equal width and code, one after another.
@@ -97,10 +89,14 @@ class PanelGroup:
         return min(self.vectors * lanes, all_columns - self.start * lanes)
 
 
-def panel_groups(vectors: int, widest: int, *, masked: bool) -> tuple[PanelGroup, ...]:
-    """So many vectors of columns as panels of nearly equal widths; `masked` applies to the last one."""
-    start, groups = 0, list[PanelGroup]()
-    for width, count in split(vectors, widest):
+def panel_groups(products: Products, columns: int, *, masked: bool = False, wider: int = 1) -> tuple[PanelGroup, ...]:
+    """All columns as panels of nearly equal widths; `masked` applies to the last one.
+
+    Args:
+        wider: how many times as wide as the widest tile the widest panel may be.
+    """
+    start, groups, vectors = 0, list[PanelGroup](), -(-columns // products.lanes)
+    for width, count in split(vectors, wider * len(products.rows)):
         last = int(masked and start + width * count == vectors)
         for number, is_masked in ((count - last, False), (last, True)):
             if number:
@@ -109,25 +105,12 @@ def panel_groups(vectors: int, widest: int, *, masked: bool) -> tuple[PanelGroup
     return tuple(groups)
 
 
-class Panels(Protocol):
-    """All panels of a matrix."""
-
-    def first(self, kernel: Kernel, group: PanelGroup) -> Value:
-        """The position of the first panel of a group."""
-        ...
-
-    def apart(self, group: PanelGroup) -> int:
-        """Bytes between panels of a group."""
-        ...
-
-    def at(self, kernel: Kernel, group: PanelGroup, position: Value) -> Value:
-        """The address of a panel as tiles read it; it may be packed, or converted, into scratch memory first."""
-        ...
-
-
 @dataclass(frozen=True)
 class Constant:
-    """Packed panels in the weights, from byte `offset` on, with so many quads of steps, and single steps after them."""
+    """Packed panels in the weights, from byte `offset` on, with so many quads of steps, and single steps after them.
+
+    A group begins at a position, and its panels are some bytes apart. At a position, a panel has an address for tiles.
+    """
 
     products: Products
     groups: tuple[PanelGroup, ...]
@@ -199,47 +182,55 @@ class Packed(InPlace):
         return target
 
 
-def panel_widths(products: Products, outputs: int) -> list[tuple[int, int]]:
-    """Nearly equal panels of `outputs` channels: [(vectors, number of panels)]."""
-    return split(-(-outputs // products.lanes), len(products.rows))
+Panels = Constant | InPlace
+Order = tuple[np.ndarray, int]
+"""Numbers of steps in the order of a panel, and how many turns of the main loop come first."""
+
+
+def sizes_of(orders: Sequence[Order], products: Products) -> tuple[int, int]:
+    """Turns of the main loop and single steps for which each panel has memory."""
+    turns = min(turns for _, turns in orders)
+    return turns, len(orders[0][0]) - turns * products.turn
 
 
 def pack(
     generator: Generator,
     products: Products,
+    groups: Sequence[PanelGroup],
     steps: np.ndarray,
-    order: np.ndarray,
-    quads: int,
+    orders: Sequence[Order],
     bias: np.ndarray | None = None,
     scales: np.ndarray | None = None,
 ) -> int:
     """Panels of weights [O, steps, channels of a step], scales [O, blocks] and bias [O]; their offset.
 
     Args:
-        order: of the steps; those of `quads` quads come first.
+        orders: of the steps in each panel, or in all of them.
     """
-    in_order = np.array_equal(order, np.arange(len(order)))
-    widths = panel_widths(products, len(steps))
+    size = sizes_of(orders, products)
+    widths = [group.vectors for group in groups for _ in range(group.count)]
+
+    def lines(values: np.ndarray | None, rows: slice, shape: tuple[int, int], dtype: str) -> np.ndarray:
+        padded = np.zeros(shape, dtype)
+        if values is not None:
+            padded[:, : len(values[rows])] = values[rows].T
+        return padded
 
     def panels() -> Iterator[np.ndarray]:
         first = 0
-        for vectors in (vectors for vectors, count in widths for _ in range(count)):
+        for vectors, (order, turns) in zip(widths, cycle(orders), strict=False):
             width = vectors * products.lanes
-            rows = slice(first, first + width)
-            weights = steps[rows].swapaxes(0, 1) if in_order else steps[rows].swapaxes(0, 1)[order]
+            rows = slice(first, first := first + width)
+            weights = steps[rows].swapaxes(0, 1)
+            weights = weights if np.array_equal(order, np.arange(len(order))) else weights[order]
             panel = np.zeros((len(order), width, products.channels), products.stored)
             panel[:, : weights.shape[1]] = weights
-            line = np.zeros(width, products.accumulator)
-            if bias is not None:
-                line[: len(bias[rows])] = bias[rows]
-            factors = np.zeros((products.scales, width), np.float32)
-            if scales is not None:
-                factors[:, : len(scales[rows])] = scales[rows].T
-            parts = [line, factors, products.arranged(panel, quads)]
-            size = products.panel_bytes(vectors, quads, len(order) - quads * QUAD)
-            parts.append(np.zeros(size - sum(part.nbytes for part in parts), np.uint8))
+            heads = lines(bias, rows, (1, width), products.accumulator)
+            factors = lines(scales, rows, (products.scales, width), "float32")
+            parts = [heads, factors, products.arranged(panel, turns)]
+            nbytes = products.panel_bytes(vectors, *size)
+            parts.append(np.zeros(nbytes - sum(part.nbytes for part in parts), np.uint8))
             yield from (part for part in parts if part.size)
-            first += width
 
-    sources = [steps, order, *(each for each in (bias, scales) if each is not None)]
-    return generator.weights.pack(("panels", products.key, *widths), sources, panels)
+    sources = [steps, *(order for order, _ in orders), *(part for part in (bias, scales) if part is not None)]
+    return generator.weights.pack(("panels", products.key, *widths, *(turns for _, turns in orders)), sources, panels)

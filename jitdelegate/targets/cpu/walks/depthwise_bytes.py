@@ -2,7 +2,7 @@
 
 Four rows of a column of pixels are interleaved, so that a lane holds what one channel has under four taps. Unpacking
 instructions do so within every 16 bytes, the cheapest way, and leave four vectors that hold the channels in the order
-of `_places`; the instructions that narrow results to bytes put them back in order.
+of `_orders`; the instructions that narrow results to bytes put them back in order.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.narrow import EVERY_STEP, NARROW, Narrowing, Steps
 from jitdelegate.targets.cpu.code.shuffles import joined
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Function, Value, vector
-from jitdelegate.targets.cpu.multiply.depthwise_terms import QUAD, terms_of
-from jitdelegate.targets.cpu.multiply.products import plus_bytes
-from jitdelegate.targets.cpu.walks.depthwise_row import Filters, Row, RowShape, folded
+from jitdelegate.targets.cpu.multiply.depthwise_terms import QUAD, terms_of, words_of
+from jitdelegate.targets.cpu.multiply.products import WORD, plus_bytes, sum_of_pairs
+from jitdelegate.targets.cpu.walks.depthwise_row import Filters, Row, RowShape, bias_of
 from jitdelegate.targets.maths.expression import emit
 
 UNPACKED = 16
@@ -53,16 +53,22 @@ def byte_filters(
     target: Layout,
 ) -> tuple[Filters, Epilogue] | None:
     """As `Filters.of`, for results that are stored by layout `target`; None if the Depthwise is not computed so."""
-    is_known = generator.machine.has_vnni and data in ("int8", "uint8")
-    if not is_known or form.multiplier > 1 or prod(form.kernel) > MOST_TAPS:
+    machine = generator.machine
+    if (
+        data not in ("int8", "uint8")
+        or not (machine.has_vnni or machine.pairs)
+        or form.multiplier > 1
+        or prod(form.kernel) > MOST_TAPS
+    ):
         return None
-    found, (*_, columns, channels) = terms_of(weights[0]), target.shape
+    packed = terms_of(weights[0]) if machine.has_vnni else words_of(weights[0])
+    *_, columns, channels = target.shape
     layouts = target, *(s.memory.layout for s in epilogue.streams if s.pixel)
     reads_beyond = channels % QUAD != 0 and any(s.memory.exact for s in epilogue.streams)
-    if found is None or reads_beyond or any(layout.blocked for layout in layouts):
+    if packed is None or reads_beyond or any(layout.blocked for layout in layouts):
         return None
-    (rows, terms), taps = found, weights.reshape(-1, channels)
-    folds = folded(bias, taps, form.input_zero + (-SIGN if data == "int8" else 0), "int32")
+    (rows, terms), taps = packed, weights.reshape(-1, channels)
+    folds = bias_of(bias, taps, form.input_zero + (-SIGN if data == "int8" else 0), "int32")
     steps = Steps.of(epilogue.expr, _largest(generator, epilogue, taps, folds))
     filters = ByteFilters(taps, folds, data, "int32", "int32", rows=rows, terms=terms, steps=steps)
     joined, rest = divmod(generator.vector_bytes, channels)
@@ -96,7 +102,7 @@ class ByteFilters(Filters):
     """As `Filters`, for blocks of as many channels as a vector has bytes; the last block's vectors may be shorter.
 
     Attributes:
-        rows, terms: of `terms_of`.
+        rows, terms: of `terms_of`, or of `words_of` without VNNI.
         steps: of rounding the results.
         live: columns of results that see the same column of the data.
     """
@@ -108,13 +114,18 @@ class ByteFilters(Filters):
 
     def of_pixels(self, count: int) -> ByteFilters:
         """The same for blocks of `count` neighbouring pixels, whose channels count as those of one pixel."""
-        taps, bias, *terms = (np.tile(each, count) for each in (self.taps, self.bias, *self.terms))
+        taps, bias, *terms = (np.tile(part, count) for part in (self.taps, self.bias, *self.terms))
         return replace(self, taps=taps, bias=bias, terms=tuple(terms), joined=count)
 
     @property
     def key(self) -> tuple[str, ...]:
-        own = self.rows, len(self.terms), self.channels % LARGEST, self.joined, self.steps
+        own = self.rows, len(self.terms), self.together, self.channels % LARGEST, self.joined, self.steps
         return *super().key, str(own)
+
+    @property
+    def together(self) -> int:
+        """Rows that are interleaved: a lane has as many taps."""
+        return QUAD // self.terms[0].itemsize
 
     def block_channels(self, generator: Generator) -> int:
         return generator.vector_bytes
@@ -123,26 +134,26 @@ class ByteFilters(Filters):
         return self.channels % generator.vector_bytes
 
     def block_bytes(self, generator: Generator) -> int:
-        return generator.vector_bytes * (QUAD + sum(term[..., 0].size for term in self.terms))
+        return generator.vector_bytes * (QUAD + sum(term[..., 0].nbytes for term in self.terms))
 
     def columns_at_once(self, generator: Generator) -> int:
         return 8 if min(self.live, 8) * QUAD <= SUMS else SUMS // QUAD
 
     def row(self, f: Function, shape: RowShape, generator: Generator, numbers: Value | None) -> Row:
         count = self.channels % generator.vector_bytes if shape.masked else generator.vector_bytes
-        return ByteRow(f, shape, _width(count) // QUAD, numbers, count, self.rows, len(self.terms), self.steps)
+        return ByteRow(f, shape, _width(count) // QUAD, numbers, count, self)
 
     def pack(self, generator: Generator) -> int:
-        """[block][bias, taps by column, group of rows and term][vector][lane], each lane with four rows of taps; the
-        offset in the weights."""
+        """[block][bias, taps by column, group of rows and term][vector][lane], each lane with four bytes of taps of
+        rows; the offset in the weights."""
         step, (height, width, channels) = generator.vector_bytes, self.terms[0].shape
         bias = np.zeros(channels + step, np.int32)
-        taps = np.zeros((len(self.terms), height, width, bias.size), np.int8)
+        taps = np.zeros((len(self.terms), height, width, bias.size), self.terms[0].dtype)
         bias[:channels], taps[..., :channels] = self.bias, self.terms
         packed: list[np.ndarray] = []
         for start in range(0, channels, step):
-            order = start + np.array(_places(_width(min(step, channels - start))))
-            quads = taps[..., order].reshape(len(taps), -1, QUAD, width, *order.shape)
+            order = start + np.array(_orders(_width(min(step, channels - start))))
+            quads = taps[..., order].reshape(len(taps), -1, self.together, width, *order.shape)
             packed += [bias[order], quads.transpose(3, 1, 0, 4, 5, 2)]
         return generator.weights.add(np.concatenate([part.reshape(-1).view(np.uint8) for part in packed]))
 
@@ -152,7 +163,7 @@ def _width(channels: int) -> int:
     return min(width for width in NARROW if width >= channels)
 
 
-def _places(width: int) -> list[list[int]]:
+def _orders(width: int) -> list[list[int]]:
     """The channels in the lanes of each of four vectors, for blocks of `width` channels."""
     pieces = range(0, width, UNPACKED)
     return [[piece + part + lane for piece in pieces for lane in range(QUAD)] for part in range(0, UNPACKED, QUAD)]
@@ -166,16 +177,15 @@ class ByteRow(Row):
     """
 
     count: int
-    interleaved: tuple[int, ...]
-    terms: int
-    steps: Steps
+    bytes: ByteFilters
 
     def write(self, a: Value, tap: Value, w: Value, at: list[Value], size: int, mask: Value | None) -> None:
         shape, (height, width) = self.shape, self.shape.kernel
         rows = [a]
         while len(rows) < height:
             rows.append(rows[-1] + tap)
-        groups = [self.interleaved[first : first + QUAD] for first in range(0, len(self.interleaved), QUAD)]
+        interleaved, together = self.bytes.rows, self.bytes.together
+        groups = [interleaved[first : first + together] for first in range(0, len(interleaved), together)]
         bias = self._four(vector(self.lanes, "i32"), w)
         finish = self._finisher(at[1:])
         sums: dict[int, list[Value]] = {}
@@ -206,16 +216,20 @@ class ByteRow(Row):
 
     def _loaded(self, at: Value) -> Value:
         """A block's channels of a pixel as uint8; an int8 is then larger by 128."""
-        found = self.f.load(vector(QUAD * self.lanes, "i8"), at, 1)
-        return found ^ SIGN if self.shape.filters.data == "int8" else found
+        loaded = self.f.load(vector(QUAD * self.lanes, "i8"), at, 1)
+        return loaded ^ SIGN if self.shape.filters.data == "int8" else loaded
 
     def _interleaved(self, group: tuple[int, ...], at: Mapping[int, Value]) -> list[Value]:
-        """The bytes of four rows, which may be equal, as vectors of quads of bytes; `at` has the address of each."""
-        loaded = {row: self._loaded(place) for row, place in at.items()}
-        first, second = (group[0], group[1]), (group[2], group[3])
-        pairs = {(a, b): self._unpacked(loaded[a], loaded[b], 1) for a, b in dict.fromkeys((first, second))}
-        halves = zip(pairs[first], pairs[second], strict=True)
-        return [quad for low, high in halves for quad in self._unpacked(low, high, 2)]
+        """The bytes of four rows, which may be equal, as vectors of quads of bytes, or those of two rows as pairs of
+        words; `at` has the address of each."""
+        loaded = {row: self._loaded(address) for row, address in at.items()}
+        if self.bytes.together == QUAD:
+            first, second = (group[0], group[1]), (group[2], group[3])
+            pairs = {(a, b): self._unpacked(loaded[a], loaded[b], 1) for a, b in dict.fromkeys((first, second))}
+            halves = list(zip(pairs[first], pairs[second], strict=True))
+            return [quad for low, high in halves for quad in self._unpacked(low, high, 2)]
+        words = self._unpacked(loaded[group[0]], loaded[group[1]], 1)
+        return [pair for word in words for pair in self._unpacked(word, self.f.literal(word.type, 0), 1)]
 
     def _unpacked(self, a: Value, b: Value, size: int) -> list[Value]:
         """Elements of `size` bytes of a and b in turn: the first ones of every 16 bytes, then the others."""
@@ -224,10 +238,10 @@ class ByteRow(Row):
         half = UNPACKED // size // 2
         orders = [
             [
-                place
+                lane
                 for start in range(first, count, 2 * half)
                 for k in range(half)
-                for place in (start + k, count + start + k)
+                for lane in (start + k, count + start + k)
             ]
             for first in (0, half)
         ]
@@ -235,10 +249,18 @@ class ByteRow(Row):
 
     def _plus_products(self, sums: Sequence[Value], quads: Sequence[Value], w: Value, number: int) -> list[Value]:
         """The sums plus the products of interleaved pixels and quads of taps with this number."""
-        for term in range(self.terms):
-            taps = self._four(quads[0].type, w + self._bytes * (1 + number * self.terms + term))
-            sums = [plus_bytes(self.f, *each) for each in zip(sums, quads, taps, strict=True)]
+        terms = len(self.bytes.terms)
+        for term in range(terms):
+            taps = self._four(quads[0].type, w + self._bytes * (1 + number * terms + term))
+            sums = [self._plus(*three) for three in zip(sums, quads, taps, strict=True)]
         return list(sums)
+
+    def _plus(self, total: Value, data: Value, taps: Value) -> Value:
+        if self.bytes.together == QUAD:
+            return plus_bytes(self.f, total, data, taps)
+        pairs = vector(2 * total.lanes, WORD)
+        data, taps = (self.f.cast("bitcast", value, pairs) for value in (data, taps))
+        return total + sum_of_pairs(self.f, self.f.module.machine, data, taps)
 
     def _read(self, stream: Stream, at: Value) -> list[Value]:
         """A stream's elements in the order of the sums."""
@@ -248,12 +270,12 @@ class ByteRow(Row):
         nothing = f.literal(vector(QUAD, stored(stream.dtype)), 0)
         channels = self.count // self.shape.filters.joined if stream.pixel == 0 else self.count
 
-        def piece(place: int) -> Value:
-            if place >= self.count:
+        def piece(channel: int) -> Value:
+            if channel >= self.count:
                 return nothing
-            return load(f, stream.dtype, at + place % channels * nbytes, QUAD, nbytes)
+            return load(f, stream.dtype, at + channel % channels * nbytes, QUAD, nbytes)
 
-        return [joined(f, [piece(place) for place in places[::QUAD]]) for places in _places(QUAD * self.lanes)]
+        return [joined(f, [piece(channel) for channel in order[::QUAD]]) for order in _orders(QUAD * self.lanes)]
 
     def _finisher(self, streams: Sequence[Value]) -> Callable[..., None]:
         """(sums, pointer to the result, pointers to the streams) -> applies the epilogue and stores a pixel.
@@ -264,20 +286,20 @@ class ByteRow(Row):
         pairs = list(zip(epilogue.streams, streams, strict=True))
         constants = [self._read(stream, pointer) if stream.pixel == 0 else [] for stream, pointer in pairs]
         numbers, is_narrow = epilogue.numbers_at(f, self.numbers, self.lanes), epilogue.dtype in ("int8", "uint8")
-        narrowing = Narrowing.of(f, epilogue, self.numbers, self.lanes, self.steps) if is_narrow else None
+        narrowing = Narrowing.of(f, epilogue, self.numbers, self.lanes, self.bytes.steps) if is_narrow else None
         first = narrowing.epilogue if narrowing else epilogue
 
         def finish(sums: list[Value], target: Value, *streams: Value) -> None:
             triples = zip(epilogue.streams, streams, constants, strict=True)
             extra = [known or self._read(stream, pointer) for stream, pointer, known in triples]
-            operands = ((*each, *numbers) for each in zip(sums, *extra, strict=True))
-            found = [emit(f, first.expr, each, first.types, first.dtype, self.lanes) for each in operands]
+            operands = ((*values, *numbers) for values in zip(sums, *extra, strict=True))
+            results = [emit(f, first.expr, values, first.types, first.dtype, self.lanes) for values in operands]
             if narrowing:
-                self._store(narrowing.interleaved(f, found), 0, target)
+                self._store(narrowing.interleaved(f, results), 0, target)
                 return
-            for value, places in zip(found, _places(width), strict=True):
+            for value, order in zip(results, _orders(width), strict=True):
                 for lane in range(0, self.lanes, QUAD):
-                    self._store(f.part(value, lane, QUAD), places[lane], target)
+                    self._store(f.part(value, lane, QUAD), order[lane], target)
 
         return finish
 

@@ -18,6 +18,7 @@ from jitdelegate.targets.cpu.code.kernel import Generator, split
 from jitdelegate.targets.cpu.code.machine import Machine
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Function, Value, register, vector
 from jitdelegate.targets.cpu.multiply.narrow_products import read_lines
+from jitdelegate.targets.cpu.multiply.products import folded
 from jitdelegate.targets.cpu.walks.register_tile import STACK_ALIGN
 from jitdelegate.targets.maths.cast import cast
 
@@ -69,7 +70,7 @@ class Filters:
     ) -> tuple[Filters, Epilogue]:
         """Weights [1, kh, kw, C] and the bias, with the epilogue of their results."""
         taps = weights.reshape(-1, weights.shape[3])
-        bias = folded(bias, taps, form.input_zero, form.accumulator)
+        bias = bias_of(bias, taps, form.input_zero, form.accumulator)
         if form.accumulator == "float32":
             return cls(taps, bias, data, "float32", "float32"), epilogue
         element = ELEMENT_TYPES[data]
@@ -124,9 +125,15 @@ class Filters:
             padded[:, : self.channels] = rows
             return np.ascontiguousarray(padded.reshape(-1, blocks, lanes).swapaxes(0, 1)).reshape(blocks, -1)
 
-        heads = [each[None] for each in (self.bias, self.scales) if each is not None]
+        heads = [line[None] for line in (self.bias, self.scales) if line is not None]
         parts = [blocked(rows).view(np.uint8) for rows in (*heads, self.taps)]
         return generator.weights.add(np.concatenate(parts, axis=1))
+
+
+def bias_of(bias: np.ndarray | None, taps: np.ndarray, zero: int, dtype: str) -> np.ndarray:
+    """The bias [C] of data from which `zero` is not subtracted, by taps [K, C]; zeros where there is none."""
+    bias = folded(bias, taps.T, zero, dtype)
+    return np.zeros(taps.shape[1], dtype) if bias is None else bias
 
 
 def narrow_taps(machine: Machine, weights: Tensor) -> tuple[np.ndarray, np.ndarray | None]:
@@ -135,17 +142,10 @@ def narrow_taps(machine: Machine, weights: Tensor) -> tuple[np.ndarray, np.ndarr
     data, grid = weights.data, weights.grid
     assert data is not None
     if grid is not None and data.size >= LEAST_NARROW and (len(grid.scales) == 1 or grid.axis == 3):
-        found = requantized(np.ascontiguousarray(data.reshape(-1, data.shape[3]).T), replace(grid, axis=0))
-        if found is not None and found[1].shape[1] == 1:
-            return np.ascontiguousarray(found[0].T).reshape(data.shape), found[1][:, 0]
+        integers = requantized(np.ascontiguousarray(data.reshape(-1, data.shape[3]).T), replace(grid, axis=0))
+        if integers is not None and integers[1].shape[1] == 1:
+            return np.ascontiguousarray(integers[0].T).reshape(data.shape), integers[1][:, 0]
     return (data.astype(np.float16) if machine.has_half and data.dtype == np.float32 and is_half(data) else data), None
-
-
-def folded(bias: np.ndarray | None, taps: np.ndarray, zero: int, dtype: str) -> np.ndarray:
-    """The bias, of type `dtype`, minus what the data's zero point adds to the sums, which wrap."""
-    if bias is None:
-        bias = np.zeros(taps.shape[1], dtype)
-    return bias if zero == 0 else (bias.astype(np.int64) - zero * taps.sum(0, dtype=np.int64)).astype(dtype)
 
 
 @dataclass(frozen=True)
@@ -247,15 +247,15 @@ class Row:
         rows, columns = shape.kernel
 
         def column(_: Value, a: Value, w: Value, *sums: Value) -> list[Value]:
-            found = self._taps(a, w, sums, 1)
-            return [a + shape.dilation * shape.a_pixel, w + tap_bytes, *found]
+            after = self._taps(a, w, sums, 1)
+            return [a + shape.dilation * shape.a_pixel, w + tap_bytes, *after]
 
         def row(_: Value, a: Value, w: Value, *sums: Value) -> list[Value]:
             if columns > UNROLLED_COLUMNS:
-                _, w, *found = f.loop(columns, column, a, w, *sums)
-                return [a + tap, w, *found]
-            found = self._taps(a, w, sums, columns)
-            return [a + tap, w + columns * tap_bytes, *found]
+                _, w, *after = f.loop(columns, column, a, w, *sums)
+                return [a + tap, w, *after]
+            after = self._taps(a, w, sums, columns)
+            return [a + tap, w + columns * tap_bytes, *after]
 
         zero = f.literal(vector(self.lanes, register(filters.products)), 0.0)
         state = [a, w + filters.heads * self.lanes * filters.bias.itemsize, *[zero] * size]
@@ -281,17 +281,17 @@ class Row:
         """The sums of neighbouring pixels plus the products of `columns` neighbouring taps. Input pixels that several
         output pixels share are loaded once."""
         shape, filters = self.shape, self.shape.filters
-        found = list(sums)
+        after = list(sums)
         loaded: dict[int, Value] = {}
         for x in range(columns):
             tap = self._constant(filters.taps, w + x * self.lanes * filters.taps.itemsize)
             factor = self._factor(tap, str(filters.taps.dtype))
-            for i in range(len(found)):
+            for i in range(len(after)):
                 distance = (i * shape.stride + x * shape.dilation) * shape.a_pixel
                 if distance not in loaded:
                     loaded[distance] = self._factor(self._channels(a + distance), filters.data)
-                found[i] = self._plus_product(found[i], loaded[distance], factor)
-        return found
+                after[i] = self._plus_product(after[i], loaded[distance], factor)
+        return after
 
     def _factor(self, value: Value, dtype: str) -> Value:
         """Elements in the type in which products are computed: products of two numbers of 16 bits fit an int32."""
@@ -311,5 +311,5 @@ class Row:
         dtype, channels = self.shape.filters.data, self.shape.channels
         if not channels:
             return load(self.f, dtype, at, self.lanes, ELEMENT_TYPES[dtype].nbytes)
-        found = load(self.f, dtype, at, channels[-1] + 1, ELEMENT_TYPES[dtype].nbytes)
-        return self.f.splat(found, self.lanes) if found.lanes == 1 else self.f.shuffle(found, found, channels)
+        loaded = load(self.f, dtype, at, channels[-1] + 1, ELEMENT_TYPES[dtype].nbytes)
+        return self.f.splat(loaded, self.lanes) if loaded.lanes == 1 else self.f.shuffle(loaded, loaded, channels)

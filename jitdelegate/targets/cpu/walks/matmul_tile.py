@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.kernel import Generator, split
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, Value
-from jitdelegate.targets.cpu.multiply.products import QUAD
-from jitdelegate.targets.cpu.sources.data_rows import Lines
-from jitdelegate.targets.cpu.sources.panels import MatrixLines, PackedLines
-from jitdelegate.targets.cpu.walks.register_tile import Loops, RegisterTile
+from jitdelegate.targets.cpu.sources.panels import MatrixLines
+from jitdelegate.targets.cpu.walks.register_tile import Lines, loops_over
 from jitdelegate.targets.cpu.walks.tile import Tile, TileShape
 
 
@@ -39,21 +37,8 @@ class MatrixTileShape(TileShape):
     has_bias: bool = False
 
     @property
-    def key(self) -> str:
-        """A text that is equal for tiles with the same code."""
-        sizes = (self.rows, self.vectors, self.steps, self.a_steps, self.b_row, self.c_row, self.tail)
-        flags = self.is_exact, self.has_bias, self.packed
-        distances = [(s.pixel, s.block) for s in self.epilogue.streams]
-        return f"{self.products.key} {sizes} {flags} {distances} {self.epilogue.key}"
-
-    @property
-    def has_segments(self) -> bool:
-        return self.steps > self.products.segment_steps
-
-    @property
-    def segments(self) -> list[tuple[int, int]]:
-        """[(number, steps of each)] of the segments that are summed on their own."""
-        return [(count, steps) for steps, count in split(self.steps, self.products.segment_steps)]
+    def key(self) -> tuple[object, ...]:
+        return *super().key, *((stream.pixel, stream.block) for stream in self.epilogue.streams)
 
 
 def matrix_tile_function(generator: Generator, shape: MatrixTileShape) -> str:
@@ -75,7 +60,7 @@ class MatrixTile(Tile):
         """Writes the function, which computes `tiles` tiles down the rows, from row `first` on."""
         f, shape, (first, tiles) = self.f, self.shape, self.f.parameters[3:5]
         self.mask = f.first_lanes(f.index(shape.tail), self.products.lanes) if shape.tail else None
-        self.prepare(has_segments=shape.has_segments)
+        self.prepare(has_segments=shape.steps > self.products.segment_steps)
         moves = [shape.a_steps[0], shape.c_row, *(s.pixel for s in shape.epilogue.streams)]
         starts = [p + first * move for p, move in zip((self.a, self.c, *self.streams), moves, strict=True)]
 
@@ -95,24 +80,7 @@ class MatrixTile(Tile):
         return self.mask
 
     def _sums(self, a: Value) -> list[Value]:
-        """The sums over K, with the bias if the panel has one, for each row and vector, row by row."""
-        shape, products = self.shape, self.products
-        packed = PackedLines(products, self.vectors, self.w)
-        mask = self.mask if shape.is_exact else None
-        panel = MatrixLines(products, self.vectors, shape.b_row, mask) if shape.b_row else packed
-        starts_at_bias = shape.has_bias and products.starts_at_bias
-        zero = self.f.literal(products.sum_type, 0)
-        sums = packed.head(0) * shape.rows if starts_at_bias else [zero] * self.count
-        tile = RegisterTile(products, Lines(shape.rows, *shape.a_steps), panel, self.vectors, shape.sets)
-        segments = [(count, _loops(steps)) for count, steps in shape.segments]
-        state = [packed.start(int(shape.has_bias)), a, *sums]
-        if shape.has_segments:
-            state = tile.walk_in_segments(state, self.totals, segments)
-        else:
-            state = tile.walk_in_sets(state, segments[0][1])
-        return self.results(packed if shape.has_bias else None, state[2:])
-
-
-def _loops(steps: int) -> Loops:
-    """The loops over so many steps."""
-    return [(turns, size) for turns, size in ((steps // QUAD, QUAD), (1, steps % QUAD)) if turns and size]
+        shape, products, mask = self.shape, self.products, self.mask if self.shape.is_exact else None
+        lines = MatrixLines(products, self.vectors, shape.b_row, mask) if shape.b_row else None
+        segments = [(count, loops_over(steps)) for steps, count in split(shape.steps, products.segment_steps)]
+        return self.sums(Lines(shape.rows, *shape.a_steps), a, lines, int(shape.has_bias), segments)

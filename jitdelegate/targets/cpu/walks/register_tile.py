@@ -1,5 +1,8 @@
 """The register tile: sums of the products of some rows of data and the vectors of a panel. They stay in registers
 during the loop over K.
+
+Rows of data have the addresses of their next steps at a position, and the position after a turn of so many steps.
+Neighbouring steps of a turn are `apart` bytes apart.
 """
 
 from __future__ import annotations
@@ -8,21 +11,68 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from jitdelegate.targets.cpu.code.vector_ir import POINTER, Function, Value
-from jitdelegate.targets.cpu.multiply.products import Products
-from jitdelegate.targets.cpu.sources.data_rows import DataRows
+from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Function, Value
+from jitdelegate.targets.cpu.multiply.products import QUAD, Products
 from jitdelegate.targets.cpu.sources.panels import PanelLines
 
 STACK_ALIGN = 16
 """Stack alignment in bytes that the calling convention guarantees; more would cost a register for the frame."""
 
+UNDER_WAY = 10
+"""Products that a core computes at the same time, each of which takes several cycles."""
+
 Loops = Sequence[tuple[Value | int, int]]
 """Loops over K, one after another: (turns, steps of a turn)."""
+
+
+def loops_over(steps: int) -> Loops:
+    """The loops over so many steps, four in a turn."""
+    return [(turns, size) for turns, size in ((steps // QUAD, QUAD), (1, steps % QUAD)) if turns and size]
+
+
+def sets_of(count: int) -> int:
+    """Sets of `count` sums for which a core always has enough to do."""
+    return max(1, min(QUAD, UNDER_WAY // count))
 
 
 def stack_of_totals(f: Function, products: Products, count: int) -> Value:
     """The address of memory for `count` vectors of results."""
     return f.emit(POINTER, f"alloca [{count * products.bias_bytes} x i8], align {STACK_ALIGN}")
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Rows that begin anywhere, as pixels of an image do. The position is that in a table, which has the offset of each
+    turn from the beginning of a row. One offset for all rows and fixed displacements: a row costs one general
+    register."""
+
+    rows: Sequence[Value]
+    apart: int
+
+    def addresses(self, position: Value) -> list[Value]:
+        offset = position.function.load(INDEX, position, 8)
+        return [row + offset for row in self.rows]
+
+    def after(self, position: Value, steps: int) -> Value:
+        return position + 8
+
+
+@dataclass(frozen=True)
+class Lines:
+    """`count` rows of a matrix, `pitch` bytes apart. The position is that in the first one."""
+
+    count: int
+    pitch: int
+    apart: int
+
+    def addresses(self, position: Value) -> list[Value]:
+        return [position + row * self.pitch for row in range(self.count)]
+
+    def after(self, position: Value, steps: int) -> Value:
+        return position + steps * self.apart
+
+
+DataRows = Pixels | Lines
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,16 @@ halos.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 from jitdelegate.targets.cpu.code.element import store_first
 from jitdelegate.targets.cpu.code.epilogue import Epilogue
 from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.narrow import Narrowing
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Value
-from jitdelegate.targets.cpu.multiply.products import QUAD, Products
-from jitdelegate.targets.cpu.sources.data_rows import Pixels
-from jitdelegate.targets.cpu.sources.panels import PackedLines
-from jitdelegate.targets.cpu.walks.register_tile import RegisterTile, stack_of_totals
+from jitdelegate.targets.cpu.multiply.products import Products
+from jitdelegate.targets.cpu.sources.panels import PackedLines, PanelLines
+from jitdelegate.targets.cpu.walks.register_tile import DataRows, Loops, Pixels, RegisterTile, sets_of, stack_of_totals
 
 GEOMETRY = (
     *("width", "a_pixel", "a_row", "c_pixel", "c_row", "c_block", "lanes_left"),
@@ -27,9 +26,6 @@ GEOMETRY = (
 )
 """The geometry of a layer that a tile function reads: distances in bytes, and counts (quads per segment). Each stream
 adds pixel, row and block; the offsets of all quads and singles follow."""
-UNDER_WAY = 10
-"""Products that a core computes at the same time, each of which takes several cycles. Sums of floats are not split for
-it, since this would round them otherwise."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +45,10 @@ class TileShape:
     packed: int = 0
 
     @property
-    def sets(self) -> int:
-        """Sets of sums for which a core always has enough to do."""
-        is_exact = self.products.accumulator == "int32"
-        return max(1, min(QUAD, UNDER_WAY // (self.rows * self.vectors))) if is_exact else 1
+    def key(self) -> tuple[object, ...]:
+        """What is equal for functions with the same code."""
+        facts = (getattr(self, field.name) for field in fields(self) if field.name not in ("products", "epilogue"))
+        return self.products.key, self.epilogue.key, *facts
 
 
 class Tile:
@@ -77,11 +73,13 @@ class Tile:
         self.streams = rest[len(further) :]
         self.products, self.vectors, self.packed, self.epilogue = shape.products, shape.vectors, shape.packed, epilogue
         self.count, self.masked = shape.rows * shape.vectors, shape.masked
+        # sums of floats are not split, since this would round them otherwise
+        is_split = shape.products.accumulator == "int32" and shape.products.turn > 1
+        self.sets = sets_of(self.count) if is_split else 1
 
     def prepare(self, *, has_segments: bool) -> None:
         """Writes what is done once, before the first tile."""
-        if has_segments:
-            self.totals = stack_of_totals(self.f, self.products, self.count)
+        self.totals = stack_of_totals(self.f, self.products, self.count) if has_segments else None
         if self.packed:
             self.narrowing = Narrowing.of(self.f, self.epilogue, self.numbers, self.products.lanes)
             self.dtype, self.epilogue = self.epilogue.dtype, self.narrowing.epilogue
@@ -90,18 +88,44 @@ class Tile:
         """The mask of the last vector, where that is not full."""
         raise NotImplementedError
 
-    def results(self, panel: PackedLines | None, sums: list[Value]) -> list[Value]:
-        """Sums as results, with the bias of a panel that has one."""
-        f, products = self.f, self.products
+    def sums(
+        self,
+        data: DataRows,
+        position: Value,
+        lines: PanelLines | None,
+        heads: Value | int,
+        segments: Sequence[tuple[Value | int, Loops]],
+        singles: Loops = (),
+    ) -> list[Value]:
+        """bias + sum over K for each row and vector, row by row.
+
+        Args:
+            lines: those of the panel where it is not packed.
+            heads: lines of numbers before the weights; a panel without one has no bias.
+            segments: as in `RegisterTile.walk_in_segments`; a single one if there is no memory for totals.
+            singles: loops over the steps behind them.
+        """
+        f, products, panel = self.f, self.products, PackedLines(self.products, self.vectors, self.w)
+        has_bias, rows = heads != 0, self.count // self.vectors
+        starts_at_bias, zero = has_bias and products.starts_at_bias, f.literal(products.sum_type, 0)
+        sums = panel.head(0) * rows if starts_at_bias else [zero] * self.count
+        scales = panel.head if products.scales > 1 else None
+        tile = RegisterTile(products, data, lines or panel, self.vectors, self.sets, scales)
+        state = [panel.start(heads), position, *sums]
+        if self.totals:
+            state = tile.walk_in_segments(state, self.totals, segments)
+        elif segments:
+            state = tile.walk_in_sets(state, segments[0][1])
+        if products.wide != products:
+            tile = replace(tile, products=products.wide, panel=PackedLines(products.wide, self.vectors, self.w))
+        sums = tile.walk(state, singles)[2:]
         results = sums if sums[0].type == products.result_type else [products.widened(f, total) for total in sums]
-        if panel is None or products.starts_at_bias:
-            return results
-        bias = panel.head(0)
-        scales: Sequence[Value | None] = panel.head(1) if products.scales == 1 else [None] * self.vectors
-        return [
-            products.result(f, result, bias[number % self.vectors], scales[number % self.vectors])
-            for number, result in enumerate(results)
-        ]
+        return self._with_bias(panel, results) if has_bias and not starts_at_bias else results
+
+    def _with_bias(self, panel: PackedLines, results: Sequence[Value]) -> list[Value]:
+        f, products, bias, count = self.f, self.products, panel.head(0), self.vectors
+        scales: Sequence[Value | None] = panel.head(1) if products.scales == 1 else [None] * count
+        return [products.result(f, total, bias[k % count], scales[k % count]) for k, total in enumerate(results)]
 
     def finish_row(self, pointers: Sequence[Value], results: Sequence[Value]) -> None:
         """Stores the results of a row; the pointers are to its results and streams."""
@@ -140,12 +164,6 @@ class PixelTileShape(TileShape):
     has_singles: bool = False
     is_linear: bool = False
     still: tuple[bool, ...] = ()
-
-    @property
-    def key(self) -> str:
-        flags = "".join("01"[f] for f in (self.has_segments, self.has_quads, self.has_singles, self.masked))
-        steps = f"{self.is_linear} {self.packed} {self.still}"
-        return f"tile {self.products.key} {self.rows}x{self.vectors} {flags} {steps} {self.epilogue.key}"
 
 
 def pixel_tile_function(generator: Generator, shape: PixelTileShape) -> str:
@@ -213,19 +231,8 @@ class PixelTile(Tile):
         return f.select(at_end, f.index(0), following), moved
 
     def _sums(self, rows: list[Value]) -> list[Value]:
-        """bias + sum over K for each row and vector, row by row."""
-        f, g, shape, products = self.f, self.g, self.shape, self.products
-        panel = PackedLines(products, self.vectors, self.w)
-        zero = f.literal(products.sum_type, 0)
-        sums = panel.head(0) * shape.rows if products.starts_at_bias else [zero] * self.count
-        heads = g["segments"] + 1 if products.scales > 1 else f.index(1 + products.scales)
-        scales = panel.head if products.scales > 1 else None
-        tile = RegisterTile(products, Pixels(rows, products.step_bytes), panel, self.vectors, shape.sets, scales)
-        state = [panel.start(heads), self.offsets, *sums]
-        if shape.has_segments:
-            state = tile.walk_in_segments(state, self.totals, [(g["segments"], [(g["quads"], QUAD)])])
-        elif shape.has_quads:
-            state = tile.walk_in_sets(state, [(g["quads"], QUAD)])
-        if shape.has_singles:
-            state = tile.walk(state, [(g["singles"], 1)])
-        return self.results(panel, state[2:])
+        g, shape, products = self.g, self.shape, self.products
+        heads = g["segments"] + 1 if products.scales > 1 else self.f.index(1 + products.scales)
+        segments = [(g["segments"], [(g["quads"], self.products.turn)])] if shape.has_quads else []
+        singles = [(g["singles"], 1)] if shape.has_singles else []
+        return self.sums(Pixels(rows, products.step_bytes), self.offsets, None, heads, segments, singles)
