@@ -6,17 +6,14 @@ import os
 
 from jitdelegate.errors import OptionError
 from jitdelegate.targets.table import AUTO as AUTO_TARGET
-from jitdelegate.targets.table import CPU, GPU, NPU, ROWS
+from jitdelegate.targets.table import CPU, GPU, LEVELS, NPU, ROWS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-CPU_FEATURES = (
-    *("auto", "x86-64-v4-vbmi", "x86-64-v4-vnni", "x86-64-v4"),
-    *("x86-64-v3-vnni", "x86-64-v3", "generic"),
-)
+CPU_FEATURES = (AUTO_TARGET, *reversed(LEVELS))
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 ANY_PRECISION = "auto"
 """Takes the fastest of PRECISIONS whose results are near enough."""

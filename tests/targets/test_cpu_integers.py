@@ -13,10 +13,10 @@ from jitdelegate.ir.expr import RESULT, Arg, Cast
 from jitdelegate.ir.forms import Contract, Shape
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ir.quantized import quantize, rescale
-from jitdelegate.targets.cpu import target
 from jitdelegate.targets.cpu.code import machine
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.reference.evaluate import run_graph
+from jitdelegate.targets.table import LEVELS
 from tests.targets.execute import execute
 from tests.targets.fenced import run_fenced
 from tests.targets.integer_graphs import feeds_of, graph_of, to_int8, whole_range
@@ -92,7 +92,7 @@ def test_sums_are_exact(dtype: str, zero: int, features: str) -> None:
 @pytest.mark.skipif("x86-64-v4-vnni" not in INTEGERS, reason="the CPU has no AVX512-VNNI")
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 def test_code_for_avx_vnni_is_right_in_the_encoding_of_avx512(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(machine.PREFIX, "x86-64-v3-vnni", ("x86-64-v3", "+avx512vnni,+avx512vl"))
+    monkeypatch.setattr(LEVELS["x86-64-v3-vnni"], "attributes", "+avx512vnni,+avx512vl")
     machine._target_machine.cache_clear()
     try:
         check(joined([contract_graph(name, dtype, zero=9) for name in CASES]), "x86-64-v3-vnni")
@@ -105,11 +105,6 @@ def test_levels_with_vnni_sum_up_four_bytes_by_one_instruction(features: str) ->
     texts = {}
     generate(contract_graph("matrix", "uint8"), features, lambda stage, make: texts.update({stage: make()}))
     assert ("{vex}\tvpdpbusd" if "v3" in features else "\tvpdpbusd") in texts["assembly"]
-
-
-def test_the_target_knows_the_levels_with_vnni() -> None:
-    assert list(target.LEVELS) == list(machine.MACHINES)[::-1]
-    assert set(target.WITH_VNNI) == {name for name, each in machine.MACHINES.items() if each.has_vnni}
 
 
 @pytest.mark.parametrize("features", INTEGERS)

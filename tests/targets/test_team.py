@@ -12,12 +12,13 @@ import pytest
 from jitdelegate import passes
 from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.runtime.memory import Memory
-from jitdelegate.targets.cpu.code.machine import MACHINES, compile_object, triple
+from jitdelegate.targets.cpu.code.machine import compile_object, triple
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, Function, Module, Value
 from jitdelegate.targets.cpu.entry import schedule, team
 from jitdelegate.targets.cpu.entry.link import link
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cpu.products import contract, depthwise
+from jitdelegate.targets.table import LEVELS
 from tests.targets.execute import program_of
 from tests.targets.test_cpu_graphs import RUNNABLE, Network, pyramid
 
@@ -34,7 +35,7 @@ class Team:
     """
 
     def __init__(self) -> None:
-        module = Module(MACHINES[RUNNABLE[-1]])
+        module = Module(LEVELS[RUNNABLE[-1]])
         team.write_learn(module, exported=True)
         code, entries = link(compile_object(module.text(triple(RUNNABLE[-1])), RUNNABLE[-1]))
         self._code = Memory(len(code))

@@ -15,12 +15,12 @@ from jitdelegate.ir.layout import Layout
 from jitdelegate.program.program import Program
 from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.targets.cpu.code.kernel import Generator, Job, Memory, Step
-from jitdelegate.targets.cpu.code.machine import MACHINES
 from jitdelegate.targets.cpu.code.vector_ir import Module
 from jitdelegate.targets.cpu.entry import schedule
 from jitdelegate.targets.cpu.forms.map import MapWriter, Operand, whole
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cpu.products import contract, depthwise
+from jitdelegate.targets.table import LEVELS
 from tests.targets.execute import program_of
 from tests.targets.test_cpu_graphs import RUNNABLE, Network, pyramid
 
@@ -104,7 +104,7 @@ def test_a_step_is_shared_if_its_work_is_worth_it() -> None:
 
 def test_parts_of_the_same_rows_are_cut_alike() -> None:
     """Threads that are in different rows write to different cache lines."""
-    machine = MACHINES[RUNNABLE[-1]]
+    machine = LEVELS[RUNNABLE[-1]]
     generator = Generator(machine, Module(machine))
     shape = (1, 64, 64, 28)
     memory = Memory("arena", 0, Layout(shape, machine.lanes))

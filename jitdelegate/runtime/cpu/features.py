@@ -11,6 +11,7 @@ import os
 import sys
 
 from jitdelegate.runtime.memory import libc
+from jitdelegate.targets.table import LEVELS
 
 _EAX, _EBX, _ECX = 0, 1, 2
 _LEAVES = 7
@@ -29,17 +30,6 @@ _BITS = {
     "avx_vnni": (6, _EAX, 4),
 }
 """Linux's name of a flag -> number of its leaf, register, bit."""
-_V3 = ("fma", "sse4_2", "movbe", "popcnt", "avx", "f16c", "bmi1", "avx2", "bmi2", "abm")
-_V4 = (*_V3, "avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl")
-_NEEDED = {
-    "x86-64-v3": _V3,
-    "x86-64-v3-vnni": (*_V3, "avx_vnni"),
-    "x86-64-v4": _V4,
-    "x86-64-v4-vnni": (*_V4, "avx512_vnni"),
-    "x86-64-v4-vbmi": (*_V4, "avx512_vnni", "avx512vbmi"),
-}
-"""Level -> the flags that it needs. VNNI multiplies and adds up four bytes by one instruction, VBMI looks up bytes."""
-
 _known: tuple[str, ...] = ()
 
 
@@ -60,10 +50,10 @@ def level() -> str:
 
 
 def _ask() -> tuple[str, ...]:
-    if sys.platform != "linux" or os.uname().machine != "x86_64" or sys.maxsize < 1 << 32:
-        return ("generic",)
-    flags = {*(_flags_of_libc() or _flags_of_kernel())}
-    return ("generic", *(name for name, needed in _NEEDED.items() if flags.issuperset(needed)))
+    host = os.uname().machine if sys.platform == "linux" and sys.maxsize >= 1 << 32 else ""
+    possible = [level for level in LEVELS.values() if level.host in ("", host)]
+    flags = {*(_flags_of_libc() or _flags_of_kernel())} if any(level.host for level in possible) else set()
+    return tuple(level.name for level in possible if flags.issuperset(level.flags))
 
 
 def _flags_of_libc() -> list[str]:

@@ -9,7 +9,7 @@ from jitdelegate.program.program import Kernel
 from jitdelegate.runtime.cpu.library import CLOCK_ENTRY
 from jitdelegate.runtime.cpu.profile import stamp_bytes
 from jitdelegate.targets.cpu.code.kernel import ALIGN, Generator, Step, place_constants
-from jitdelegate.targets.cpu.code.machine import MACHINES, assembly, compile_object, triple
+from jitdelegate.targets.cpu.code.machine import assembly, compile_object, triple
 from jitdelegate.targets.cpu.code.tasks import plan_text
 from jitdelegate.targets.cpu.code.vector_ir import Module
 from jitdelegate.targets.cpu.entry.host_entry import write_host_entry
@@ -20,6 +20,7 @@ from jitdelegate.targets.cpu.plan import plan
 from jitdelegate.targets.cpu.unsigned import store_unsigned
 from jitdelegate.targets.cpu.write import write_steps
 from jitdelegate.targets.planning.choose_layout import choose_layout
+from jitdelegate.targets.table import LEVELS
 from jitdelegate.targets.target import Generated, Trace
 
 ENTRIES = ("run", "work", "stop", "invoke")
@@ -34,14 +35,14 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore, *, profile: bo
 
     Args:
         graph: a graph whose nodes all carry a form.
-        features: a key of `machine.MACHINES`.
+        features: a key of `LEVELS`.
         trace: called with the plan of steps and memory, the LLVM IR and the machine code.
         profile: whether the code writes time stamps for `runtime.cpu.profile`.
     Raises:
         CompileError: the code would take too long to compile.
     """
-    machine = MACHINES[features]
-    graph = store_unsigned(graph) if machine.has_vnni else graph
+    machine = LEVELS[features]
+    graph = store_unsigned(graph) if machine.plus_bytes else graph
     layouts = choose_layout(graph, machine.lanes)
     planned = plan(graph, layouts)
     trace("plan", lambda: plan_text(planned))
@@ -88,7 +89,7 @@ def _kernel(step: Step) -> Kernel:
 
 def _machine_code(ir: str, features: str, names: tuple[str, ...]) -> tuple[bytes, tuple[tuple[str, int], ...]]:
     code = compile_object(ir, features)
-    if not MACHINES[features].has_threads:
+    if not LEVELS[features].has_threads:
         return code, tuple((name, 0) for name in names)
     blob, exports = link(code)
     return blob, tuple((name, exports[name]) for name in names)

@@ -8,7 +8,7 @@ import sys
 from jitdelegate.cache.key import KeyParts, this_machine
 from jitdelegate.errors import DeviceError, OptionError
 from jitdelegate.runtime.cpu.features import level, levels
-from jitdelegate.targets.table import AUTO
+from jitdelegate.targets.table import AUTO, GENERIC, LEVELS, Level
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,15 +22,8 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.io_binding import IOBinding
     from jitdelegate.targets.target import Generated, Trace
 
-GENERIC = "generic"
-LEVELS = {
-    GENERIC: 4,
-    **dict.fromkeys(("x86-64-v3", "x86-64-v3-vnni"), 8),
-    **dict.fromkeys(("x86-64-v4", "x86-64-v4-vnni", "x86-64-v4-vbmi"), 16),
-}
-"""Instruction set -> floats in one of its vectors."""
-WITH_VNNI = ("x86-64-v3-vnni", "x86-64-v4-vnni", "x86-64-v4-vbmi")
-"""Those that multiply and add up four bytes by one instruction."""
+NO_LEVEL = Level(name="", lanes=1, slowdown=1.0)
+"""What is known of code that is not for a level, such as numpy's."""
 SLOWER = "code for CPUs without AVX2 is slower than LiteRT's kernels"
 """Why "auto" leaves models to LiteRT on such CPUs."""
 IN_LITERT = "linux x86_64 "
@@ -53,7 +46,7 @@ class CpuDevice:
 
     def key_parts(self, options: DelegateOptions) -> KeyParts:
         features = _features(options.cpu_features)
-        loader = "object" if features == GENERIC else "flat"
+        loader = "flat" if LEVELS[features].has_threads else "object"
         own = ((PROFILE, "1"),) if options.profile else ()
         return KeyParts("cpu", features, loader, this_machine(), toolchain=installed_toolchain(), options=own)
 
@@ -91,7 +84,7 @@ class CpuTarget:
     )
 
     def find_device(self, options: DelegateOptions) -> CpuDevice:
-        if options.target == AUTO and options.cpu_features == AUTO and level() == GENERIC:
+        if options.target == AUTO and options.cpu_features == AUTO and level() == GENERIC.name:
             raise DeviceError(f"{SLOWER}; the target {self.name!r} compiles it")
         return CpuDevice()
 
@@ -112,16 +105,20 @@ class CpuTarget:
     def rates(self, loader: str, features: str) -> Rates:
         from jitdelegate.passes.cost import BESIDE, INSIDE, WHOLE
 
-        return {"delegate": INSIDE, "partitions": BESIDE}.get(loader, WHOLE).at_level(features)
+        return {"delegate": INSIDE, "partitions": BESIDE}.get(loader, WHOLE).slowed(_level(features).slowdown)
 
     def multiplies_bytes(self, features: str) -> bool:
-        return features in WITH_VNNI
+        return bool(_level(features).plus_bytes)
 
     def channel_unit(self, features: str) -> int:
-        return LEVELS.get(features, 1)
+        return _level(features).lanes
 
 
 TARGET = CpuTarget()
+
+
+def _level(name: str) -> Level:
+    return LEVELS.get(name, NO_LEVEL)
 
 
 def _features(asked: str) -> str:

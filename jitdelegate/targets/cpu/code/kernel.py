@@ -12,10 +12,10 @@ import numpy as np
 from jitdelegate.ir.layout import Layout
 from jitdelegate.program.layout import ALIGNMENT as PAGE
 from jitdelegate.runtime.status import FOUND_BITS, LARGEST_FOUND
-from jitdelegate.targets.cpu.code.machine import Machine
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, INDEX, POINTER, Function, Module, Value, vector
 from jitdelegate.targets.planning.constants import Constants
 from jitdelegate.targets.planning.refusals import Refusals
+from jitdelegate.targets.table import Level
 
 PARAMETERS = (("chunk", INDEX), ("scratch", POINTER))
 """Parameters of every chunk function; the addresses of its operands follow."""
@@ -134,7 +134,7 @@ class Generator:
         refusals: what it may say.
     """
 
-    machine: Machine
+    machine: Level
     module: Module
     weights: Constants = field(default_factory=lambda: Constants(ALIGN))
     scratch: int = 0

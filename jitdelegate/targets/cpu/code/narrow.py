@@ -68,7 +68,7 @@ def emitted(f: Function, expr: Expr, arguments: Sequence[Value], types: Sequence
     """As `scalar.expression.emit`, for whole registers of bytes: a function of one byte as a table, where that takes
     fewer instructions, or the last step of XNNPACK's roundings by packs."""
     width = 4 * f.module.machine.lanes
-    table = _tabulated(expr, tuple(types), dtype) if lanes == 64 and f.module.machine.has_vbmi else None
+    table = _tabulated(expr, tuple(types), dtype) if lanes == 64 and f.module.machine.look_up_bytes else None
     if table is not None:
         return emit(f, table, arguments, types, dtype, lanes)
     inner, low, zero = _inside(expr, types) if lanes == width and f.module.machine.has_fma else (None, 0, 0)

@@ -14,7 +14,7 @@ import numpy as np
 
 from jitdelegate.errors import TooLongError
 from jitdelegate.ir.expr import converted
-from jitdelegate.targets.cpu.code.machine import Machine
+from jitdelegate.targets.table import Level
 
 INDEX = "i64"
 POINTER = "ptr"
@@ -149,7 +149,7 @@ class Value:
 class Module:
     """Functions, declarations and read-only data of one compiled graph."""
 
-    machine: Machine
+    machine: Level
     functions: list[str] = field(default_factory=list)
     declarations: set[str] = field(default_factory=set)
     constants: list[str] = field(default_factory=list)
@@ -436,7 +436,7 @@ class Function:
         """entries[place] for an unsigned place of 8 bits and entries of 8 bits, by shuffles; None for few lanes."""
         machine, lanes = self.module.machine, place.lanes
         entries = [(entry + 128) % 256 - 128 for entry in entries]
-        if machine.has_vbmi and lanes > 1:
+        if machine.look_up_bytes and lanes > 1:
             return self._looked_up_in_halves(entries, place)
         is_register = lanes == 4 * machine.lanes and machine.shuffle_bytes
         return self._looked_up_in_rows(entries, place, machine.shuffle_bytes) if is_register else None
@@ -447,7 +447,7 @@ class Function:
         whole = place if lanes == size else self.shuffle(place, place, [*range(lanes), *([0] * (size - lanes))])
         parts = [self.numbers(entries[first : first + size], "i8") for first in range(0, 256, size)]
         low, high = (
-            self.machine_call("x86.avx512.vpermi2var.qi.512", whole.type, a, whole, b)
+            self.machine_call(self.module.machine.look_up_bytes, whole.type, a, whole, b)
             for a, b in (parts[:2], parts[2:])
         )
         found = self.select(self.compare("slt", whole, 0), high, low)

@@ -15,8 +15,8 @@ import numpy as np
 
 from jitdelegate.ir.forms import Window
 from jitdelegate.targets.cpu.code.kernel import Generator
-from jitdelegate.targets.cpu.code.machine import Machine
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value, register, vector
+from jitdelegate.targets.table import Level
 
 QUAD = 4
 """Steps of K in one round of the main loop. Remaining steps of a tap are computed one by one."""
@@ -46,7 +46,7 @@ class Products:
         scales: scales per output channel, each for an equal part of K; 0 without any.
     """
 
-    machine: Machine
+    machine: Level
     is_signed: bool = True
     channels: ClassVar[int] = 1
     multiple: ClassVar[int] = 1
@@ -207,7 +207,7 @@ class IntegerProducts(Products):
 
 def plus_bytes(f: Function, total: Value, unsigned: Value, signed: Value) -> Value:
     """The sums of int32, each plus the products of four bytes, by VNNI."""
-    return f.machine_call(f"x86.avx512.vpdpbusd.{32 * total.lanes}", total.type, total, unsigned, signed)
+    return f.machine_call(f"{f.module.machine.plus_bytes}.{32 * total.lanes}", total.type, total, unsigned, signed)
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ class WordProducts(IntegerProducts):
 
     @property
     def speed(self) -> int:
-        return 2 if self.machine.has_vnni else 1
+        return 2 if self.machine.plus_pairs else 1
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -299,10 +299,10 @@ class WordProducts(IntegerProducts):
         return [f.cast("bitcast", self.word(f, at), vector(2 * self.lanes, WORD))]
 
     def add(self, f: Function, data: Sequence[Value], weights: Sequence[Value], total: Value) -> Value:
-        if not self.machine.has_vnni:
+        if not self.machine.plus_pairs:
             return total + sum_of_pairs(f, self.machine, data[0], weights[0])
         factors = (f.cast("bitcast", each, total.type) for each in (data[0], weights[0]))
-        return f.machine_call(f"x86.avx512.vpdpwssd.{32 * self.lanes}", total.type, total, *factors)
+        return f.machine_call(f"{self.machine.plus_pairs}.{32 * self.lanes}", total.type, total, *factors)
 
     def widened(self, f: Function, total: Value) -> Value:
         return f.convert("sext", total, "i64")
@@ -313,7 +313,7 @@ def words(f: Function, at: Value, count: int) -> Value:
     return f.convert("sext", f.load(vector(count, BYTE), at, count), WORD)
 
 
-def sum_of_pairs(f: Function, machine: Machine, a: Value, b: Value) -> Value:
+def sum_of_pairs(f: Function, machine: Level, a: Value, b: Value) -> Value:
     """a[2 * i] * b[2 * i] + a[2 * i + 1] * b[2 * i + 1] of int16, as int32."""
     type_ = vector(machine.lanes, "i32")
     if machine.pairs:
@@ -322,11 +322,11 @@ def sum_of_pairs(f: Function, machine: Machine, a: Value, b: Value) -> Value:
     return f.ashr(a << 16, 16) * f.ashr(b << 16, 16) + f.ashr(a, 16) * f.ashr(b, 16)
 
 
-def products_of(machine: Machine, form: Window, dtype: str) -> Products:
+def products_of(machine: Level, form: Window, dtype: str) -> Products:
     """How `machine` computes the form on data of type `dtype`."""
     if form.accumulator == "float32":
         return Products(machine)
     if form.accumulator == "int64":
         return WordProducts(machine)
-    kind = ByteProducts if machine.has_vnni else PairProducts
+    kind = ByteProducts if machine.plus_bytes else PairProducts
     return kind(machine, is_signed=dtype == "int8")

@@ -16,10 +16,10 @@ from jitdelegate.ir.dequantize import LEAST_NARROW, is_half, requantized
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant
 from jitdelegate.targets.cpu.code.kernel import Generator, split
-from jitdelegate.targets.cpu.code.machine import Machine
 from jitdelegate.targets.cpu.multiply.narrow_products import NARROW, BlockBytes, NibbleBytes
 from jitdelegate.targets.cpu.multiply.products import QUAD, STEP_BYTES, Products, products_of
 from jitdelegate.targets.planning.implicit_gemm import filters_of
+from jitdelegate.targets.table import Level
 
 MOST_NIBBLES = 1 << 16
 """Weights of an output channel whose products with bytes, 16 times as large, might overflow an int32."""
@@ -47,7 +47,7 @@ class ContractFilters:
         scales, bias = (None if each is None else each[rows] for each in (self.scales, self.bias))
         return replace(self, stored=self.stored[rows], scales=scales, bias=bias)
 
-    def products(self, machine: Machine, form: Contract, dtype: str) -> Products:
+    def products(self, machine: Level, form: Contract, dtype: str) -> Products:
         """How panels of them are multiplied by data of type `dtype`."""
         if not self.narrow:
             return products_of(machine, form, dtype)
@@ -59,7 +59,7 @@ class ContractFilters:
         return NARROW[self.narrow](machine, blocks=0 if self.scales is None else self.scales.shape[1])
 
 
-def contract_filters(machine: Machine, graph: Graph, node: Node) -> ContractFilters:
+def contract_filters(machine: Level, graph: Graph, node: Node) -> ContractFilters:
     """The filters of a Contract node; floats in the narrowest type that holds the very same numbers."""
     source = graph.tensors[node.inputs[1]]
     bias = None if node.inputs[2] == ABSENT else graph.tensors[node.inputs[2]].data
@@ -70,7 +70,7 @@ def contract_filters(machine: Machine, graph: Graph, node: Node) -> ContractFilt
     if weights.size < LEAST_NARROW:
         return ContractFilters(weights, bias=bias)
     if weights.dtype != np.float32:
-        multiplies_bytes = machine.has_vnni and isinstance(node.form, Contract) and node.form.accumulator == "int32"
+        multiplies_bytes = machine.plus_bytes and isinstance(node.form, Contract) and node.form.accumulator == "int32"
         is_narrow = multiplies_bytes and weights.size < MOST_NIBBLES * len(weights) and _are_small(weights)
         return ContractFilters(weights, "int4" if is_narrow else "", bias=bias)
     found = requantized(weights, source.grid) if source.grid else None

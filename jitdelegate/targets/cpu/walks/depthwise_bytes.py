@@ -53,7 +53,7 @@ def byte_filters(
     target: Layout,
 ) -> tuple[Filters, Epilogue] | None:
     """As `Filters.of`, for results that are stored by layout `target`; None if the Depthwise is not computed so."""
-    is_known = generator.machine.has_vnni and data in ("int8", "uint8")
+    is_known = generator.machine.plus_bytes and data in ("int8", "uint8")
     if not is_known or form.multiplier > 1 or prod(form.kernel) > MOST_TAPS:
         return None
     found, (*_, columns, channels) = terms_of(weights[0]), target.shape

@@ -15,11 +15,11 @@ from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.element import load
 from jitdelegate.targets.cpu.code.epilogue import Epilogue
 from jitdelegate.targets.cpu.code.kernel import Generator, split
-from jitdelegate.targets.cpu.code.machine import Machine
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Function, Value, register, vector
 from jitdelegate.targets.cpu.multiply.narrow_products import read_lines
 from jitdelegate.targets.cpu.walks.tile import STACK_ALIGN
 from jitdelegate.targets.maths.cast import cast
+from jitdelegate.targets.table import Level
 
 UNROLLED_TAPS = 9
 """Windows with more taps than this are computed in a loop over their rows."""
@@ -129,7 +129,7 @@ class Filters:
         return generator.weights.add(np.concatenate(parts, axis=1))
 
 
-def narrow_taps(machine: Machine, weights: Tensor) -> tuple[np.ndarray, np.ndarray | None]:
+def narrow_taps(machine: Level, weights: Tensor) -> tuple[np.ndarray, np.ndarray | None]:
     """Weights [1, kh, kw, C] in the narrowest type that holds the very same numbers, floats with scales f32[C] for
     int8."""
     data, grid = weights.data, weights.grid
