@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from jitdelegate.ir.combiners import COMBINERS
 from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, clamp, result_type
 from jitdelegate.ir.forms import NO_HALO, Concat, Contract, Depthwise, Form, IndexMap, Map, Pool, Reduce, View
 from jitdelegate.ir.graph import Graph, Node, form_of
@@ -124,7 +125,13 @@ def _reads_either(graph: Graph, node: Node, group: Collection[int]) -> bool:
         return True
     if isinstance(form, Pool):
         return form.kind == "max"
-    return isinstance(form, Reduce) and (form.kind in ("max", "min") or form.accumulator == "int32")
+    return isinstance(form, Reduce) and (COMBINERS[form.kind].selects or _adds(form))
+
+
+def _adds(form: Reduce) -> bool:
+    """Whether results are sums with room for 128 more of each element."""
+    combiner = COMBINERS[form.kind]
+    return combiner.adds and not combiner.mean_of and form.accumulator == "int32"
 
 
 # the nodes
@@ -163,7 +170,7 @@ def _arguments(graph: Graph, node: Node, chosen: Collection[int]) -> dict[int, E
     }
     if form.core and node.inputs[0] in chosen:
         shape = graph.tensors[node.inputs[0]].shape
-        if isinstance(form, Reduce) and form.kind == "sum":
+        if isinstance(form, Reduce) and _adds(form):
             found[0] = Arg(0) - Const(MORE * prod(shape[axis] for axis in form.axes))
         elif form.own_type("int8") == "int8":
             found[0] = signed(Arg(0))

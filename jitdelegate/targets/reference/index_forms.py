@@ -9,16 +9,12 @@ import numpy as np
 
 from jitdelegate.errors import RefusedValueError
 from jitdelegate.ir import index_forms as forms
+from jitdelegate.ir.combiners import COMBINERS
+from jitdelegate.ir.expr import evaluate
 from jitdelegate.ir.forms import Form
 
 Array = np.ndarray
 Shape = tuple[int, ...]
-COMBINE: Mapping[str, Callable[[Any, Any], Any]] = {
-    "sum": np.add,
-    "prod": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-}
 
 
 def gather(form: forms.Gather, operands: Sequence[Any], shape: Shape) -> Array:
@@ -57,7 +53,7 @@ def scatter(form: forms.Scatter, operands: Sequence[Any], shape: Shape) -> Array
     for i in np.ndindex(*places.shape[:-1]):
         place = tuple(places[i].tolist())
         if is_within(place, shape[: len(place)]):
-            out[place] = COMBINE[form.kind](out[place], updates[i])
+            out[place] = evaluate(COMBINERS[form.kind].step, [out[place], updates[i]])
         elif not (form.skips_negative and min(place) < 0):
             refuse(form, place, shape[: len(place)])
     return out

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+from jitdelegate.ir.combiners import COMBINERS
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import ArgReduce
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.axes import offset_of
 from jitdelegate.targets.cpu.code.element import load, store
-from jitdelegate.targets.cpu.code.fold import INITIAL, Fold, neutral
+from jitdelegate.targets.cpu.code.fold import Fold
 from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.code.rows import Placed, along_row, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.code.vector_ir import (
@@ -54,16 +55,6 @@ def _lane(f: Function, value: Value, number: int) -> Value:
     return f.emit(element_type(value.type), f"extractelement {value}, i64 {number}")
 
 
-def both(f: Function, a: Value, b: Value) -> Value:
-    """Whether both conditions hold."""
-    return f.emit(a.type, f"and {a}, {b.text}")
-
-
-def either(f: Function, a: Value, b: Value) -> Value:
-    """Whether one of two conditions holds."""
-    return f.emit(a.type, f"or {a}, {b.text}")
-
-
 def beats(f: Function, a: Value, b: Value, kind: str = "max") -> Value:
     """Whether `a` is larger than `b`, or smaller for kind "min"; false for NaN."""
     prefix = "o" if element_type(a.type) == FLOAT else "s"
@@ -80,8 +71,8 @@ def best_lane(f: Function, best: Best, kind: str = "max") -> Best:
     found = best.lane(f, 0)
     for number in range(1, lanes_of(best.value.type)):
         other = best.lane(f, number)
-        earlier = both(f, equals(f, other.value, found.value), f.compare("slt", other.place, found.place))
-        found = other.select(f, either(f, beats(f, other.value, found.value, kind), earlier), found)
+        earlier = equals(f, other.value, found.value) & f.compare("slt", other.place, found.place)
+        found = other.select(f, beats(f, other.value, found.value, kind) | earlier, found)
     return found
 
 
@@ -119,7 +110,7 @@ class ArgReduceWriter(JobWriter):
         def row(kernel: Kernel, number: Value) -> None:
             f = kernel.f
             start = kernel.pointer(data.memory) + offset_of(f, number, data.axes[:-1])
-            worst = INITIAL[form.kind] if data.dtype == "float32" else neutral(form.kind, data.dtype)
+            worst = COMBINERS[form.kind].identity_of(data.dtype)
             values = self._vectors(f, data, start, f.constant(data.dtype, worst, lanes))
             extreme = reduce(lambda a, b: f.select(beats(f, a, b, form.kind), a, b), values)
             found = f.splat(_extreme_lane(f, form.kind, extreme), lanes)
@@ -170,7 +161,7 @@ class ArgReduceWriter(JobWriter):
             def first_equal(first: Value, found: Value, place: Value) -> Value:
                 word = f.cast("bitcast", f.compare("eq", found, extreme), f"i{lanes}")
                 at = first + f.cast("zext", _first_bit(f, [word]), INDEX)
-                is_first = both(f, f.compare("ne", word, 0), f.compare("ult", at, place))
+                is_first = f.compare("ne", word, 0) & f.compare("ult", at, place)
                 return f.select(is_first, at, place)
 
             place = f.cast("trunc", scan(first_equal, f.index(size)), I32)

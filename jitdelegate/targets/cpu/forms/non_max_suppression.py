@@ -11,7 +11,7 @@ from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.code.rows import Placed, along_row, job_of_rows, placed
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.code.writer import Writer
-from jitdelegate.targets.cpu.forms.arg_reduce import Best, beats, best_lane, both, either, places_from
+from jitdelegate.targets.cpu.forms.arg_reduce import Best, beats, best_lane, places_from
 
 GONE = float("-inf")
 """The score of a box that is already kept or suppressed."""
@@ -41,7 +41,7 @@ def overlap_exceeds(f: Function, a: Boxes, b: Boxes, limit: float) -> Value:
     width = f.maximum(f.minimum(a.xmax, b.xmax) - f.maximum(a.xmin, b.xmin), zero)
     shared = height * width
     exceeds = f.compare("ogt", shared / (a.area + b.area - shared), limit)
-    return both(f, exceeds, both(f, f.compare("ogt", a.area, zero), f.compare("ogt", b.area, zero)))
+    return exceeds & (f.compare("ogt", a.area, zero) & f.compare("ogt", b.area, zero))
 
 
 def write_suppress(writer: Writer, node: Node, form: Suppress) -> list[Job]:
@@ -81,7 +81,7 @@ class SuppressWriter(JobWriter):
             at = source + first * FLOAT_BYTES
             score = f.load_masked(type_, at, mask)
             enough = f.compare("oge", score, form.score_threshold)
-            enough = enough if mask is None else both(f, enough, mask)
+            enough = enough if mask is None else enough & mask
             return f.select(enough, score, f.literal(type_, GONE))
 
         return self._each(kernel, size, scored)
@@ -104,7 +104,7 @@ class SuppressWriter(JobWriter):
             sides = [f.load_masked(type_, row, mask) for row in rows]
             score = f.load(type_, kernel.scratch + first * FLOAT_BYTES)
             is_chosen = f.compare("eq", places_from(f, first, lanes), chosen_places)
-            struck = either(f, is_chosen, overlap_exceeds(f, one, Boxes(*sides), form.overlap))
+            struck = is_chosen | overlap_exceeds(f, one, Boxes(*sides), form.overlap)
             return f.select(struck, f.literal(type_, GONE), score)
 
         whole = f.select(found, f.index(max(1, size // lanes)), f.index(1))

@@ -207,7 +207,7 @@ class RowWriter:
         totals = self._visit(add, *[start] * CHAINS)
         total = reduce(lambda a, b: fold.combine(f, a, b), totals)
         total = fold.across(f, total) if rows.along else total
-        return total / float(rows.length) if kind == "mean" else total
+        return fold.finished(f, total, rows.length, rows.length)
 
     def _visit(
         self, body: Callable[[Sequence[Value], Value | None, Value | None], Value | None], *totals: Value

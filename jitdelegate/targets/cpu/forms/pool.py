@@ -196,7 +196,7 @@ def _whole_pool_pixel(
     for i in range(form.kernel[0]):
         for j in range(form.kernel[1]):
             total = sums.combine(f, total, sums.load(f, start + (i * layout.row + j * layout.pixel), lanes))
-    return total if form.kind == "max" else fold.mean(f, cast(f, total, sums.result, fold.result), count, count)
+    return fold.finished(f, cast(f, total, sums.result, fold.result), count, count)
 
 
 def _pool_pixel(
@@ -216,7 +216,9 @@ def _pool_pixel(
         return f.loop(columns, column, total)
 
     (total,) = f.loop(rows, row, sums.start(f, lanes))
-    return total if form.kind == "max" else fold.mean(f, cast(f, total, sums.result, fold.result), rows * columns, most)
+    if not fold.combiner.mean_of:
+        return total
+    return fold.finished(f, cast(f, total, sums.result, fold.result), rows * columns, most)
 
 
 def _clip(f: Function, index: Value, stride: int, padding: int, kernel: int, size: int) -> tuple[Value, Value]:

@@ -13,7 +13,7 @@ from jitdelegate.ir.layout import Layout
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.axes import Axis, offset_of
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, Stream
-from jitdelegate.targets.cpu.code.fold import Fold, horizontal, pieces
+from jitdelegate.targets.cpu.code.fold import Fold, pieces
 from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel, Memory, distances_along, divisor
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT, FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.code.writer import Writer
@@ -24,6 +24,7 @@ CHUNK_ELEMENTS = 16384
 """Input elements that are worth a chunk of their own."""
 SHORT = 8
 """Vectors of a row of Softmax that stay in registers."""
+LARGEST, TOTAL = (Fold(kind, "float32", "float32") for kind in ("max", "sum"))
 
 
 def write_reduce(writer: Writer, node: Node, form: Reduce) -> list[Job]:
@@ -70,9 +71,7 @@ class ReduceWriter(JobWriter):
             def one(i: Value) -> None:
                 number = kernel.chunk * at_once + i
                 start = source + offset_of(f, number, kept)
-                value = self._fold(f, fold, start, reduced)
-                if fold.kind == "mean":
-                    value = fold.mean(f, value, total, total)
+                value = fold.finished(f, self._fold(f, fold, start, reduced), total, total)
                 extra = [_element(kernel, s, c.layout, number) for s in epilogue.streams]
                 epilogue.store(f, value, extra, target + offset_of(f, number, _image_axes(c.layout)), None)
 
@@ -100,8 +99,7 @@ class ReduceWriter(JobWriter):
 
             def block(position: Value, lanes: int = lanes, mask: Value | None = None) -> None:
                 value = self._fold_vectors(f, fold, start + position * a.layout.element, reduced, lanes, mask)
-                if fold.kind == "mean":
-                    value = fold.mean(f, value, total, total)
+                value = fold.finished(f, value, total, total)
                 number = first + position
                 extra = [_element(kernel, s, c.layout, number) for s in epilogue.streams]
                 target = kernel.pointer(c) + offset_of(f, number, _image_axes(c.layout))
@@ -182,7 +180,7 @@ class ReduceWriter(JobWriter):
             return
         vector, step = self.generator.vector, self.generator.vector_bytes
         vectors, left = divmod(size, self.generator.lanes)
-        largest = self._fold(f, Fold("max", "float32", "float32"), source, [Axis(size, FLOAT_BYTES)])
+        largest = self._fold(f, LARGEST, source, [Axis(size, FLOAT_BYTES)])
         largest_vector = f.splat(largest, self.generator.lanes)
         mask = f.first_lanes(f.index(left), self.generator.lanes) if left else None
         zero = f.literal(vector, 0.0)
@@ -203,7 +201,7 @@ class ReduceWriter(JobWriter):
             value = power(source + vectors * step, mask)
             f.store_masked(value, target + vectors * step, mask)
             total = total + f.select(mask, value, zero)
-        scale = f.splat(f.literal(FLOAT, 1.0) / horizontal(f, "sum", total), self.generator.lanes)
+        scale = f.splat(f.literal(FLOAT, 1.0) / TOTAL.across(f, total), self.generator.lanes)
         if vectors:
             f.loop(vectors, lambda i: f.store(f.load(vector, target + i * step) * scale, target + i * step))
         if mask is not None:
@@ -212,7 +210,7 @@ class ReduceWriter(JobWriter):
 
     def _short_softmax_row(self, f: Function, beta: float, source: Value, target: Value, size: int) -> None:
         """One row whose elements stay in registers: what takes long, one after the other, is to fold their lanes."""
-        lanes, fold = self.generator.lanes, Fold("max", "float32", "float32")
+        lanes, fold = self.generator.lanes, LARGEST
         vectors, left = divmod(size, lanes)
         masks = [None] * vectors + [f.first_lanes(f.index(left), lanes)] * (left > 0)
 
@@ -226,7 +224,7 @@ class ReduceWriter(JobWriter):
         largest = f.splat(fold.across(f, reduce(partial(fold.combine, f), compared)), lanes)
         powers = [exp(f, (value - largest) * beta) for value in loaded]
         total = reduce(add, (kept(value, mask, zero) for value, mask in zip(powers, masks, strict=True)))
-        scale = f.splat(f.literal(FLOAT, 1.0) / horizontal(f, "sum", total), lanes)
+        scale = f.splat(f.literal(FLOAT, 1.0) / TOTAL.across(f, total), lanes)
         for place, power, mask in zip(places, powers, masks, strict=True):
             f.store_masked(power * scale, target + place, mask)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from jitdelegate.ir.combiners import COMBINERS
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Scatter
 from jitdelegate.ir.types import ELEMENT_TYPES
@@ -13,9 +14,7 @@ from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.code.rows import Placed, along_row, job_of_rows, look_up, placed, refusal_check, size_of
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value
 from jitdelegate.targets.cpu.code.writer import Writer
-from jitdelegate.targets.maths.functions import apply
-
-FUNCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+from jitdelegate.targets.maths.expression import emit
 
 
 def write_scatter(writer: Writer, node: Node, form: Scatter) -> list[Job]:
@@ -74,7 +73,7 @@ class ScatterWriter(JobWriter):
     ) -> None:
         f, (updates, places, out), (source, target) = kernel.f, tensors, ends
         start, count = kernel.pointer(places.memory), len(places.shape) - 1
-        step = ELEMENT_TYPES[out.dtype].nbytes
+        step, combined = ELEMENT_TYPES[out.dtype].nbytes, COMBINERS[form.kind].step
 
         def one(i: Value) -> None:
             place, indexed = start + offset_of(f, i, places.axes[:-1]), out.axes[: places.shape[-1]]
@@ -84,7 +83,7 @@ class ScatterWriter(JobWriter):
                 at = target + distance
                 update = load(f, out.dtype, source + offset_of(f, i, updates.axes[:count]), lanes, step, mask)
                 old = load(f, out.dtype, at, lanes, step, mask)
-                store(f, out.dtype, apply(f, FUNCTIONS[form.kind], out.dtype, old, update), at, mask)
+                store(f, out.dtype, emit(f, combined, (old, update), (out.dtype, out.dtype)), at, mask)
 
             f.when(is_inside, combine)
 

@@ -12,7 +12,7 @@ from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.code.rows import Placed, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT, INDEX, Function, Value, element_type, lanes_of, vector
 from jitdelegate.targets.cpu.code.writer import Writer
-from jitdelegate.targets.cpu.forms.arg_reduce import I32, both, places_from
+from jitdelegate.targets.cpu.forms.arg_reduce import I32, places_from
 
 HIGHEST_PLACE = (1 << 31) - 1
 RANK_BYTES = 8
@@ -87,7 +87,7 @@ class TopKWriter(JobWriter):
             places = places_from(f, at, lanes)
             mask = f.compare("slt", places, data.shape[-1])
             rank = _rank(f, load(f, data.dtype, start + at * data.nbytes, lanes, data.nbytes, mask), places)
-            eligible = both(f, mask, f.compare("slt", rank, limits))
+            eligible = mask & f.compare("slt", rank, limits)
             return [_higher(f, f.select(eligible, rank, nothing), best)]
 
         (best,) = f.loop(vectors, step, nothing)

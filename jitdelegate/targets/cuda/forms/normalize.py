@@ -13,6 +13,7 @@ from functools import cached_property
 from math import prod
 from typing import Any, ClassVar, NamedTuple
 
+from jitdelegate.ir.combiners import COMBINERS
 from jitdelegate.ir.expr import Expr
 from jitdelegate.ir.forms import Normalize, Statistic
 from jitdelegate.ir.graph import Node
@@ -23,7 +24,7 @@ from jitdelegate.targets.cuda.code.division import divided, divisor
 from jitdelegate.targets.cuda.code.element import Element, common_width, store
 from jitdelegate.targets.cuda.code.epilogue import load_run, read_operand
 from jitdelegate.targets.cuda.code.expression import emit
-from jitdelegate.targets.cuda.code.lanes import COMBINE, WARP, combine_lanes, combine_rows, neutral, power_of_two
+from jitdelegate.targets.cuda.code.lanes import WARP, combine_lanes, combine_of, combine_rows, identity_of, power_of_two
 from jitdelegate.targets.cuda.code.sizes import Divisor, Kind, Number
 from jitdelegate.targets.cuda.code.template import Argument, Pointer, Template
 from jitdelegate.targets.cuda.code.writer import Writer
@@ -156,7 +157,7 @@ class Share:
         found: list[list[Value]] = []
         for number, statistic in enumerate(statistics[: template.stage if template.stage != WHOLE else None]):
             total = self._joined(statistic.kind, self.known[number]) if self.known else self._total(statistic, found)
-            found.append([value / self.count for value in total] if statistic.kind == "mean" else total)
+            found.append([value / self.count for value in total] if COMBINERS[statistic.kind].mean_of else total)
         if WHOLE < template.stage < len(statistics):
             self._store_part(self._total(statistics[template.stage], found))
         else:
@@ -184,9 +185,9 @@ class Share:
 
     def _total(self, statistic: Statistic, found: Sequence[Sequence[Value]]) -> list[Value]:
         """The statistic of the whole row or part, before it is divided by the number of elements."""
-        template, code, combine = self.template, self.code, COMBINE[statistic.kind]
+        template, code, combine = self.template, self.code, combine_of(statistic.kind, FLOAT)
         value = self._function(statistic.value, found, 0)
-        nothing = code.real(neutral(statistic.kind, FLOAT))
+        nothing = identity_of(code, statistic.kind, FLOAT)
         if template.vectors:
             vectors = [[code.select(is_in, one, nothing) for one in value(x, [])] for _, is_in, x in self._kept]
         else:
@@ -217,12 +218,12 @@ class Share:
 
     def _joined(self, kind: str, parts: Value) -> list[Value]:
         """The statistic that the parts of the row make up."""
-        code, outputs = self.code, self._outputs
-        start = [code.real(neutral(kind, FLOAT))] * outputs
+        code, outputs, combine = self.code, self._outputs, combine_of(kind, FLOAT)
+        start = [identity_of(code, kind, FLOAT)] * outputs
         place = code.select(self.row < self.sizes.rows, self.row, 0)
         with code.carried(self.sizes.parts, start) as (part, now, then):
             found = load_run(code, Element.FLOAT32, parts, (part * self.sizes.rows + place) * outputs, outputs)
-            then[:] = [COMBINE[kind](code, a, b) for a, b in zip(now, found, strict=True)]
+            then[:] = [combine(code, a, b) for a, b in zip(now, found, strict=True)]
         return then
 
     @property

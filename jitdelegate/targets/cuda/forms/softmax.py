@@ -13,7 +13,7 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.code.device_code import Code, Value, reduce_tree
 from jitdelegate.targets.cuda.code.element import Element, common_width, store
 from jitdelegate.targets.cuda.code.epilogue import Epilogue, load_run
-from jitdelegate.targets.cuda.code.lanes import COMBINE, WARP, combine_lanes, neutral, power_of_two
+from jitdelegate.targets.cuda.code.lanes import WARP, combine_lanes, combine_of, identity_of, power_of_two
 from jitdelegate.targets.cuda.code.sizes import Kind
 from jitdelegate.targets.cuda.code.template import Template
 from jitdelegate.targets.cuda.code.writer import Writer
@@ -105,8 +105,8 @@ class SoftmaxRow:
 
     def _chains(self, kind: str, function: Callable[[Value], Value]) -> list[Value]:
         """`function` of the thread's elements, combined separately for each element of a vector."""
-        combine = COMBINE[kind]
-        start = [self.code.real(neutral(kind, "float32"))] * self.template.width
+        combine = combine_of(kind, "float32")
+        start = [identity_of(self.code, kind, "float32")] * self.template.width
         with self.code.carried(self.end, start, self.first, self.step) as (column, now, then):
             loaded = self._load(column)
             then[:] = [combine(self.code, a, function(b)) for a, b in zip(now, loaded, strict=True)]
@@ -114,7 +114,7 @@ class SoftmaxRow:
 
     def _combined(self, kind: str, values: Sequence[Value]) -> Value:
         """The values of all threads of the row combined."""
-        combine = COMBINE[kind]
+        combine = combine_of(kind, "float32")
         own = reduce_tree(values, lambda a, b: combine(self.code, a, b))
         return combine_lanes(self.code, own, self.template.lanes, combine, kind)
 
