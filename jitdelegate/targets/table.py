@@ -73,7 +73,8 @@ class Level:
         pairs: LLVM's function that multiplies int16 and adds up neighbours; "" without such an instruction.
         plus_pairs: LLVM's functions that add to an int32 the products of two int16, but for the bits of a register at
             the end of their names; "" without such an instruction.
-        plus_bytes: as `plus_pairs`, the products of four uint8 and four int8.
+        plus_bytes: as `plus_pairs`, the products of four bytes of data and four int8.
+        byte_data: the type of this data; bytes of the other sign are stored 128 larger or smaller.
         shuffle_bytes: LLVM's function that looks up bytes of 16; "" without such an instruction.
         look_up_bytes: LLVM's function that looks up bytes in a table of 128; "" without such an instruction.
         slowdown: how many times as long compiled code takes as with AVX-512, beside LiteRT's kernels. Measured on whole
@@ -88,7 +89,7 @@ class Level:
     tiles: tuple[int, ...] = (6, 4)
     avx512_lanes = 0
     has_fma = has_half = has_threads = False
-    pairs = plus_pairs = plus_bytes = shuffle_bytes = look_up_bytes = ""
+    pairs = plus_pairs = plus_bytes = byte_data = shuffle_bytes = look_up_bytes = ""
     slowdown = 4.0
 
     def __init__(self, **facts: Any) -> None:
@@ -126,7 +127,7 @@ _V4 = _V3.with_more(
     pairs="x86.avx512.pmaddw.d.512",
     shuffle_bytes="x86.avx512.pshuf.b.512",
 )
-_VNNI = {"plus_pairs": "x86.avx512.vpdpwssd", "plus_bytes": "x86.avx512.vpdpbusd"}
+_VNNI = {"plus_pairs": "x86.avx512.vpdpwssd", "plus_bytes": "x86.avx512.vpdpbusd", "byte_data": "uint8"}
 """LLVM has one name for AVX-512's and for AVX-VNNI's."""
 _V4_VNNI = _V4.with_more("x86-64-v4-vnni", ("avx512_vnni",), "+avx512vnni,+fast-dpwssd", **_VNNI)
 LEVELS = {

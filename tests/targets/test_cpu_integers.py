@@ -15,6 +15,7 @@ from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ir.quantized import quantize, rescale
 from jitdelegate.targets.cpu.code import machine
 from jitdelegate.targets.cpu.generate import generate
+from jitdelegate.targets.cpu.multiply.products import ByteProducts, byte_offset
 from jitdelegate.targets.reference.evaluate import run_graph
 from jitdelegate.targets.table import LEVELS
 from tests.targets.execute import execute
@@ -98,6 +99,15 @@ def test_code_for_avx_vnni_is_right_in_the_encoding_of_avx512(dtype: str, monkey
         check(joined([contract_graph(name, dtype, zero=9) for name in CASES]), "x86-64-v3-vnni")
     finally:
         machine._target_machine.cache_clear()
+
+
+def test_data_of_the_other_sign_than_the_instruction_takes_is_moved_by_half_a_range() -> None:
+    unsigned = LEVELS["x86-64-v3-vnni"]
+    assert [byte_offset(unsigned, dtype) for dtype in ("int8", "uint8")] == [128, 0]
+    signed = unsigned.with_more("x86-64-v3-signed", (), "+avxvnniint8", byte_data="int8")
+    assert [byte_offset(signed, dtype) for dtype in ("int8", "uint8")] == [0, -128]
+    weights = np.arange(-3, 5).reshape(2, 4)
+    np.testing.assert_array_equal(ByteProducts(signed, is_signed=False).folded(None, weights, 7, None), [-726, 1210])
 
 
 @pytest.mark.parametrize("features", ["x86-64-v3-vnni", "x86-64-v4-vnni"])

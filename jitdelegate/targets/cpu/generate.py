@@ -42,7 +42,7 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore, *, profile: bo
         CompileError: the code would take too long to compile.
     """
     machine = LEVELS[features]
-    graph = store_unsigned(graph) if machine.plus_bytes else graph
+    graph = store_unsigned(graph) if machine.byte_data == "uint8" else graph
     layouts = choose_layout(graph, machine.lanes)
     planned = plan(graph, layouts)
     trace("plan", lambda: plan_text(planned))

@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from jitdelegate.ir.forms import Window
+from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value, register, vector
 from jitdelegate.targets.table import Level
@@ -27,7 +28,7 @@ grow with the length of a segment. Measured on MobileNet v1: a hundredth of the 
 WORDS_SEGMENT = 63
 """Most quads in one segment of a sum of int16: each of its steps adds up to 2**23 to an int32."""
 SIGN_BITS = -0x7F7F7F80
-"""The sign bits of four bytes; a byte with the other sign bit is larger by 128, as a uint8."""
+"""The sign bits of four bytes; a byte with the other sign bit is larger by 128 as a uint8, smaller as an int8."""
 WORD, BYTE = "i16", "i8"
 
 
@@ -205,14 +206,19 @@ class IntegerProducts(Products):
         return f.splat(f.load("i32", at, 1), self.lanes)
 
 
-def plus_bytes(f: Function, total: Value, unsigned: Value, signed: Value) -> Value:
-    """The sums of int32, each plus the products of four bytes, by VNNI."""
-    return f.machine_call(f"{f.module.machine.plus_bytes}.{32 * total.lanes}", total.type, total, unsigned, signed)
+def plus_bytes(f: Function, total: Value, data: Value, weights: Value) -> Value:
+    """The sums of int32, each plus the products of four bytes: data of the level's `byte_data`, and int8."""
+    return f.machine_call(f"{f.module.machine.plus_bytes}.{32 * total.lanes}", total.type, total, data, weights)
+
+
+def byte_offset(machine: Level, dtype: str) -> int:
+    """What has to be added to data of a type before `plus_bytes` multiplies it; another sign bit does."""
+    return ELEMENT_TYPES[machine.byte_data].minimum - ELEMENT_TYPES[dtype].minimum
 
 
 @dataclass(frozen=True)
 class ByteProducts(IntegerProducts):
-    """Products of four bytes by VNNI, of a uint8 and an int8 each. An int8 is first made a uint8 that is 128 larger."""
+    """Products of four bytes by `plus_bytes`. Data of the other sign gets the `offset` first."""
 
     channels: ClassVar[int] = 4
     multiple: ClassVar[int] = 4
@@ -224,14 +230,14 @@ class ByteProducts(IntegerProducts):
 
     @property
     def offset(self) -> int:
-        return 128 if self.is_signed else 0
+        return byte_offset(self.machine, "int8" if self.is_signed else "uint8")
 
     def weights(self, f: Function, at: Value) -> list[Value]:
         return [f.load(self.sum_type, at, self.weight_bytes)]
 
     def data(self, f: Function, at: Value) -> list[Value]:
         word = self.word(f, at)
-        return [word ^ SIGN_BITS if self.is_signed else word]
+        return [word ^ SIGN_BITS if self.offset else word]
 
     def add(self, f: Function, data: Sequence[Value], weights: Sequence[Value], total: Value) -> Value:
         return plus_bytes(f, total, data[0], weights[0])

@@ -24,7 +24,7 @@ from jitdelegate.targets.cpu.code.narrow import EVERY_STEP, NARROW, Narrowing, S
 from jitdelegate.targets.cpu.code.shuffles import joined
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Function, Value, vector
 from jitdelegate.targets.cpu.multiply.depthwise_terms import QUAD, terms_of
-from jitdelegate.targets.cpu.multiply.products import plus_bytes
+from jitdelegate.targets.cpu.multiply.products import byte_offset, plus_bytes
 from jitdelegate.targets.cpu.walks.depthwise_row import Filters, Row, RowShape, folded
 from jitdelegate.targets.maths.expression import emit
 
@@ -40,7 +40,7 @@ LARGEST_BYTE = 255
 LARGEST = 64
 """Bytes of the longest vector."""
 SIGN = -128
-"""The sign bit: a byte with the other one is larger by 128, as a uint8."""
+"""The sign bit: a byte with the other one is larger by 128 as a uint8, smaller as an int8."""
 
 
 def byte_filters(
@@ -62,7 +62,7 @@ def byte_filters(
     if found is None or reads_beyond or any(layout.blocked for layout in layouts):
         return None
     (rows, terms), taps = found, weights.reshape(-1, channels)
-    folds = folded(bias, taps, form.input_zero + (-SIGN if data == "int8" else 0), "int32")
+    folds = folded(bias, taps, form.input_zero + byte_offset(generator.machine, data), "int32")
     steps = Steps.of(epilogue.expr, _largest(generator, epilogue, taps, folds))
     filters = ByteFilters(taps, folds, data, "int32", "int32", rows=rows, terms=terms, steps=steps)
     joined, rest = divmod(generator.vector_bytes, channels)
@@ -205,9 +205,9 @@ class ByteRow(Row):
         return [self.f.load(type_, at + part * QUAD * self.lanes, QUAD * self.lanes) for part in range(QUAD)]
 
     def _loaded(self, at: Value) -> Value:
-        """A block's channels of a pixel as uint8; an int8 is then larger by 128."""
+        """A block's channels of a pixel, in the type that is multiplied."""
         found = self.f.load(vector(QUAD * self.lanes, "i8"), at, 1)
-        return found ^ SIGN if self.shape.filters.data == "int8" else found
+        return found ^ SIGN if byte_offset(self.f.module.machine, self.shape.filters.data) else found
 
     def _interleaved(self, group: tuple[int, ...], at: Mapping[int, Value]) -> list[Value]:
         """The bytes of four rows, which may be equal, as vectors of quads of bytes; `at` has the address of each."""
