@@ -74,7 +74,7 @@ class Division(Op):
 
 
 class Arithmetic(Pointwise):
-    """Two operands that broadcast to the output."""
+    """A number for each pair of elements of two operands."""
 
     least = most = 2
     types: ClassVar[tuple[str, ...]] = NUMBERS
@@ -235,7 +235,7 @@ class FloorMod(Division, Arithmetic):
 
 
 class Selection(Arithmetic):
-    """One of two operands that broadcast; quantized ones have the parameters of the output."""
+    """One of two operands; quantized ones have the parameters of the output."""
 
     quantized = QUANTIZED
 
