@@ -94,7 +94,7 @@ def along_row(
     f: Function,
     size: int,
     lanes: int,
-    body: Callable[..., Sequence[Value]],
+    body: Callable[..., Sequence[Value] | None],
     *carried: Value,
     whole: Value | int = 0,
 ) -> list[Value]:
@@ -110,7 +110,7 @@ def along_row(
         count = whole or vectors
         values = f.loop(count, lambda i, *now: body(i * lanes, None, *now), *values)
     if left:
-        values = list(body(f.index(vectors * lanes), f.first_lanes(f.index(left), lanes), *values))
+        values = list(body(f.index(vectors * lanes), f.first_lanes(f.index(left), lanes), *values) or ())
     return values
 
 

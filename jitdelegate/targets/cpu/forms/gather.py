@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Gather
 from jitdelegate.targets.cpu.code.axes import Axis, offset_of
-from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel
+from jitdelegate.targets.cpu.code.kernel import Job, Kernel
 from jitdelegate.targets.cpu.code.rows import Placed, is_dense, job_of_rows, look_up, placed, refusal_check, size_of
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value, vector
 from jitdelegate.targets.cpu.code.writer import Writer
@@ -58,50 +57,42 @@ def write_gather(writer: Writer, node: Node, form: Gather) -> list[Job]:
     if reader is not None:
         return gather_from_panels(writer, node, form, reader)
     data, places, out = placed(writer, node)
-    indexed = data.axes[form.axis : form.axis + places.shape[-1]]
-    check = refusal_check(writer, node, form, places, indexed)
-    return GatherWriter(writer.generator).jobs(form, check, data, places, out)
+    slices = slices_of(form, data, places, out)
+    pieces = size_of(slices.inner[0])
+
+    def one(kernel: Kernel, number: Value) -> None:
+        f = kernel.f
+        at = kernel.pointer(places.memory) + offset_of(f, number, slices.places)
+        start, is_inside = look_up(f, places.dtype, at, slices.indexed)
+        source = kernel.pointer(data.memory) + offset_of(f, number, slices.source) + start
+        target = kernel.pointer(out.memory) + offset_of(f, number, slices.target)
+
+        def piece(i: Value) -> None:
+            start, end = source + offset_of(f, i, slices.inner[0]), target + offset_of(f, i, slices.inner[1])
+            _copy(f, writer.generator.vector_bytes, data.nbytes, slices.piece, start, end, is_inside)
+
+        f.loop(pieces, piece)
+
+    check, work = refusal_check(writer, node, form, places, slices.indexed), slices.piece * pieces
+    return [job_of_rows(writer.generator, "gather", size_of(slices.target), work, one, check)]
 
 
-class GatherWriter(JobWriter):
-    """Writes the jobs of Gather nodes."""
+def _copy(
+    f: Function, vector_bytes: int, nbytes: int, count: int, source: Value, target: Value, is_inside: Value
+) -> None:
+    """Copies `count` elements, or writes zeros if not `is_inside`: whole vectors, then ever smaller ones."""
+    lanes = vector_bytes // nbytes
+    vectors, left = divmod(count, lanes)
 
-    def jobs(
-        self, form: Gather, check: Callable[[Kernel, int], None] | None, data: Placed, places: Placed, out: Placed
-    ) -> list[Job]:
-        """The jobs of a node: one row per slice."""
-        slices = slices_of(form, data, places, out)
-        pieces = size_of(slices.inner[0])
+    def move(width: int, at: Value) -> None:
+        type_ = vector(width, f"i{8 * nbytes}")
+        loaded = f.load(type_, source + at, nbytes)
+        f.store(f.select(is_inside, loaded, f.literal(type_, 0)), target + at, nbytes)
 
-        def one(kernel: Kernel, number: Value) -> None:
-            f = kernel.f
-            at = kernel.pointer(places.memory) + offset_of(f, number, slices.places)
-            start, is_inside = look_up(f, places.dtype, at, slices.indexed)
-            source = kernel.pointer(data.memory) + offset_of(f, number, slices.source) + start
-            target = kernel.pointer(out.memory) + offset_of(f, number, slices.target)
-
-            def piece(i: Value) -> None:
-                start, end = source + offset_of(f, i, slices.inner[0]), target + offset_of(f, i, slices.inner[1])
-                self._copy(f, data.nbytes, slices.piece, start, end, is_inside)
-
-            f.loop(pieces, piece)
-
-        return [job_of_rows(self.generator, "gather", size_of(slices.target), slices.piece * pieces, one, check)]
-
-    def _copy(self, f: Function, nbytes: int, count: int, source: Value, target: Value, is_inside: Value) -> None:
-        """Copies `count` elements, or writes zeros if not `is_inside`: whole vectors, then ever smaller ones."""
-        lanes = self.generator.vector_bytes // nbytes
-        vectors, left = divmod(count, lanes)
-
-        def move(width: int, at: Value) -> None:
-            type_ = vector(width, f"i{8 * nbytes}")
-            loaded = f.load(type_, source + at, nbytes)
-            f.store(f.select(is_inside, loaded, f.literal(type_, 0)), target + at, nbytes)
-
-        if vectors:
-            f.loop(vectors, lambda i: move(lanes, i * self.generator.vector_bytes))
-        done, width = vectors * lanes, lanes
-        while width := width // 2:
-            if left & width:
-                move(width, f.index(done * nbytes))
-                done += width
+    if vectors:
+        f.loop(vectors, lambda i: move(lanes, i * vector_bytes))
+    done, width = vectors * lanes, lanes
+    while width := width // 2:
+        if left & width:
+            move(width, f.index(done * nbytes))
+            done += width
