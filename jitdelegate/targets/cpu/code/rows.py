@@ -9,9 +9,8 @@ from math import prod
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import IndexedForm, Scatter
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.targets.cpu.code.axes import Axis, offset_of
 from jitdelegate.targets.cpu.code.element import load
-from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, Memory, distances_along
+from jitdelegate.targets.cpu.code.kernel import Axis, Generator, Job, Kernel, Memory, axes_of, offset_of
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value, vector
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.maths.cast import cast
@@ -38,7 +37,7 @@ class Placed:
 
     @property
     def axes(self) -> list[Axis]:
-        return [Axis(*pair) for pair in zip(self.shape, distances_along(self.memory, self.shape), strict=True)]
+        return axes_of(self.memory, self.shape)
 
 
 def placed(writer: Writer, node: Node) -> list[Placed]:

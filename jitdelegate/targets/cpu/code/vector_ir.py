@@ -312,19 +312,19 @@ class Function:
 
     def to_integer(self, value: Value, dtype: str) -> Value:
         """A float rounded towards zero and clamped to the range of the integer type `dtype`; NaN gives 0."""
-        type_ = vector(value.lanes, register(dtype))
-        name = f"llvm.fpto{'u' if dtype[0] == 'u' else 's'}i.sat.{_suffix(type_)}.{_suffix(value.type)}"
-        self.module.declare(f"{type_} @{name}({value.type})")
-        return self.emit(type_, f"call {type_} @{name}({value})")
+        type_, sign = vector(value.lanes, register(dtype)), "u" if dtype[0] == "u" else "s"
+        return self.machine_call(f"fpto{sign}i.sat.{_suffix(type_)}.{_suffix(value.type)}", type_, value)
 
     def intrinsic(self, name: str, type_: str, *arguments: Value) -> Value:
         """A call of an LLVM intrinsic that is overloaded on its first argument's type."""
-        suffix = _suffix(arguments[0].type)
-        self.module.declare(f"{type_} @llvm.{name}.{suffix}({', '.join(a.type for a in arguments)})")
-        return self.emit(type_, f"call {type_} @llvm.{name}.{suffix}({', '.join(map(str, arguments))})")
+        return self.machine_call(f"{name}.{_suffix(arguments[0].type)}", type_, *arguments)
+
+    def align(self, nbytes: int) -> Value:
+        """An alignment, as LLVM's functions take it."""
+        return Value(self, "i32", str(nbytes))
 
     def machine_call(self, name: str, type_: str, *values: Value) -> Value:
-        """A call of the function `llvm.` + name, which is one instruction of a machine."""
+        """A call of LLVM's function `llvm.` + name, such as one instruction of a machine."""
         self.module.declare(f"{type_} @llvm.{name}({', '.join(value.type for value in values)})")
         return self.emit(type_, f"call {type_} @llvm.{name}({', '.join(map(str, values))})")
 
@@ -340,9 +340,7 @@ class Function:
     def _nearest(self, value: Value) -> Value:
         """The nearest whole numbers of floats, halves to even (cvtps2dq)."""
         type_ = vector(value.lanes, "i32")
-        name = f"llvm.lrint.{_suffix(type_)}.{_suffix(value.type)}"
-        self.module.declare(f"{type_} @{name}({value.type})")
-        return self.emit(type_, f"call {type_} @{name}({value})")
+        return self.machine_call(f"lrint.{_suffix(type_)}.{_suffix(value.type)}", type_, value)
 
     def _scale(self, a: Value, n: Value) -> Value:
         """a * 2**floor(n), rounded once (vscalefps)."""
@@ -406,10 +404,8 @@ class Function:
         """Loads the lanes in `mask`; the others are zero and are not read. None loads all lanes."""
         if mask is None:
             return self.load(type_, pointer, align)
-        suffix = _suffix(type_)
-        self.module.declare(f"{type_} @llvm.masked.load.{suffix}.p0(ptr, i32, {mask.type}, {type_})")
-        call = f"call {type_} @llvm.masked.load.{suffix}.p0({pointer}, i32 {align}, {mask}, {type_} zeroinitializer)"
-        return self.emit(type_, call)
+        zeros = Value(self, type_, "zeroinitializer")
+        return self.machine_call(f"masked.load.{_suffix(type_)}.p0", type_, pointer, self.align(align), mask, zeros)
 
     def store_masked(self, value: Value, pointer: Value, mask: Value | None, align: int = FLOAT_BYTES) -> None:
         """Stores the lanes in `mask`; the others are not written. None stores all lanes."""
@@ -426,11 +422,9 @@ class Function:
         at = self.emit(pointers, f"getelementptr i32, ptr {self.module.table(entries)}, {place}")
         if place.lanes == 1:
             return self.load(place.type, at)
-        mask, suffix = vector(place.lanes, BOOL), _suffix(place.type)
-        name = f"llvm.masked.gather.{suffix}.v{place.lanes}p0"
-        self.module.declare(f"{place.type} @{name}({pointers}, i32, {mask}, {place.type})")
-        arguments = f"{at}, i32 {FLOAT_BYTES}, {self.literal(mask, 1)}, {place.type} poison"
-        return self.emit(place.type, f"call {place.type} @{name}({arguments})")
+        type_, every = place.type, self.literal(vector(place.lanes, BOOL), 1)
+        name, nothing = f"masked.gather.{_suffix(type_)}.v{place.lanes}p0", Value(self, type_, "poison")
+        return self.machine_call(name, type_, at, self.align(FLOAT_BYTES), every, nothing)
 
     def look_up_bytes(self, entries: Sequence[int], place: Value) -> Value | None:
         """entries[place] for an unsigned place of 8 bits and entries of 8 bits, by shuffles; None for few lanes."""
@@ -495,6 +489,11 @@ class Function:
     def jump(self, label: str) -> None:
         self.do(f"br label %{label}")
 
+    def enter(self, label: str) -> None:
+        """Ends this block; the next one follows it."""
+        self.jump(label)
+        self.start_block(label)
+
     def branch(self, condition: Value, if_true: str, if_false: str) -> None:
         self.do(f"br {condition}, label %{if_true}, label %{if_false}")
 
@@ -513,8 +512,7 @@ class Function:
         count = self.operand(count, INDEX)
         head, done = self.new_label("loop"), self.new_label("done")
         before = self.label
-        self.jump(head)
-        self.start_block(head)
+        self.enter(head)
         position = len(self.lines)
         i = Value(self, INDEX, self.name_value())
         values = [Value(self, v.type, self.name_value()) for v in carried]
@@ -543,8 +541,7 @@ class Function:
         self.branch(condition, inside, done)
         self.start_block(inside)
         body()
-        self.jump(done)
-        self.start_block(done)
+        self.enter(done)
 
     def when_last(self, number: Value, count: int, body: Callable[[], None], last: Callable[[], None]) -> None:
         """`last()` if `number` is count - 1, else `body()`."""

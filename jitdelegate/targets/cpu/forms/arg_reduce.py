@@ -10,10 +10,9 @@ from jitdelegate.ir.combiners import COMBINERS
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import ArgReduce
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.targets.cpu.code.axes import offset_of
 from jitdelegate.targets.cpu.code.element import load, store
 from jitdelegate.targets.cpu.code.fold import Fold
-from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel
+from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, offset_of
 from jitdelegate.targets.cpu.code.rows import Placed, along_row, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, INDEX, Function, Value, element_type, vector
 from jitdelegate.targets.cpu.code.writer import Writer

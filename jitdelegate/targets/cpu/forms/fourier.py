@@ -13,8 +13,7 @@ import numpy as np
 
 from jitdelegate.ir.forms import Fourier
 from jitdelegate.ir.graph import Node
-from jitdelegate.targets.cpu.code.axes import offset_of
-from jitdelegate.targets.cpu.code.kernel import ALIGN, Job, JobWriter, Kernel
+from jitdelegate.targets.cpu.code.kernel import ALIGN, Job, JobWriter, Kernel, offset_of
 from jitdelegate.targets.cpu.code.rows import Placed, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.code.vector_ir import DOUBLE, FLOAT, FLOAT_BYTES, Function, Value, vector
 from jitdelegate.targets.cpu.code.writer import Writer

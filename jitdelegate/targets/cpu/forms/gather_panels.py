@@ -14,8 +14,7 @@ from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import ABSENT, Node
 from jitdelegate.ir.index_forms import Gather
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.targets.cpu.code.axes import Axis
-from jitdelegate.targets.cpu.code.kernel import Job, Kernel
+from jitdelegate.targets.cpu.code.kernel import Axis, Job, Kernel
 from jitdelegate.targets.cpu.code.rows import Placed, job_of_rows, look_up, refusal_check
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT, FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.code.writer import Writer

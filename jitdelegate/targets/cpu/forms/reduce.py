@@ -11,10 +11,9 @@ from jitdelegate.ir.forms import Pool, Reduce, Softmax
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.targets.cpu.code.axes import Axis, offset_of
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.code.fold import Fold, pieces
-from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel, Memory, distances_along, divisor
+from jitdelegate.targets.cpu.code.kernel import Axis, Job, JobWriter, Kernel, Memory, axes_of, divisor, offset_of
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT, FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.forms.pool import ImageWriter
@@ -48,7 +47,7 @@ class ReduceWriter(JobWriter):
 
     def reduce(self, form: Reduce, a: Memory, shape: tuple[int, ...], c: Memory, epilogue: Epilogue) -> list[Job]:
         """c[kept] = epilogue(reduction of a by `kind`); a chunk is one or more kept elements, or vectors of them."""
-        axes = _axes(a, shape)
+        axes = axes_of(a, shape)
         fold = Fold(form.kind, a.layout.dtype, epilogue.source)
         kept = [axis for d, axis in enumerate(axes) if d not in form.axes]
         reduced = [axis for d, axis in enumerate(axes) if d in form.axes]
@@ -73,7 +72,7 @@ class ReduceWriter(JobWriter):
                 start = source + offset_of(f, number, kept)
                 value = fold.finished(f, self._fold(f, fold, start, reduced), total, total)
                 extra = [_element(kernel, s, c.layout, number) for s in epilogue.streams]
-                epilogue.store(f, value, extra, target + offset_of(f, number, _image_axes(c.layout)), None)
+                epilogue.store(f, value, extra, target + offset_of(f, number, axes_of(c, c.layout.shape)), None)
 
             f.loop(at_once, one)
 
@@ -102,7 +101,7 @@ class ReduceWriter(JobWriter):
                 value = fold.finished(f, value, total, total)
                 number = first + position
                 extra = [_element(kernel, s, c.layout, number) for s in epilogue.streams]
-                target = kernel.pointer(c) + offset_of(f, number, _image_axes(c.layout))
+                target = kernel.pointer(c) + offset_of(f, number, axes_of(c, c.layout.shape))
                 epilogue.store(f, value, extra, target, mask)
 
             if vectors:
@@ -157,7 +156,7 @@ class ReduceWriter(JobWriter):
     def softmax(self, form: Softmax, a: Memory, shape: tuple[int, ...], c: Memory) -> list[Job]:
         """exp(beta * (x - max)) / sum, row by row of the last axis."""
         size = shape[-1]
-        sources, targets = _axes(a, shape)[:-1], _axes(c, shape)[:-1]
+        sources, targets = axes_of(a, shape)[:-1], axes_of(c, shape)[:-1]
         rows = prod(shape[:-1])
         at_once = divisor(rows, CHUNK_ELEMENTS // size)
 
@@ -227,15 +226,6 @@ class ReduceWriter(JobWriter):
         scale = f.splat(f.literal(FLOAT, 1.0) / TOTAL.across(f, total), lanes)
         for place, power, mask in zip(places, powers, masks, strict=True):
             f.store_masked(power * scale, target + place, mask)
-
-
-def _axes(memory: Memory, shape: tuple[int, ...]) -> list[Axis]:
-    return [Axis(*pair) for pair in zip(shape, distances_along(memory, shape), strict=True)]
-
-
-def _image_axes(layout: Layout) -> list[Axis]:
-    """The axes of a row-major image, without the halo."""
-    return [Axis(*pair) for pair in zip(layout.shape, layout.distances, strict=True)]
 
 
 def _element(kernel: Kernel, stream: Stream, output: Layout, number: Value) -> Value:

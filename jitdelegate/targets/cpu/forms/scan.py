@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Scan
-from jitdelegate.targets.cpu.code.axes import offset_of
 from jitdelegate.targets.cpu.code.element import load, store
-from jitdelegate.targets.cpu.code.kernel import Job, Kernel
+from jitdelegate.targets.cpu.code.kernel import Job, Kernel, offset_of
 from jitdelegate.targets.cpu.code.rows import along_row, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.code.writer import Writer

@@ -5,9 +5,8 @@ from __future__ import annotations
 from jitdelegate.ir.combiners import COMBINERS
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Scatter
-from jitdelegate.targets.cpu.code.axes import Axis, offset_of
 from jitdelegate.targets.cpu.code.element import load, store
-from jitdelegate.targets.cpu.code.kernel import Job, Kernel
+from jitdelegate.targets.cpu.code.kernel import Axis, Job, Kernel, offset_of
 from jitdelegate.targets.cpu.code.rows import Placed, along_row, job_of_rows, look_up, placed, refusal_check, size_of
 from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.code.writer import Writer

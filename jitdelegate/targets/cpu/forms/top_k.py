@@ -6,9 +6,8 @@ from math import sqrt
 
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import TopK
-from jitdelegate.targets.cpu.code.axes import offset_of
 from jitdelegate.targets.cpu.code.element import load
-from jitdelegate.targets.cpu.code.kernel import Job, Kernel
+from jitdelegate.targets.cpu.code.kernel import Job, Kernel, offset_of
 from jitdelegate.targets.cpu.code.rows import Placed, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, Function, Value, vector
 from jitdelegate.targets.cpu.code.writer import Writer

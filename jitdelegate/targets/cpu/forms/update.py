@@ -8,9 +8,8 @@ from jitdelegate.ir.forms import Map
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Update
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.targets.cpu.code.axes import Axis, offset_of
 from jitdelegate.targets.cpu.code.element import load
-from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel, Memory
+from jitdelegate.targets.cpu.code.kernel import Axis, Job, JobWriter, Kernel, Memory, offset_of
 from jitdelegate.targets.cpu.code.rows import Placed, is_dense, placed, size_of
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value, vector
 from jitdelegate.targets.cpu.code.writer import Writer

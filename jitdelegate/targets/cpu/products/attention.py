@@ -11,8 +11,7 @@ from dataclasses import replace
 from jitdelegate.ir.forms import MatMul, Softmax
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
-from jitdelegate.targets.cpu.code.axes import Axis
-from jitdelegate.targets.cpu.code.kernel import ALIGN, Job, Kernel, Memory
+from jitdelegate.targets.cpu.code.kernel import ALIGN, Axis, Job, Kernel, Memory
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Value
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.forms.reduce import ReduceWriter

@@ -15,9 +15,18 @@ from math import prod
 from jitdelegate.ir.expr import RESULT, Arg, substitute
 from jitdelegate.ir.forms import MatMul
 from jitdelegate.ir.graph import Node
-from jitdelegate.targets.cpu.code.axes import Axis, offset_of
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, Stream
-from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel, Memory, distances_along, divisor, split
+from jitdelegate.targets.cpu.code.kernel import (
+    Axis,
+    Job,
+    JobWriter,
+    Kernel,
+    Memory,
+    distances_along,
+    divisor,
+    offset_of,
+    split,
+)
 from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.sources.matmul_pack import PackedPanel, pack_function
