@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from jitdelegate.ir.forms import IndexMap
 from jitdelegate.targets.cpu.code.kernel import Memory, distances_along
+from jitdelegate.targets.cpu.code.vector_ir import Value
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,20 @@ class Nest:
     loops: tuple[Loop, ...]
     starts: tuple[int, ...]
     operands: tuple[Operand, ...]
+
+
+def moved(pointers: Sequence[Value], count: Value | int, steps: Sequence[int]) -> list[Value]:
+    """The pointers after `count` iterations of a loop with these steps."""
+    return [pointer + count * step if step else pointer for pointer, step in zip(pointers, steps, strict=True)]
+
+
+def indices_of(number: Value, counts: Sequence[int]) -> list[Value]:
+    """The index on each level of nested loops, of iteration `number` of all of them."""
+    indices = []
+    for count in reversed(counts[1:]):
+        indices.append(number % count if count > 1 else number.function.index(0))
+        number = number // count
+    return [number, *reversed(indices)]
 
 
 def whole(shape: tuple[int, ...]) -> Box:

@@ -13,8 +13,8 @@ import numpy as np
 
 from jitdelegate.ir.forms import Fourier
 from jitdelegate.ir.graph import Node
-from jitdelegate.targets.cpu.code.kernel import ALIGN, Job, JobWriter, Kernel, offset_of
-from jitdelegate.targets.cpu.code.rows import Placed, job_of_rows, placed, size_of
+from jitdelegate.targets.cpu.code.kernel import ALIGN, Job, Kernel, offset_of
+from jitdelegate.targets.cpu.code.rows import job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.code.vector_ir import DOUBLE, FLOAT, FLOAT_BYTES, Function, Value, vector
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.maths.fourier import Complex, Stage, product, real_transform, small_transform, stages, turns
@@ -26,38 +26,30 @@ WORK = 4
 
 
 def write_fourier(writer: Writer, node: Node, form: Fourier) -> list[Job]:
-    """The jobs of a Fourier node."""
-    return FourierWriter(writer.generator).jobs(form.length // 2, *placed(writer, node))
+    """The jobs of a Fourier node: rows of complex numbers, half as many as a row's elements, one by one."""
+    generator, (data, out), count = writer.generator, placed(writer, node), form.length // 2
+    lanes = generator.lanes // 2
+    while lanes * lanes > count:
+        lanes //= 2
+    buffer = -(-(count + lanes) * BYTES // ALIGN) * ALIGN  # no power of two: parts would share cache sets
+    generator.reserve_scratch(4 * buffer)
+    first, *rest = stages(count, lanes)
+    tables = [generator.weights.add(_parts(first.twiddles().T))]
+    tables += [generator.weights.add(stage.twiddles().view(np.float64)) for stage in rest]
+    last = generator.weights.add(_parts(turns(count)))
 
+    def row(kernel: Kernel, number: Value) -> None:
+        f = kernel.f
+        source = kernel.pointer(data.memory) + offset_of(f, number, data.axes[:-1])
+        target = kernel.pointer(out.memory) + number * ((count + 1) * 2 * FLOAT_BYTES)
+        here, there = (Buffer(f, kernel.scratch + at, buffer, lanes) for at in (0, 2 * buffer))
+        _first_stage(f, first, Signal(f, source, data.shape[-1], count, lanes), here, kernel.constants(tables[0]))
+        for stage, table in zip(rest, tables[1:], strict=True):
+            _stage(f, stage, here, there, kernel.constants(table))
+            here, there = there, here
+        _finish(f, here, count, kernel.constants(last), target)
 
-class FourierWriter(JobWriter):
-    """Writes the jobs of Fourier nodes."""
-
-    def jobs(self, count: int, data: Placed, out: Placed) -> list[Job]:
-        """The jobs of a node: rows of `count` complex numbers, one by one."""
-        lanes = self.generator.lanes // 2
-        while lanes * lanes > count:
-            lanes //= 2
-        buffer = -(-(count + lanes) * BYTES // ALIGN) * ALIGN  # no power of two: parts would share cache sets
-        self.generator.reserve_scratch(4 * buffer)
-        first, *rest = stages(count, lanes)
-        weights = self.generator.weights
-        tables = [weights.add(_parts(first.twiddles().T))]
-        tables += [weights.add(stage.twiddles().view(np.float64)) for stage in rest]
-        last = weights.add(_parts(turns(count)))
-
-        def row(kernel: Kernel, number: Value) -> None:
-            f = kernel.f
-            source = kernel.pointer(data.memory) + offset_of(f, number, data.axes[:-1])
-            target = kernel.pointer(out.memory) + number * ((count + 1) * 2 * FLOAT_BYTES)
-            here, there = (Buffer(f, kernel.scratch + at, buffer, lanes) for at in (0, 2 * buffer))
-            _first_stage(f, first, Signal(f, source, data.shape[-1], count, lanes), here, kernel.constants(tables[0]))
-            for stage, table in zip(rest, tables[1:], strict=True):
-                _stage(f, stage, here, there, kernel.constants(table))
-                here, there = there, here
-            _finish(f, here, count, kernel.constants(last), target)
-
-        return [job_of_rows(self.generator, "fourier", size_of(data.axes[:-1]), WORK * 2 * count, row)]
+    return [job_of_rows(generator, "fourier", size_of(data.axes[:-1]), WORK * 2 * count, row)]
 
 
 def _parts(values: np.ndarray) -> np.ndarray:

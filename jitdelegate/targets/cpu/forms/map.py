@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -18,7 +17,7 @@ from jitdelegate.targets.cpu.code.element import load, store
 from jitdelegate.targets.cpu.code.fold import pieces
 from jitdelegate.targets.cpu.code.kernel import Generator, Job, JobWriter, Kernel, Memory, divisor
 from jitdelegate.targets.cpu.code.narrow import emitted
-from jitdelegate.targets.cpu.code.nest import Box, Loop, Nest, Operand, nests, regions, whole
+from jitdelegate.targets.cpu.code.nest import Box, Loop, Nest, Operand, moved, nests, regions, whole
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, INDEX, Function, Value
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.forms.transpose import TransposeWriter, Transposition
@@ -151,9 +150,9 @@ class MapWriter(JobWriter):
             jobs = self._nest_jobs(output, expr, replace(nest, loops=main), 0)
             if inner % CHUNK_ELEMENTS:
                 done = many * CHUNK_ELEMENTS
-                moved = tuple(start + s * done for start, s in zip(nest.starts, steps, strict=True))
+                starts = tuple(start + s * done for start, s in zip(nest.starts, steps, strict=True))
                 rest = (Loop(inner - done, steps),)
-                jobs += self._nest_jobs(output, expr, replace(nest, loops=rest, starts=moved), 0)
+                jobs += self._nest_jobs(output, expr, replace(nest, loops=rest, starts=starts), 0)
             return jobs
         outer = loops[0] if len(loops) > 1 else Loop(1, (0,) * len(nest.starts))
         remaining = loops[1:] if len(loops) > 1 else loops
@@ -202,14 +201,14 @@ class MapWriter(JobWriter):
                 return
 
             def inside(i: Value) -> None:
-                walk(depth + 1, _moved(at, i, [remaining[depth].steps[k] for k in present]))
+                walk(depth + 1, moved(at, i, [remaining[depth].steps[k] for k in present]))
 
             f.loop(remaining[depth].count, inside)
 
         starts = [pointer for pointer in pointers if pointer is not None]
 
         def one(i: Value) -> None:
-            walk(0, _moved(starts, first + i, [outer.steps[k] for k in present]))
+            walk(0, moved(starts, first + i, [outer.steps[k] for k in present]))
 
         f.loop(count, one)
 
@@ -239,12 +238,12 @@ class Row:
             return
         vectors, left = divmod(count, lanes)
         together, single = divmod(vectors, TOGETHER)
-        moved = self._vectors(at, lanes, together, TOGETHER)
-        moved = self._vectors(moved, lanes, single, 1)
+        rest = self._vectors(at, lanes, together, TOGETHER)
+        rest = self._vectors(rest, lanes, single, 1)
         if left > 1 and self._runs_along():
-            self._store(moved, lanes, f.first_lanes(f.index(left), lanes))
+            self._store(rest, lanes, f.first_lanes(f.index(left), lanes))
         elif left:
-            f.loop(left, lambda i: self._store(_moved(moved, i, self.steps), 1, None))
+            f.loop(left, lambda i: self._store(moved(rest, i, self.steps), 1, None))
 
     def _write_narrow(self, at: list[Value], count: int) -> None:
         """`count` elements, of which some have less than four bytes: whole registers of the smallest ones. Elements
@@ -260,10 +259,10 @@ class Row:
             self._write_aligned(at, widest, count, lanes, each)
             return
         together, single = divmod(count // lanes, each)
-        moved = self._vectors(at, lanes, together, each)
-        self._vectors(moved, lanes, single, 1)
+        rest = self._vectors(at, lanes, together, each)
+        self._vectors(rest, lanes, single, 1)
         for first, width in pieces(count, lanes):
-            self._store([p + step * first for p, step in zip(at, self.steps, strict=True)], width, None)
+            self._store(moved(at, first, self.steps), width, None)
 
     def _write_aligned(self, at: list[Value], widest: int, count: int, lanes: int, each: int) -> None:
         """A long row, of which pointer number `widest` is into the caller's memory: no access of it between the first
@@ -272,25 +271,24 @@ class Row:
         size = min(self.generator.vector_bytes, lanes * element)
         before = (f.index(0) - f.cast("ptrtoint", at[widest], INDEX)) % size // element
         self._store(at, lanes, None)
-        self._rounds(_moved(at, before, self.steps), lanes, (f.index(count) - before) // (lanes * each), each)
+        self._rounds(moved(at, before, self.steps), lanes, (f.index(count) - before) // (lanes * each), each)
         for number in range(each):
-            last = count - (number + 1) * lanes
-            self._store([p + step * last for p, step in zip(at, self.steps, strict=True)], lanes, None)
+            self._store(moved(at, count - (number + 1) * lanes, self.steps), lanes, None)
 
     def _vectors(self, at: list[Value], lanes: int, rounds: int, each: int) -> list[Value]:
         """Writes `rounds` times `each` whole vectors; returns the pointers after them."""
         if rounds:
             self._rounds(at, lanes, rounds, each)
-        return [pointer + step * lanes * each * rounds for pointer, step in zip(at, self.steps, strict=True)]
+        return moved(at, lanes * each * rounds, self.steps)
 
     def _rounds(self, at: list[Value], lanes: int, rounds: Value | int, each: int) -> None:
         """Writes `rounds` times `each` whole vectors, at least once."""
         width = [step * lanes for step in self.steps]
 
         def one_round(i: Value) -> None:
-            start = _moved(at, i, [step * each for step in width])
+            start = moved(at, i, [step * each for step in width])
             for number in range(each):
-                self._store([p + step * number for p, step in zip(start, width, strict=True)], lanes, None)
+                self._store(moved(start, number, width), lanes, None)
 
         self.f.loop(rounds, one_round)
 
@@ -320,7 +318,3 @@ class Row:
 def _is_long(expr: Expr) -> bool:
     """Whether an expression is a hundred operations or more."""
     return isinstance(expr, FixedPoint) or any(map(_is_long, expr.parts))
-
-
-def _moved(pointers: Sequence[Value], i: Value, steps: Sequence[int]) -> list[Value]:
-    return [p + i * step if step else p for p, step in zip(pointers, steps, strict=True)]

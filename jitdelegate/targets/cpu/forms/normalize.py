@@ -16,8 +16,8 @@ from jitdelegate.ir.forms import IndexMap, Normalize, Shape
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cpu.code.element import load, store
 from jitdelegate.targets.cpu.code.fold import Fold
-from jitdelegate.targets.cpu.code.kernel import Generator, Job, JobWriter, Kernel, Memory
-from jitdelegate.targets.cpu.code.nest import Loop, Operand, block_distances, read_distances
+from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, Memory
+from jitdelegate.targets.cpu.code.nest import Loop, Operand, block_distances, moved, read_distances
 from jitdelegate.targets.cpu.code.rows import job_of_rows
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value
 from jitdelegate.targets.cpu.code.writer import Writer
@@ -46,7 +46,7 @@ def write_normalize(writer: Writer, node: Node, form: Normalize) -> list[Job]:
             operands.append(Operand(writer.memory(index), writer.shape(index), access))
     rows = _rows(form.axes, shape, operands, writer.generator.lanes)
     whole = substitute(form.whole, arguments)
-    return [NormalizeWriter(writer.generator, form, whole, rows, [each.memory for each in operands]).job()]
+    return [_job(writer.generator, form, whole, rows, [operand.memory for operand in operands])]
 
 
 @dataclass(frozen=True)
@@ -117,57 +117,49 @@ def _joined(loops: Sequence[Loop]) -> tuple[Loop, ...]:
     return tuple(found)
 
 
-class NormalizeWriter(JobWriter):
-    """Writes the job of a Normalize node."""
+def _job(generator: Generator, form: Normalize, whole: Expr, rows: Rows, memories: Sequence[Memory | None]) -> Job:
+    """The job: rows, or vectors of neighbouring rows, one by one."""
+    at_once = 1 if rows.along else -(-rows.size // rows.width)
+    number = prod(loop.count for loop in rows.kept) * at_once
+    work = rows.length * (1 if rows.along else rows.width)
 
-    def __init__(
-        self, generator: Generator, form: Normalize, whole: Expr, rows: Rows, memories: Sequence[Memory | None]
-    ) -> None:
-        super().__init__(generator)
-        self.form, self.whole, self.rows, self.memories = form, whole, rows, memories
+    def unit(kernel: Kernel, unit: Value) -> None:
+        f = kernel.f
+        row, vector = (unit, f.index(0)) if at_once == 1 else (unit // at_once, unit % at_once)
+        steps = [Loop(at_once, rows.vectors)] if at_once > 1 else []
+        pointers = _along([kernel.pointer(memory) for memory in memories if memory], row, rows.kept)
+        pointers = _along(pointers, vector, steps)
+        tail = 0 if rows.along else rows.size % rows.width
 
-    def job(self) -> Job:
-        """The job: rows, or vectors of neighbouring rows, one by one."""
-        rows = self.rows
-        at_once = 1 if rows.along else -(-rows.size // rows.width)
-        number = prod(loop.count for loop in rows.kept) * at_once
-        work = rows.length * (1 if rows.along else rows.width)
+        def run(mask: Value | None = None) -> None:
+            RowWriter(form, whole, rows, f, pointers, mask).write()
 
-        def unit(kernel: Kernel, unit: Value) -> None:
-            f = kernel.f
-            row, vector = (unit, f.index(0)) if at_once == 1 else (unit // at_once, unit % at_once)
-            steps = [Loop(at_once, rows.vectors)] if at_once > 1 else []
-            pointers = self._moved([kernel.pointer(memory) for memory in self.memories if memory], row, rows.kept)
-            pointers = self._moved(pointers, vector, steps)
-            tail = 0 if rows.along else rows.size % rows.width
+        def run_tail() -> None:
+            run(f.first_lanes(f.index(tail), rows.width))
 
-            def run(mask: Value | None = None) -> None:
-                RowWriter(self, f, pointers, mask).write()
+        f.when_last(vector, at_once, run, run_tail) if tail else run()
 
-            def run_tail() -> None:
-                run(f.first_lanes(f.index(tail), rows.width))
-
-            f.when_last(vector, at_once, run, run_tail) if tail else run()
-
-        return job_of_rows(self.generator, "normalize", number, work, unit)
-
-    @staticmethod
-    def _moved(pointers: Sequence[Value], number: Value, loops: Sequence[Loop]) -> list[Value]:
-        """The pointers at iteration `number` of nested loops."""
-        found = list(pointers)
-        for place, loop in reversed(list(enumerate(loops))):
-            at = number % loop.count if place else number
-            found = [pointer + at * step if step else pointer for pointer, step in zip(found, loop.steps, strict=True)]
-            number = number // loop.count if place else number
-        return found
+    return job_of_rows(generator, "normalize", number, work, unit)
 
 
+def _along(pointers: list[Value], number: Value, loops: Sequence[Loop]) -> list[Value]:
+    """The pointers at iteration `number` of nested loops."""
+    for level, loop in reversed(list(enumerate(loops))):
+        pointers = moved(pointers, number % loop.count if level else number, loop.steps)
+        number = number // loop.count if level else number
+    return pointers
+
+
+@dataclass(frozen=True)
 class RowWriter:
     """Writes the code for one row, or for one vector of neighbouring rows."""
 
-    def __init__(self, writer: NormalizeWriter, f: Function, pointers: Sequence[Value], mask: Value | None) -> None:
-        self.rows, self.form, self.whole = writer.rows, writer.form, writer.whole
-        self.f, self.pointers, self.mask = f, pointers, mask
+    form: Normalize
+    whole: Expr
+    rows: Rows
+    f: Function
+    pointers: Sequence[Value]
+    mask: Value | None
 
     def write(self) -> None:
         """Computes the statistics one after the other, then the results."""
@@ -221,22 +213,22 @@ class RowWriter:
             if level == len(outer):
                 return inner(pointers, list(now))
             steps = outer[level].steps
-            return f.loop(outer[level].count, lambda i, *n: nested(level + 1, _at(pointers, steps, i), n), *now)
+            return f.loop(outer[level].count, lambda i, *n: nested(level + 1, moved(pointers, i, steps), n), *now)
 
         def inner(pointers: Sequence[Value], now: list[Value]) -> list[Value]:
             turns = 0 if rows.is_short else last.count // CHAINS
 
             def turn(i: Value, *now: Value) -> list[Value]:
-                moved, then = _at(pointers, [step * CHAINS for step in last.steps], i), list(now)
+                first, then = moved(pointers, i, [step * CHAINS for step in last.steps]), list(now)
                 for chain in range(CHAINS):
-                    step(_at(moved, last.steps, chain), self.mask, then, chain)
+                    step(moved(first, chain, last.steps), self.mask, then, chain)
                 return then
 
             now = f.loop(turns, turn, *now) if turns else now
             for place in range(turns * CHAINS, last.count):
-                step(_at(pointers, last.steps, place), self.mask, now, place)
+                step(moved(pointers, place, last.steps), self.mask, now, place)
             if rows.along and tail:
-                step(_at(pointers, last.steps, last.count), f.first_lanes(f.index(tail), width), now, last.count)
+                step(moved(pointers, last.count, last.steps), f.first_lanes(f.index(tail), width), now, last.count)
             return now
 
         def step(pointers: Sequence[Value], mask: Value | None, now: list[Value], place: int) -> None:
@@ -261,8 +253,3 @@ class RowWriter:
     def _spread(self, numbers: Sequence[Value]) -> list[Value]:
         """Numbers of the row in all lanes; vectors of them as they are."""
         return [self.f.splat(number, self.rows.width) if self.rows.along else number for number in numbers]
-
-
-def _at(pointers: Sequence[Value], steps: Sequence[int], place: Value | int) -> list[Value]:
-    """The pointers moved `place` steps."""
-    return [pointer + place * step if step else pointer for pointer, step in zip(pointers, steps, strict=True)]

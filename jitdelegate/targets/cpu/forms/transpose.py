@@ -15,7 +15,7 @@ from math import prod
 from jitdelegate.ir.expr import Arg, Expr
 from jitdelegate.targets.cpu.code.element import load, stored
 from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, Memory
-from jitdelegate.targets.cpu.code.nest import Loop, Nest
+from jitdelegate.targets.cpu.code.nest import Loop, Nest, indices_of
 from jitdelegate.targets.cpu.code.rows import job_of_rows
 from jitdelegate.targets.cpu.code.shuffles import interleaved, joined, separated, transposed
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, INDEX, Function, Value, vector
@@ -163,7 +163,7 @@ class TransposeWriter:
                 kernel.pointer(memory) + start if memory else None
                 for memory, start in zip(memories, nest.starts, strict=True)
             ]
-            *places, column, row = _digits(i, counts)
+            *places, column, row = indices_of(i, counts)
             for place, loop in zip(places, turn.outer, strict=True):
                 at = _moved(at, place, loop.steps)
             shift = kernel.f.cast("ptrtoint", _given(at[0]), INDEX) % self.generator.vector_bytes // self.element
@@ -263,15 +263,6 @@ def _given(pointer: Value | None) -> Value:
 def _power_of_two(count: int) -> int:
     """The largest power of two that is at most `count`."""
     return 1 << count.bit_length() - 1
-
-
-def _digits(number: Value, counts: Sequence[int]) -> list[Value]:
-    """The index on each level of nested loops with these counts."""
-    found = []
-    for count in reversed(counts[1:]):
-        found.append(number % count if count > 1 else number.function.index(0))
-        number = number // count
-    return [number, *reversed(found)]
 
 
 def _moved(pointers: Pointers, i: Value | int, steps: Sequence[int]) -> Pointers:

@@ -9,7 +9,7 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Update
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.element import load
-from jitdelegate.targets.cpu.code.kernel import Axis, Job, JobWriter, Kernel, Memory, offset_of
+from jitdelegate.targets.cpu.code.kernel import Axis, Job, Kernel, offset_of
 from jitdelegate.targets.cpu.code.rows import Placed, is_dense, placed, size_of
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value, vector
 from jitdelegate.targets.cpu.code.writer import Writer
@@ -22,8 +22,18 @@ UNROLLED = 4
 
 
 def write_update(writer: Writer, node: Node, form: Update) -> list[Job]:
-    """The jobs of an Update node."""
-    return UpdateWriter(writer.generator).jobs(*placed(writer, node))
+    """The jobs of an Update node: one chunk, because the window is written after the rest. The rest is not copied where
+    it lies already; the caller's memory may be the same for an input and an output."""
+    data, update, start, out = placed(writer, node)
+
+    def body(kernel: Kernel) -> None:
+        f, source, target = kernel.f, kernel.pointer(data.memory), kernel.pointer(out.memory)
+        if data.memory != out.memory:
+            f.when(f.compare("ne", source, target), lambda: _copy(kernel, data, out, source, target))
+        window = kernel.pointer(update.memory)
+        _copy(kernel, update, out, window, target + _distance(kernel, update, start, out))
+
+    return [writer.generator.job("update", 1, body, worth=0)]
 
 
 def is_port_copy(writer: Writer, node: Node, form: Map) -> bool:
@@ -35,81 +45,63 @@ def is_port_copy(writer: Writer, node: Node, form: Map) -> bool:
 
 
 def write_port_copy(writer: Writer, node: Node) -> list[Job]:
-    """The jobs of a copy between the caller's tensors, which may be the same memory."""
-    return UpdateWriter(writer.generator).whole(*writer.ends(node))
+    """The jobs of a copy between the caller's tensors. Nothing is copied where they are the same memory."""
+    (source, target), jobs = writer.ends(node), list[Job]()
+    nbytes = target.layout.element * prod(target.layout.shape)
+    for first, chunks, size in (
+        (0, nbytes // CHUNK_BYTES, CHUNK_BYTES),
+        (nbytes // CHUNK_BYTES * CHUNK_BYTES, 1, nbytes % CHUNK_BYTES),
+    ):
+        if chunks and size:
+
+            def body(kernel: Kernel, first: int = first, size: int = size) -> None:
+                f, at, to = kernel.f, kernel.pointer(source, first), kernel.pointer(target, first)
+                moved = kernel.chunk * size
+                f.when(f.compare("ne", at, to), lambda: _copy_bytes(kernel, size, at + moved, to + moved))
+
+            jobs.append(writer.generator.job("copy", chunks, body, worth=chunks * size / CHUNK_BYTES))
+    return jobs
 
 
-class UpdateWriter(JobWriter):
-    """Writes the jobs of Update nodes and of copies."""
+def _copy(kernel: Kernel, source: Placed, target: Placed, start: Value, end: Value) -> None:
+    """Copies all of `source`, which lies at `start`, to a box of `target` that begins at `end`."""
+    f, box = kernel.f, [Axis(size, axis.distance) for size, axis in zip(source.shape, target.axes, strict=True)]
+    outer = next(
+        count
+        for count in range(len(box))
+        if is_dense(box[count:], target.nbytes) and is_dense(source.axes[count:], source.nbytes)
+    )
+    nbytes = size_of(box[outer:]) * source.nbytes
 
-    def whole(self, source: Memory, target: Memory) -> list[Job]:
-        """Nothing is copied where the two are the same memory."""
-        nbytes, jobs = target.layout.element * prod(target.layout.shape), list[Job]()
-        for first, chunks, size in (
-            (0, nbytes // CHUNK_BYTES, CHUNK_BYTES),
-            (nbytes // CHUNK_BYTES * CHUNK_BYTES, 1, nbytes % CHUNK_BYTES),
-        ):
-            if chunks and size:
+    def piece(i: Value) -> None:
+        at, to = offset_of(f, i, source.axes[:outer]), offset_of(f, i, box[:outer])
+        _copy_bytes(kernel, nbytes, start + at, end + to)
 
-                def body(kernel: Kernel, first: int = first, size: int = size) -> None:
-                    f, at, to = kernel.f, kernel.pointer(source, first), kernel.pointer(target, first)
-                    moved = kernel.chunk * size
-                    f.when(f.compare("ne", at, to), lambda: self._copy_bytes(f, size, at + moved, to + moved))
+    f.loop(size_of(box[:outer]), piece)
 
-                jobs.append(self.generator.job("copy", chunks, body, worth=chunks * size / CHUNK_BYTES))
-        return jobs
 
-    def jobs(self, data: Placed, update: Placed, start: Placed, out: Placed) -> list[Job]:
-        """One chunk, because the window is written after the rest. The rest is not copied where it lies already; the
-        caller's memory may be the same for an input and an output."""
+def _copy_bytes(kernel: Kernel, nbytes: int, source: Value, target: Value) -> None:
+    """Copies neighbouring bytes: several vectors at a time, then single ones, then ever smaller ones."""
+    width, done = kernel.generator.vector_bytes, 0
+    for together in (UNROLLED, 1):
+        turns = (nbytes - done) // (width * together)
+        if turns:
+            _copy_vectors(kernel.f, turns, width, together, source + done, target + done)
+            done += turns * width * together
+    while width := width // 2:
+        if (nbytes - done) & width:
+            _copy_vectors(kernel.f, 1, width, 1, source + done, target + done)
+            done += width
 
-        def body(kernel: Kernel) -> None:
-            f, source, target = kernel.f, kernel.pointer(data.memory), kernel.pointer(out.memory)
-            if data.memory != out.memory:
-                f.when(f.compare("ne", source, target), lambda: self._copy(f, data, out, source, target))
-            window = kernel.pointer(update.memory)
-            self._copy(f, update, out, window, target + _distance(kernel, update, start, out))
 
-        return [self.generator.job("update", 1, body, worth=0)]
+def _copy_vectors(f: Function, turns: int, width: int, together: int, source: Value, target: Value) -> None:
+    def turn(i: Value) -> None:
+        offsets = [i * (width * together) + number * width for number in range(together)]
+        loaded = [f.load(vector(width, "i8"), source + offset, 1) for offset in offsets]
+        for value, offset in zip(loaded, offsets, strict=True):
+            f.store(value, target + offset, 1)
 
-    def _copy(self, f: Function, source: Placed, target: Placed, start: Value, end: Value) -> None:
-        """Copies all of `source`, which lies at `start`, to a box of `target` that begins at `end`."""
-        box = [Axis(size, axis.distance) for size, axis in zip(source.shape, target.axes, strict=True)]
-        outer = next(
-            count
-            for count in range(len(box))
-            if is_dense(box[count:], target.nbytes) and is_dense(source.axes[count:], source.nbytes)
-        )
-        nbytes = size_of(box[outer:]) * source.nbytes
-
-        def piece(i: Value) -> None:
-            at, to = offset_of(f, i, source.axes[:outer]), offset_of(f, i, box[:outer])
-            self._copy_bytes(f, nbytes, start + at, end + to)
-
-        f.loop(size_of(box[:outer]), piece)
-
-    def _copy_bytes(self, f: Function, nbytes: int, source: Value, target: Value) -> None:
-        """Copies neighbouring bytes: several vectors at a time, then single ones, then ever smaller ones."""
-        width, done = self.generator.vector_bytes, 0
-        for together in (UNROLLED, 1):
-            turns = (nbytes - done) // (width * together)
-            if turns:
-                self._copy_vectors(f, turns, width, together, source + done, target + done)
-                done += turns * width * together
-        while width := width // 2:
-            if (nbytes - done) & width:
-                self._copy_vectors(f, 1, width, 1, source + done, target + done)
-                done += width
-
-    @staticmethod
-    def _copy_vectors(f: Function, turns: int, width: int, together: int, source: Value, target: Value) -> None:
-        def turn(i: Value) -> None:
-            places = [i * (width * together) + number * width for number in range(together)]
-            loaded = [f.load(vector(width, "i8"), source + place, 1) for place in places]
-            for value, place in zip(loaded, places, strict=True):
-                f.store(value, target + place, 1)
-
-        f.loop(turns, turn)
+    f.loop(turns, turn)
 
 
 def _distance(kernel: Kernel, update: Placed, start: Placed, out: Placed) -> Value:
@@ -118,6 +110,6 @@ def _distance(kernel: Kernel, update: Placed, start: Placed, out: Placed) -> Val
     distance, nbytes = f.index(0), ELEMENT_TYPES[start.dtype].nbytes
     for number, (axis, size) in enumerate(zip(out.axes, update.shape, strict=True)):
         if room := axis.size - size:
-            place = cast(f, load(f, start.dtype, at + number * nbytes, 1, 0), start.dtype, "int64")
-            distance = f.minimum(f.maximum(place, 0), room) * axis.distance + distance
+            index = cast(f, load(f, start.dtype, at + number * nbytes, 1, 0), start.dtype, "int64")
+            distance = f.minimum(f.maximum(index, 0), room) * axis.distance + distance
     return distance
