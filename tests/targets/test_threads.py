@@ -17,7 +17,7 @@ from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.targets.cpu.code.kernel import Generator, Job, Memory, Step
 from jitdelegate.targets.cpu.code.vector_ir import Module
 from jitdelegate.targets.cpu.entry import schedule
-from jitdelegate.targets.cpu.forms.map import MapWriter, Operand, whole
+from jitdelegate.targets.cpu.forms.map import Operand, whole
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cpu.products import contract, depthwise
 from jitdelegate.targets.table import LEVELS
@@ -109,8 +109,8 @@ def test_parts_of_the_same_rows_are_cut_alike() -> None:
     shape = (1, 64, 64, 28)
     memory = Memory("arena", 0, Layout(shape, machine.lanes))
     operand = Operand(memory, shape, IndexMap.along(0, 1, 2, 3), "float32")
-    writer = MapWriter(generator)
     wide, narrow = (
-        writer.jobs(memory, shape, Arg(0), (operand,), whole(shape).between(3, *ends)) for ends in ((0, 24), (24, 28))
+        map_jobs(generator, memory, shape, Arg(0), (operand,), whole(shape).between(3, *ends))
+        for ends in ((0, 24), (24, 28))
     )
     assert [job.chunks for job in wide] == [job.chunks for job in narrow] == [7]

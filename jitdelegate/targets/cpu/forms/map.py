@@ -15,7 +15,7 @@ from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.element import load, store
 from jitdelegate.targets.cpu.code.fold import pieces
-from jitdelegate.targets.cpu.code.kernel import Generator, Job, JobWriter, Kernel, Memory, divisor
+from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, Memory, divisor
 from jitdelegate.targets.cpu.code.narrow import emitted
 from jitdelegate.targets.cpu.code.nest import Box, Loop, Nest, Operand, moved, nests, regions, whole
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, INDEX, Function, Value
@@ -46,7 +46,7 @@ def write_map(writer: Writer, node: Node, form: Map) -> list[Job]:
     if many := _pixels_together(writer, node, form):
         shape = prod(shape) // (many * shape[-1]), many * shape[-1]
         operands = tuple(_widened(writer, index, one, shape) for index, one in zip(node.inputs, operands, strict=True))
-    return MapWriter(writer.generator).jobs(writer.memory(output), shape, form.epilogue, operands)
+    return map_jobs(writer.generator, writer.memory(output), shape, form.epilogue, operands)
 
 
 def _pixels_together(writer: Writer, node: Node, form: Map) -> int:
@@ -94,7 +94,7 @@ def write_concat(writer: Writer, node: Node, form: Concat) -> list[Job]:
     """The jobs of a Concat node: a copy of each operand that does not lie in the output to its range of that."""
     output, shape = writer.memory(node.outputs[0]), writer.shape(node.outputs[0])
     copied = writer.plan.copied.get(node.outputs[0], range(len(node.inputs)))
-    maps, jobs, at = MapWriter(writer.generator), list[Job](), 0
+    jobs, at = list[Job](), 0
     for number, index in enumerate(node.inputs):
         part = writer.shape(index)
         if number in copied:
@@ -102,7 +102,7 @@ def write_concat(writer: Writer, node: Node, form: Concat) -> list[Job]:
             index_map = IndexMap.along(*range(len(shape)), starts=starts)
             box = whole(shape).between(form.axis, at, at + part[form.axis])
             operand = Operand(writer.memory(index), part, index_map, writer.graph.tensors[index].dtype)
-            jobs += maps.jobs(output, shape, Arg(0), (operand,), box)
+            jobs += map_jobs(writer.generator, output, shape, Arg(0), (operand,), box)
         at += part[form.axis]
     return jobs
 
@@ -115,102 +115,105 @@ def copy_jobs(generator: Generator, source: Memory, target: Memory, shape: tuple
         for side in (source, target)
     )
     operand = Operand(source, shape, IndexMap.along(*range(len(shape))), dense.dtype)
-    return MapWriter(generator).jobs(target, shape, Arg(0), (operand,))
+    return map_jobs(generator, target, shape, Arg(0), (operand,))
 
 
-class MapWriter(JobWriter):
-    """Writes the jobs of Map and Concat nodes and of copies between layouts."""
+def map_jobs(
+    generator: Generator,
+    output: Memory,
+    shape: tuple[int, ...],
+    expr: Expr,
+    operands: tuple[Operand, ...],
+    box: Box | None = None,
+) -> list[Job]:
+    """output[i] = expr(operands at i) for every i in `box` (the whole output if None)."""
+    box = box or whole(shape)
+    found = [nest for part, known in regions(box, operands) for nest in nests(output, shape, part, known)]
+    # jobs for parts of the same rows are cut alike, so that threads do not write to the same cache lines
+    is_part = len(found) > 1 or box.starts[-1:] != whole(shape).starts[-1:] or box.stops[-1:] != shape[-1:]
+    cuts = -(-prod(shape) // CHUNK_ELEMENTS) if is_part else 0
+    jobs = []
+    for nest in found:
+        turn = Transposition.of(nest, expr, output.layout.dtype, output.layout.element)
+        if turn:
+            jobs.append(TransposeWriter(generator, output, expr, turn).job())
+        else:
+            jobs += _nest_jobs(generator, output, expr, nest, cuts)
+    return jobs
 
-    def jobs(
-        self, output: Memory, shape: tuple[int, ...], expr: Expr, operands: tuple[Operand, ...], box: Box | None = None
-    ) -> list[Job]:
-        """output[i] = expr(operands at i) for every i in `box` (the whole output if None)."""
-        box = box or whole(shape)
-        found = [nest for part, known in regions(box, operands) for nest in nests(output, shape, part, known)]
-        # jobs for parts of the same rows are cut alike, so that threads do not write to the same cache lines
-        is_part = len(found) > 1 or box.starts[-1:] != whole(shape).starts[-1:] or box.stops[-1:] != shape[-1:]
-        cuts = -(-prod(shape) // CHUNK_ELEMENTS) if is_part else 0
-        jobs = []
-        for nest in found:
-            turn = Transposition.of(nest, expr, output.layout.dtype, output.layout.element)
-            if turn:
-                jobs.append(TransposeWriter(self.generator, output, expr, turn).job())
-            else:
-                jobs += self._nest_jobs(output, expr, nest, cuts)
+
+def _nest_jobs(generator: Generator, output: Memory, expr: Expr, nest: Nest, cuts: int) -> list[Job]:
+    """The jobs of a nest. Its outermost loop is cut into `cuts` chunks; 0 cuts it by the work."""
+    loops = nest.loops
+    inner = loops[-1].count
+    if len(loops) == 1 and inner >= 2 * CHUNK_ELEMENTS:
+        many = inner // CHUNK_ELEMENTS
+        steps = loops[0].steps
+        main = (Loop(many, tuple(s * CHUNK_ELEMENTS for s in steps)), Loop(CHUNK_ELEMENTS, steps))
+        jobs = _nest_jobs(generator, output, expr, replace(nest, loops=main), 0)
+        if inner % CHUNK_ELEMENTS:
+            done = many * CHUNK_ELEMENTS
+            starts = tuple(start + s * done for start, s in zip(nest.starts, steps, strict=True))
+            rest = (Loop(inner - done, steps),)
+            jobs += _nest_jobs(generator, output, expr, replace(nest, loops=rest, starts=starts), 0)
         return jobs
+    outer = loops[0] if len(loops) > 1 else Loop(1, (0,) * len(nest.starts))
+    remaining = loops[1:] if len(loops) > 1 else loops
+    each = inner
+    for loop in remaining[:-1]:
+        each *= loop.count
+    at_once = -(-outer.count // cuts) if cuts else min(outer.count, max(1, CHUNK_ELEMENTS // each))
+    chunks = -(-outer.count // at_once)
 
-    def _nest_jobs(self, output: Memory, expr: Expr, nest: Nest, cuts: int) -> list[Job]:
-        """The jobs of a nest. Its outermost loop is cut into `cuts` chunks; 0 cuts it by the work."""
-        loops = nest.loops
-        inner = loops[-1].count
-        if len(loops) == 1 and inner >= 2 * CHUNK_ELEMENTS:
-            many = inner // CHUNK_ELEMENTS
-            steps = loops[0].steps
-            main = (Loop(many, tuple(s * CHUNK_ELEMENTS for s in steps)), Loop(CHUNK_ELEMENTS, steps))
-            jobs = self._nest_jobs(output, expr, replace(nest, loops=main), 0)
-            if inner % CHUNK_ELEMENTS:
-                done = many * CHUNK_ELEMENTS
-                starts = tuple(start + s * done for start, s in zip(nest.starts, steps, strict=True))
-                rest = (Loop(inner - done, steps),)
-                jobs += self._nest_jobs(output, expr, replace(nest, loops=rest, starts=starts), 0)
-            return jobs
-        outer = loops[0] if len(loops) > 1 else Loop(1, (0,) * len(nest.starts))
-        remaining = loops[1:] if len(loops) > 1 else loops
-        each = inner
-        for loop in remaining[:-1]:
-            each *= loop.count
-        at_once = -(-outer.count // cuts) if cuts else min(outer.count, max(1, CHUNK_ELEMENTS // each))
-        chunks = -(-outer.count // at_once)
+    def body(kernel: Kernel) -> None:
+        _chunk(kernel, output, expr, nest, outer, remaining, (at_once, chunks))
 
-        def body(kernel: Kernel) -> None:
-            self._chunk(kernel, output, expr, nest, outer, remaining, (at_once, chunks))
+    return [generator.job("map", chunks, body, worth=outer.count * each / CHUNK_ELEMENTS)]
 
-        return [self.generator.job("map", chunks, body, worth=outer.count * each / CHUNK_ELEMENTS)]
 
-    def _chunk(
-        self,
-        kernel: Kernel,
-        output: Memory,
-        expr: Expr,
-        nest: Nest,
-        outer: Loop,
-        remaining: tuple[Loop, ...],
-        cut: tuple[int, int],
-    ) -> None:
-        f = kernel.f
-        at_once, chunks = cut
-        memories = [output, *(o.memory for o in nest.operands)]
-        # steps of a sequence read and write at other places: the address has the start, so that they share the function
-        narrow = min(m.layout.element for m in memories if m) < FLOAT_BYTES
-        pointers = [
-            (kernel.pointer(memory, start) if narrow else kernel.pointer(memory) + start) if memory else None
-            for memory, start in zip(memories, nest.starts, strict=True)
-        ]
-        present = [k for k, pointer in enumerate(pointers) if pointer is not None]
-        first = kernel.chunk * at_once
-        count: Value | int = at_once
-        if at_once * chunks != outer.count:
-            left = f.index(outer.count) - first
-            count = f.select(f.compare("ult", left, at_once), left, f.index(at_once))
+def _chunk(
+    kernel: Kernel,
+    output: Memory,
+    expr: Expr,
+    nest: Nest,
+    outer: Loop,
+    remaining: tuple[Loop, ...],
+    cut: tuple[int, int],
+) -> None:
+    f = kernel.f
+    at_once, chunks = cut
+    memories = [output, *(o.memory for o in nest.operands)]
+    # steps of a sequence read and write at other places: the address has the start, so that they share the function
+    narrow = min(m.layout.element for m in memories if m) < FLOAT_BYTES
+    pointers = [
+        (kernel.pointer(memory, start) if narrow else kernel.pointer(memory) + start) if memory else None
+        for memory, start in zip(memories, nest.starts, strict=True)
+    ]
+    present = [k for k, pointer in enumerate(pointers) if pointer is not None]
+    first = kernel.chunk * at_once
+    count: Value | int = at_once
+    if at_once * chunks != outer.count:
+        left = f.index(outer.count) - first
+        count = f.select(f.compare("ult", left, at_once), left, f.index(at_once))
 
-        def walk(depth: int, at: list[Value]) -> None:
-            if depth == len(remaining) - 1:
-                steps = [remaining[-1].steps[k] for k in present]
-                row = Row(self.generator, f, expr, output, nest.operands, present, steps)
-                row.write(at, remaining[-1].count)
-                return
+    def walk(depth: int, at: list[Value]) -> None:
+        if depth == len(remaining) - 1:
+            steps = [remaining[-1].steps[k] for k in present]
+            row = Row(kernel.generator, f, expr, output, nest.operands, present, steps)
+            row.write(at, remaining[-1].count)
+            return
 
-            def inside(i: Value) -> None:
-                walk(depth + 1, moved(at, i, [remaining[depth].steps[k] for k in present]))
+        def inside(i: Value) -> None:
+            walk(depth + 1, moved(at, i, [remaining[depth].steps[k] for k in present]))
 
-            f.loop(remaining[depth].count, inside)
+        f.loop(remaining[depth].count, inside)
 
-        starts = [pointer for pointer in pointers if pointer is not None]
+    starts = [pointer for pointer in pointers if pointer is not None]
 
-        def one(i: Value) -> None:
-            walk(0, moved(starts, first + i, [outer.steps[k] for k in present]))
+    def one(i: Value) -> None:
+        walk(0, moved(starts, first + i, [outer.steps[k] for k in present]))
 
-        f.loop(count, one)
+    f.loop(count, one)
 
 
 @dataclass

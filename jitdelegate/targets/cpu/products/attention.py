@@ -14,7 +14,7 @@ from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.code.kernel import ALIGN, Axis, Job, Kernel, Memory
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Value
 from jitdelegate.targets.cpu.code.writer import Writer
-from jitdelegate.targets.cpu.forms.reduce import ReduceWriter
+from jitdelegate.targets.cpu.forms.reduce import softmax_row
 from jitdelegate.targets.cpu.products.matmul import FEWEST_COPIED_ROWS, MatMulWriter, Matrix, Place, Product, matrix
 
 SCORES_BYTES = 1280 * 1024
@@ -58,7 +58,6 @@ class AttentionWriter(MatMulWriter):
         scores = first.c
         self.panel_start = rows * scores.row
         self.generator.reserve_scratch(self.panel_start)
-        softmaxes = ReduceWriter(self.generator)
 
         def body(kernel: Kernel) -> None:
             f = kernel.f
@@ -72,7 +71,7 @@ class AttentionWriter(MatMulWriter):
 
             def normalize(i: Value) -> None:
                 row = start + i * scores.row
-                softmaxes.softmax_row(f, softmax.beta, row, row, scores.shape[1])
+                softmax_row(f, softmax.beta, row, row, scores.shape[1])
 
             def run(rows: int) -> None:
                 self._walk_all(kernel, first, panels[0], places[0], rows)
