@@ -17,7 +17,7 @@ from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.targets.cpu.code.kernel import Generator, Job, Memory, Step
 from jitdelegate.targets.cpu.code.vector_ir import Module
 from jitdelegate.targets.cpu.entry import schedule
-from jitdelegate.targets.cpu.forms.map import Operand, whole
+from jitdelegate.targets.cpu.forms.map import Operand, map_jobs, whole
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cpu.products import contract, depthwise
 from jitdelegate.targets.table import LEVELS

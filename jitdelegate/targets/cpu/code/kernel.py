@@ -260,6 +260,14 @@ class Kernel:
     def scratch(self) -> Value:
         return self.f.parameters[1]
 
+    def span(self, total: int, at_once: int) -> tuple[Value, Value | int]:
+        """The first of this chunk's iterations out of `total`, and their number: `at_once`, fewer in the last chunk."""
+        first = self.chunk * at_once
+        if total % at_once == 0:
+            return first, at_once
+        left = self.f.index(total) - first
+        return first, self.f.select(self.f.compare("ult", left, at_once), left, self.f.index(at_once))
+
     def pointer(self, memory: Memory, start: int = 0) -> Value:
         """The address `start` bytes after element (0, 0, 0, 0)."""
         start += memory.start + memory.layout.base

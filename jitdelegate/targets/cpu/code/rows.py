@@ -76,15 +76,10 @@ def job_of_rows(
     chunks = -(-rows // at_once)
 
     def chunk(kernel: Kernel) -> None:
-        f = kernel.f
         if begin:
             begin(kernel, chunks)
-        first = kernel.chunk * at_once
-        count: Value | int = at_once
-        if at_once * chunks != rows:
-            left = f.index(rows) - first
-            count = f.select(f.compare("ult", left, at_once), left, f.index(at_once))
-        f.loop(count, lambda i: body(kernel, first + i))
+        first, count = kernel.span(rows, at_once)
+        kernel.f.loop(count, lambda i: body(kernel, first + i))
 
     return generator.job(name, chunks, chunk, worth=rows * work / CHUNK_WORK)
 

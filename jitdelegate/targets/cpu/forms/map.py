@@ -159,14 +159,12 @@ def _nest_jobs(generator: Generator, output: Memory, expr: Expr, nest: Nest, cut
         return jobs
     outer = loops[0] if len(loops) > 1 else Loop(1, (0,) * len(nest.starts))
     remaining = loops[1:] if len(loops) > 1 else loops
-    each = inner
-    for loop in remaining[:-1]:
-        each *= loop.count
+    each = prod(loop.count for loop in remaining)
     at_once = -(-outer.count // cuts) if cuts else min(outer.count, max(1, CHUNK_ELEMENTS // each))
     chunks = -(-outer.count // at_once)
 
     def body(kernel: Kernel) -> None:
-        _chunk(kernel, output, expr, nest, outer, remaining, (at_once, chunks))
+        _chunk(kernel, output, expr, nest, outer, remaining, at_once)
 
     return [generator.job("map", chunks, body, worth=outer.count * each / CHUNK_ELEMENTS)]
 
@@ -178,10 +176,9 @@ def _chunk(
     nest: Nest,
     outer: Loop,
     remaining: tuple[Loop, ...],
-    cut: tuple[int, int],
+    at_once: int,
 ) -> None:
     f = kernel.f
-    at_once, chunks = cut
     memories = [output, *(o.memory for o in nest.operands)]
     # steps of a sequence read and write at other places: the address has the start, so that they share the function
     narrow = min(m.layout.element for m in memories if m) < FLOAT_BYTES
@@ -190,11 +187,7 @@ def _chunk(
         for memory, start in zip(memories, nest.starts, strict=True)
     ]
     present = [k for k, pointer in enumerate(pointers) if pointer is not None]
-    first = kernel.chunk * at_once
-    count: Value | int = at_once
-    if at_once * chunks != outer.count:
-        left = f.index(outer.count) - first
-        count = f.select(f.compare("ult", left, at_once), left, f.index(at_once))
+    first, count = kernel.span(outer.count, at_once)
 
     def walk(depth: int, at: list[Value]) -> None:
         if depth == len(remaining) - 1:
