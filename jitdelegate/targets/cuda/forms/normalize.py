@@ -111,39 +111,36 @@ class NormalizeTemplate(Template):
         Share(self, code, *arguments).write()
 
 
+@dataclass
 class Share:
     """A thread's share of a row, or of a vector of neighbouring rows: every lanes-th vector.
 
     What belongs to rows is a list of values: one, or one per element of a vector of neighbouring rows.
+
+    Attributes:
+        known: the parts of statistics that other launches computed.
+        count: elements of a row.
+        kept, reduced: the sizes of the axes as divisors, and their strides.
     """
 
-    def __init__(
-        self,
-        template: NormalizeTemplate,
-        code: Code,
-        out: Value,
-        data: Value,
-        extra: Sequence[Value],
-        known: Sequence[Value],
-        count: Value,
-        sizes: NormalizeSizes,
-        kept: Sequence[Sequence[Value]],
-        reduced: Sequence[Sequence[Value]],
-    ) -> None:
-        """
-        Args:
-            known: the parts of statistics that other launches computed.
-            count: elements of a row.
-            kept, reduced: the sizes of the axes as divisors, and their strides.
-        """
-        self.template, self.code, self.out, self.data, self.extra = template, code, out, data, extra
-        self.known, self.count, self.sizes, self.reduced = known, count, sizes, reduced
+    template: NormalizeTemplate
+    code: Code
+    out: Value
+    data: Value
+    extra: Sequence[Value]
+    known: Sequence[Value]
+    count: Value
+    sizes: NormalizeSizes
+    kept: Sequence[Sequence[Value]]
+    reduced: Sequence[Sequence[Value]]
+
+    def __post_init__(self) -> None:
+        template, code, sizes = self.template, self.code, self.sizes
         thread, lanes, columns = code.special("tid.x"), template.lanes, template.columns
-        along = template.along
-        self.lane = thread & (lanes - 1) if along else thread // columns
-        self.column = thread // lanes if along else thread & (columns - 1)
+        self.lane = thread & (lanes - 1) if template.along else thread // columns
+        self.column = thread // lanes if template.along else thread & (columns - 1)
         self.row = code.special("ctaid.x") * columns + self.column
-        self.base = offset_along(code, self.row, *kept)
+        self.base = offset_along(code, self.row, *self.kept)
         first, last = code.integer(0), sizes.inputs
         if template.stage != WHOLE:
             first = code.special("ctaid.y") * sizes.share
@@ -166,7 +163,7 @@ class Share:
     # elements
 
     @cached_property
-    def _kept(self) -> list[tuple[Value, Value, list[Value]]]:
+    def _in_registers(self) -> list[tuple[Value, Value, list[Value]]]:
         """(offset, whether it is inside, elements) of every vector that stays in registers."""
         indices = [self.first + k * self.template.lanes for k in range(self.template.vectors)]
         inside = [index < self.last for index in indices]
@@ -189,7 +186,7 @@ class Share:
         value = self._function(statistic.value, found, 0)
         nothing = identity_of(code, statistic.kind, FLOAT)
         if template.vectors:
-            vectors = [[code.select(is_in, one, nothing) for one in value(x, [])] for _, is_in, x in self._kept]
+            vectors = [[code.select(is_in, one, nothing) for one in value(x, [])] for _, is_in, x in self._in_registers]
         else:
             vectors = self._chains(lambda vector: value(vector, []), combine, nothing)
         own = [reduce_tree(column, lambda a, b: combine(code, a, b)) for column in zip(*vectors, strict=True)]
@@ -269,7 +266,7 @@ class Share:
             store(self.code, self.template.target, result(vector, self._operands(offset)), self.out, offset)
 
         if self.template.vectors:
-            for offset, inside, vector in self._kept:
+            for offset, inside, vector in self._in_registers:
                 with self.code.when(inside):
                     write(offset, vector)
         else:

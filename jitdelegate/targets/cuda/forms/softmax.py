@@ -53,27 +53,26 @@ class SoftmaxTemplate(Template):
         row.write_kept() if self.vectors else row.write_long()
 
 
+@dataclass
 class SoftmaxRow:
     """A thread's row, and the thread's share of this row: every lanes-th vector."""
 
-    def __init__(
-        self,
-        template: SoftmaxTemplate,
-        code: Code,
-        out: Value,
-        data: Value,
-        extra: Sequence[Value],
-        beta: Value,
-        rows: Value,
-        length: Value,
-    ) -> None:
-        self.template, self.code, self.out, self.data, self.extra = template, code, out, data, extra
-        self.beta, self.length = beta, length
+    template: SoftmaxTemplate
+    code: Code
+    out: Value
+    data: Value
+    extra: Sequence[Value]
+    beta: Value
+    rows: Value
+    length: Value
+
+    def __post_init__(self) -> None:
+        code, lanes, width = self.code, self.template.lanes, self.template.width
         thread = code.special("tid.x")
-        self.row = code.special("ctaid.x") * (THREADS // template.lanes) + thread // template.lanes
-        self.first = (thread & (template.lanes - 1)) * template.width
-        self.end = code.select(self.row < rows, length, 0)
-        self.step = template.lanes * template.width
+        self.row = code.special("ctaid.x") * (THREADS // lanes) + thread // lanes
+        self.first = (thread & (lanes - 1)) * width
+        self.end = code.select(self.row < self.rows, self.length, 0)
+        self.step = lanes * width
 
     def write_kept(self) -> None:
         """Reads every element once. Elements past the end count as -inf in the maximum and as 0 in the sum."""
