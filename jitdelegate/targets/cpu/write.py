@@ -48,7 +48,7 @@ WRITERS: Writers = {
     Scatter: "forms.scatter.write_scatter",
     Softmax: "forms.reduce.write_softmax",
     Suppress: "forms.non_max_suppression.write_suppress",
-    TopK: "forms.top_k.write_top_k",
+    TopK: "forms.arg_reduce.write_top_k",
     Update: "forms.update.write_update",
 }
 """Form -> the function that writes its jobs, called with the Writer, the node and its form; Views have none."""

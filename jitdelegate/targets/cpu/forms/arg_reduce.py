@@ -1,14 +1,15 @@
-"""ArgReduce: the indices of the largest or smallest elements."""
+"""ArgReduce and TopK: the indices of the largest or smallest elements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from math import sqrt
 
 from jitdelegate.ir.combiners import COMBINERS
 from jitdelegate.ir.graph import Node
-from jitdelegate.ir.index_forms import ArgReduce
+from jitdelegate.ir.index_forms import ArgReduce, TopK
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.element import load, store
 from jitdelegate.targets.cpu.code.fold import Fold
@@ -17,8 +18,10 @@ from jitdelegate.targets.cpu.code.rows import Placed, along_row, job_of_rows, pl
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, INDEX, Function, Value, element_type, vector
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.maths.cast import cast
+from jitdelegate.targets.maths.selection import FIRST, NOTHING, index_of, rank
 
 I32 = "i32"
+RANK_BYTES = 8
 SHORT_VECTORS = 4
 """Rows of up to this many vectors are held in registers whole."""
 
@@ -223,3 +226,72 @@ def _first_bit(f: Function, words: Sequence[Value]) -> Value:
 
 def _store_index(f: Function, out: Placed, index: Value, at: Value, mask: Value | None) -> None:
     store(f, out.dtype, cast(f, index, "int32", out.dtype), at, mask)
+
+
+def write_top_k(writer: Writer, node: Node, form: TopK) -> list[Job]:
+    """The jobs of a TopK node: one row per row of the data.
+
+    Elements have unique integer ranks. A row is cut into blocks, and scratch memory holds the best rank of each. Each
+    result takes the best of these ranks; then its block is searched for the next best.
+    """
+    (data, out), lanes = placed(writer, node), writer.generator.lanes
+    size, count = data.shape[-1], out.shape[-1]
+    vectors = max(1, round(sqrt(size) / lanes))
+    blocks = -(-size // (vectors * lanes))
+    groups = -(-blocks // lanes)
+    writer.generator.reserve_scratch(groups * lanes * RANK_BYTES)
+
+    def row(kernel: Kernel, number: Value) -> None:
+        f = kernel.f
+        start = kernel.pointer(data.memory) + offset_of(f, number, data.axes[:-1])
+        target = kernel.pointer(out.memory) + number * (count * out.nbytes)
+
+        def look(block: Value, limit: Value) -> None:
+            best = _best_of_block(f, data, start, block * (vectors * lanes), vectors, limit, lanes)
+            f.store(best, kernel.scratch + block * RANK_BYTES, RANK_BYTES)
+
+        def one(i: Value) -> None:
+            best = _best_of_blocks(f, kernel.scratch, groups, lanes)
+            index = index_of(f, best)
+            f.store(index, target + i * out.nbytes)
+            look(f.cast("zext", index, INDEX) // (vectors * lanes), best)
+
+        nothing = f.literal(vector(lanes, INDEX), NOTHING)
+        f.loop(groups, lambda i: f.store(nothing, kernel.scratch + i * (lanes * RANK_BYTES), RANK_BYTES))
+        f.loop(blocks, lambda i: look(i, f.index(FIRST)))
+        f.loop(count, one)
+
+    work = size + 4 * count * vectors * lanes
+    return [job_of_rows(writer.generator, "top_k", size_of(data.axes[:-1]), work, row)]
+
+
+def _best_of_blocks(f: Function, scratch: Value, groups: int, lanes: int) -> Value:
+    type_ = vector(lanes, INDEX)
+
+    def step(i: Value, best: Value) -> list[Value]:
+        return [_higher(f, f.load(type_, scratch + i * (lanes * RANK_BYTES), RANK_BYTES), best)]
+
+    (best,) = f.loop(groups, step, f.literal(type_, NOTHING))
+    return f.intrinsic("vector.reduce.smax", INDEX, best)
+
+
+def _best_of_block(
+    f: Function, data: Placed, start: Value, first: Value, vectors: int, limit: Value, lanes: int
+) -> Value:
+    """The highest rank below `limit` in the block that starts at element `first`; NOTHING if there is none."""
+    limits, nothing = f.splat(limit, lanes), f.literal(vector(lanes, INDEX), NOTHING)
+
+    def step(i: Value, best: Value) -> list[Value]:
+        at = first + i * lanes
+        indices = indices_from(f, at, lanes)
+        mask = f.compare("slt", indices, data.shape[-1])
+        ranked = rank(f, load(f, data.dtype, start + at * data.nbytes, lanes, data.nbytes, mask), indices)
+        eligible = mask & f.compare("slt", ranked, limits)
+        return [_higher(f, f.select(eligible, ranked, nothing), best)]
+
+    (best,) = f.loop(vectors, step, nothing)
+    return f.intrinsic("vector.reduce.smax", INDEX, best)
+
+
+def _higher(f: Function, a: Value, b: Value) -> Value:
+    return f.select(f.compare("sgt", a, b), a, b)

@@ -1,16 +1,31 @@
-"""Gather: copies slices whose indices are known at run time, as bytes, for all element types."""
+"""Gather: copies slices whose indices are known at run time, as bytes, for all element types.
+
+Rows of a table that is also the matrix of a Contract, as of tokens and their scores, are read from the Contract's
+panels, so that the program, or all programs of the model, store the table once.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
-from jitdelegate.ir.graph import Node
+import numpy as np
+
+from jitdelegate.ir.forms import Contract
+from jitdelegate.ir.graph import ABSENT, Node
 from jitdelegate.ir.index_forms import Gather
+from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.kernel import Axis, Job, Kernel, offset_of
 from jitdelegate.targets.cpu.code.rows import Placed, is_dense, job_of_rows, look_up, placed, refusal_check, size_of
-from jitdelegate.targets.cpu.code.vector_ir import Function, Value, vector
+from jitdelegate.targets.cpu.code.vector_ir import FLOAT, FLOAT_BYTES, Function, Value, vector
 from jitdelegate.targets.cpu.code.writer import Writer
-from jitdelegate.targets.cpu.forms.gather_panels import gather_from_panels, reader_of_table
+from jitdelegate.targets.cpu.multiply.narrow_products import channel_bytes, read_lines
+from jitdelegate.targets.cpu.multiply.products import QUAD
+from jitdelegate.targets.cpu.sources.panels import contract_filters, pack, panel_widths
+
+FEWEST_PRODUCTS = 1000
+"""Multiplications per element that is gathered, above which slower reads do not count: of the Contract, or of all in
+the program where another subgraph has the Contract."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +67,9 @@ def slices_of(form: Gather, data: Placed, places: Placed, out: Placed) -> Slices
 
 def write_gather(writer: Writer, node: Node, form: Gather) -> list[Job]:
     """The jobs of a Gather node."""
-    reader = reader_of_table(writer, node, form)
+    reader = _reader_of_table(writer, node, form)
     if reader is not None:
-        return gather_from_panels(writer, node, form, reader)
+        return _gather_from_panels(writer, node, form, reader)
     data, places, out = placed(writer, node)
     slices = slices_of(form, data, places, out)
     pieces = size_of(slices.inner[0])
@@ -95,3 +110,96 @@ def _copy(
         if left & width:
             move(width, f.index(done * nbytes))
             done += width
+
+
+def _reader_of_table(writer: Writer, node: Node, form: Gather) -> Node | None:
+    """The Contract whose matrix f32[O, K] is the table from which the node gathers rows, of this graph or of another
+    subgraph; None if there is none, or if it takes too little time for the reads of single elements not to matter."""
+    table, places = node.inputs[:2]
+    is_row = not form.axis and not form.batch and writer.shape(places)[-1] == 1
+    if not is_row or len(writer.shape(table)) != 2 or writer.graph.tensors[table].dtype != "float32":
+        return None
+    least = FEWEST_PRODUCTS * prod(writer.shape(node.outputs[0]))
+    for index in writer.graph.readers[table]:
+        reader = writer.graph.nodes[index]
+        is_matrix = isinstance(reader.form, Contract) and reader.form.is_pointwise and reader.inputs[1] == table
+        if is_matrix and _products(writer, reader) >= least:
+            return reader
+    if writer.graph.tensors[table].is_matrix and sum(_products(writer, each) for each in writer.graph.nodes) >= least:
+        return Node("FULLY_CONNECTED", (ABSENT, table, ABSENT), (), form=Contract())
+    return None
+
+
+def _products(writer: Writer, node: Node) -> int:
+    """Multiplications of a node; 0 for other forms than a Contract."""
+    if not isinstance(node.form, Contract):
+        return 0
+    return prod(writer.shape(node.outputs[0])) * prod(writer.shape(node.inputs[1])[1:])
+
+
+def _gather_from_panels(writer: Writer, node: Node, gather: Gather, reader: Node) -> list[Job]:
+    """The jobs of a Gather node: one row per slice."""
+    generator, (rows, depth) = writer.generator, writer.shape(node.inputs[0])
+    filters, form = contract_filters(generator.machine, writer.graph, reader), reader.form
+    assert isinstance(form, Contract)
+    products = filters.products(generator.machine, form, "float32")
+    quads, singles = divmod(depth, QUAD)
+    packed = pack(generator, products, filters.stored.reshape(rows, depth, 1), np.arange(depth), quads, filters)
+    places = Placed(writer.memory(node.inputs[1]), writer.shape(node.inputs[1]))
+    check = refusal_check(writer, node, gather, places, [Axis(rows, 1)])
+    out = writer.memory(node.outputs[0])
+
+    def one(kernel: Kernel, number: Value) -> None:
+        f = kernel.f
+        at = kernel.pointer(places.memory) + number * places.nbytes
+        row, is_inside = look_up(f, places.dtype, at, [Axis(rows, 1)])
+        panel, channels, lane, first, before = f.index(0), f.index(0), f.index(0), 0, 0
+        for vectors, count in panel_widths(products, rows):
+            width, size = vectors * generator.lanes, products.panel_bytes(vectors, quads, singles)
+            is_here = f.compare("uge", row, first)
+            panel = f.select(is_here, (row - first) // width * size + before, panel)
+            lane = f.select(is_here, (row - first) % width, lane)
+            channels = f.select(is_here, f.index(width), channels)
+            first, before = first + count * width, before + count * size
+        lane_of = _Lane(f, filters.narrow or "float32", kernel.constants(packed) + panel, channels, lane, is_inside)
+        lane_of.copy(kernel.pointer(out) + number * (depth * FLOAT_BYTES), products.scales, quads, singles)
+
+    return [job_of_rows(generator, "gather", prod(places.shape), depth, one, check)]
+
+
+@dataclass(frozen=True)
+class _Lane:
+    """One output channel of a panel of `channels` channels with weights of type `dtype`; zeros unless `is_inside`."""
+
+    f: Function
+    dtype: str
+    panel: Value
+    channels: Value
+    lane: Value
+    is_inside: Value
+
+    def copy(self, target: Value, blocks: int, quads: int, singles: int) -> None:
+        """Writes the weights as float32."""
+        f, nbytes = self.f, ELEMENT_TYPES[self.dtype].nbytes
+        start = self.panel + self.channels * ((1 + blocks) * FLOAT_BYTES) + self.lane * nbytes
+
+        def block(i: Value, at: Value, to: Value) -> list[Value]:
+            scale: Value | float = 1.0
+            if blocks:
+                scale = f.load(FLOAT, self.panel + ((i + 1) * self.channels + self.lane) * FLOAT_BYTES)
+            for steps, count in ((QUAD, quads // max(blocks, 1)), (1, singles)):
+                if count:
+                    at, to = self._elements(count, steps, scale, at, to)
+            return [at, to]
+
+        f.loop(max(blocks, 1), block, start, target)
+
+    def _elements(self, count: int, steps: int, scale: Value | float, at: Value, to: Value) -> list[Value]:
+        f = self.f
+
+        def group(_: Value, at: Value, to: Value) -> list[Value]:
+            for k, (weight,) in enumerate(read_lines(f, self.dtype, at, 1, 1, steps, self.channels)):
+                f.store(f.select(self.is_inside, weight * scale, 0.0), to + k * FLOAT_BYTES)
+            return [at + self.channels * channel_bytes(self.dtype, steps), to + steps * FLOAT_BYTES]
+
+        return f.loop(count, group, at, to)

@@ -3,45 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Suppress
 from jitdelegate.targets.cpu.code.kernel import Job, Kernel
 from jitdelegate.targets.cpu.code.rows import Placed, along_row, job_of_rows, placed
-from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Function, Value
+from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Value
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.forms.arg_reduce import Best, beats, best_lane, indices_from
+from jitdelegate.targets.maths.selection import Box, has_area, overlap_exceeds
 
 GONE = float("-inf")
 """The score of a box that is already kept or suppressed."""
 SIDES = 4
 Scored = Callable[[Value, Value | None], Value]
 """(first box, mask) -> the scores of a vector of boxes; GONE outside the mask."""
-
-
-@dataclass(frozen=True)
-class Boxes:
-    """The sides of one or several boxes."""
-
-    ymin: Value
-    xmin: Value
-    ymax: Value
-    xmax: Value
-
-    @property
-    def area(self) -> Value:
-        return (self.ymax - self.ymin) * (self.xmax - self.xmin)
-
-
-def overlap_exceeds(f: Function, a: Boxes, b: Boxes, limit: float) -> Value:
-    """Whether the intersection is more than `limit` times the union; false if a box has no area."""
-    zero = f.literal(a.ymin.type, 0.0)
-    height = f.maximum(f.minimum(a.ymax, b.ymax) - f.maximum(a.ymin, b.ymin), zero)
-    width = f.maximum(f.minimum(a.xmax, b.xmax) - f.maximum(a.xmin, b.xmin), zero)
-    shared = height * width
-    exceeds = f.compare("ogt", shared / (a.area + b.area - shared), limit)
-    return exceeds & (f.compare("ogt", a.area, zero) & f.compare("ogt", b.area, zero))
 
 
 def write_suppress(writer: Writer, node: Node, form: Suppress) -> list[Job]:
@@ -90,7 +66,7 @@ def _without(kernel: Kernel, form: Suppress, boxes: Placed, kept: Best, is_left:
     index = f.select(is_left, kept.index, f.literal("i32", 0))
     start = kernel.pointer(boxes.memory)
     chosen = start + f.cast("sext", index, "i64") * FLOAT_BYTES
-    one = Boxes(*(f.broadcast(chosen + side * boxes.axes[0].distance, lanes) for side in range(SIDES)))
+    one = Box(*(f.broadcast(chosen + side * boxes.axes[0].distance, lanes) for side in range(SIDES)))
     chosen_indices = f.splat(index, lanes)
 
     def scored(first: Value, mask: Value | None) -> Value:
@@ -99,7 +75,9 @@ def _without(kernel: Kernel, form: Suppress, boxes: Placed, kept: Best, is_left:
         sides = [f.load_masked(type_, row, mask) for row in rows]
         score = f.load(type_, kernel.scratch + first * FLOAT_BYTES)
         is_chosen = f.compare("eq", indices_from(f, first, lanes), chosen_indices)
-        struck = is_chosen | overlap_exceeds(f, one, Boxes(*sides), form.overlap)
+        other = Box(*sides)
+        overlaps = overlap_exceeds(f, one, other, form.overlap) & (has_area(f, one) & has_area(f, other))
+        struck = is_chosen | overlaps
         return f.select(struck, f.literal(type_, GONE), score)
 
     whole = f.select(is_left, f.index(max(1, size // lanes)), f.index(1))
