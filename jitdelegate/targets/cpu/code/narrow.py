@@ -172,13 +172,7 @@ class Limits:
 
     @classmethod
     def of(
-        cls,
-        f: Function,
-        expr: Expr,
-        types: Sequence[str],
-        numbers: Sequence[Value],
-        width: int,
-        steps: Steps,
+        cls, f: Function, expr: Expr, types: Sequence[str], numbers: Sequence[Value], width: int, steps: Steps
     ) -> Limits | None:
         """The limits for vectors of `width` bytes; None if `expr` is no Quantize that rounds floats as XNNPACK does, or
         if its limits are no constants.

@@ -253,10 +253,7 @@ class Function:
 
     def like(self, number: Value | float, example: Value) -> Value:
         """A Python number as a constant of the example's type; a value unchanged."""
-        return self.operand(number, example.type)
-
-    def operand(self, value: Value | float, type_: str) -> Value:
-        return value if isinstance(value, Value) else self.literal(type_, value)
+        return number if isinstance(number, Value) else self.literal(example.type, number)
 
     def arithmetic(self, operation: str, left: Value, right: Value | float) -> Value:
         """`add sub mul div udiv urem` on integers or floats; integer identities cost no instruction."""
@@ -265,7 +262,7 @@ class Function:
                 return left
             if right == 0 and operation == "mul":
                 return self.index(0)
-        right = self.operand(right, left.type)
+        right = self.like(right, left)
         assert left.type == right.type, (operation, left.type, right.type)
         prefix = "f" if is_float(left.type) else ""
         return self.emit(left.type, f"{prefix}{operation} {left.type} {left.text}, {right.text}")
@@ -290,7 +287,7 @@ class Function:
 
     def compare(self, condition: str, left: Value, right: Value | float) -> Value:
         """`eq ne ult slt ...` on integers and pointers, `olt ogt ...` on floats."""
-        right = self.operand(right, left.type)
+        right = self.like(right, left)
         instruction = "fcmp" if is_float(left.type) else "icmp"
         type_ = vector(lanes_of(left.type), BOOL)
         return self.emit(type_, f"{instruction} {condition} {left.type} {left.text}, {right.text}")
@@ -497,19 +494,14 @@ class Function:
     def branch(self, condition: Value, if_true: str, if_false: str) -> None:
         self.do(f"br {condition}, label %{if_true}, label %{if_false}")
 
-    def loop(
-        self,
-        count: Value | int,
-        body: Callable[..., Sequence[Value] | None],
-        *carried: Value,
-    ) -> list[Value]:
+    def loop(self, count: Value | int, body: Callable[..., Sequence[Value] | None], *carried: Value) -> list[Value]:
         """`for i in range(count)`: body(i, *values) returns the next values; the loop returns the last values.
 
         The loop runs at least once. For a constant count of one, only the body is emitted.
         """
         if count == 1:
             return list(body(self.index(0), *carried) or ())
-        count = self.operand(count, INDEX)
+        count = self.like(count, self.index(0))
         head, done = self.new_label("loop"), self.new_label("done")
         before = self.label
         self.enter(head)

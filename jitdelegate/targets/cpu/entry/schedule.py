@@ -310,7 +310,7 @@ def _write_run(module: Module, *, flushes: bool, status: int | None) -> None:
     saved = _flush_denormals(f) if flushes else None
     f.call("infer", *f.parameters)
     if saved:
-        _restore_denormals(f, saved)
+        f.do(f"call void @llvm.x86.sse.ldmxcsr({saved})")
     f.do(f"ret {f.load(INDEX, word) if word else f.index(0)}")
     f.close()
 
@@ -389,7 +389,7 @@ def _write_stop(module: Module, *, has_team: bool) -> None:
 
 
 def _flush_denormals(f: Function) -> Value:
-    """From here on, this thread flushes denormals; returns the address of what `_restore_denormals` wants back."""
+    """From here on, this thread flushes denormals; returns the address of what it did before."""
     saved, changed = (f.emit(POINTER, f"alloca {CONTROL}") for _ in range(2))
     for name in ("stmxcsr", "ldmxcsr"):
         f.module.declare(f"void @llvm.x86.sse.{name}(ptr)")
@@ -397,8 +397,3 @@ def _flush_denormals(f: Function) -> Value:
     f.store(f.emit(CONTROL, f"or {f.load(CONTROL, saved, CONTROL_BYTES)}, {FLUSH}"), changed, CONTROL_BYTES)
     f.do(f"call void @llvm.x86.sse.ldmxcsr({changed})")
     return saved
-
-
-def _restore_denormals(f: Function, saved: Value) -> None:
-    """The caller's way to treat denormals again."""
-    f.do(f"call void @llvm.x86.sse.ldmxcsr({saved})")

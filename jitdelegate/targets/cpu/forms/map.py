@@ -170,41 +170,24 @@ def _nest_jobs(generator: Generator, output: Memory, expr: Expr, nest: Nest, cut
 
 
 def _chunk(
-    kernel: Kernel,
-    output: Memory,
-    expr: Expr,
-    nest: Nest,
-    outer: Loop,
-    remaining: tuple[Loop, ...],
-    at_once: int,
+    kernel: Kernel, output: Memory, expr: Expr, nest: Nest, outer: Loop, remaining: tuple[Loop, ...], at_once: int
 ) -> None:
     f = kernel.f
-    memories = [output, *(o.memory for o in nest.operands)]
-    # steps of a sequence read and write at other places: the address has the start, so that they share the function
-    narrow = min(m.layout.element for m in memories if m) < FLOAT_BYTES
-    pointers = [
-        (kernel.pointer(memory, start) if narrow else kernel.pointer(memory) + start) if memory else None
-        for memory, start in zip(memories, nest.starts, strict=True)
-    ]
-    present = [k for k, pointer in enumerate(pointers) if pointer is not None]
+    starts = nest.pointers(kernel, output)
     first, count = kernel.span(outer.count, at_once)
 
     def walk(depth: int, at: list[Value]) -> None:
         if depth == len(remaining) - 1:
-            steps = [remaining[-1].steps[k] for k in present]
-            row = Row(kernel.generator, f, expr, output, nest.operands, present, steps)
-            row.write(at, remaining[-1].count)
+            Row(kernel.generator, f, expr, output, nest.operands, remaining[-1].steps).write(at, remaining[-1].count)
             return
 
         def inside(i: Value) -> None:
-            walk(depth + 1, moved(at, i, [remaining[depth].steps[k] for k in present]))
+            walk(depth + 1, moved(at, i, remaining[depth].steps))
 
         f.loop(remaining[depth].count, inside)
 
-    starts = [pointer for pointer in pointers if pointer is not None]
-
     def one(i: Value) -> None:
-        walk(0, moved(starts, first + i, [outer.steps[k] for k in present]))
+        walk(0, moved(starts, first + i, outer.steps))
 
     f.loop(count, one)
 
@@ -218,8 +201,7 @@ class Row:
     expr: Expr
     output: Memory
     operands: tuple[Operand, ...]
-    present: list[int]
-    steps: list[int]
+    steps: tuple[int, ...]
 
     @property
     def dtype(self) -> str:
@@ -229,7 +211,7 @@ class Row:
     def write(self, at: list[Value], count: int) -> None:
         """`count` elements, starting at the pointers `at`: whole vectors, then the rest, masked or one by one."""
         f, lanes = self.f, self.generator.lanes
-        if min(self._sizes()) < FLOAT_BYTES and self._runs_along():
+        if self._smallest < FLOAT_BYTES and self._runs_along():
             self._write_narrow(at, count)
             return
         vectors, left = divmod(count, lanes)
@@ -245,13 +227,13 @@ class Row:
         """`count` elements, of which some have less than four bytes: whole registers of the smallest ones. Elements
         after them are a vector that overlaps the one before it, or smaller vectors, since masks of bytes are slow
         without AVX-512. Long calculations are written for one register of words only."""
-        smallest = FLOAT_BYTES if _is_long(self.expr) else min(self._sizes())
+        smallest = FLOAT_BYTES if _is_long(self.expr) else self._smallest
         lanes = self.generator.vector_bytes // smallest
         # calculations take several registers for each vector
         each = TOGETHER if self.expr == Arg(0) else 1 if smallest == FLOAT_BYTES else smallest
-        widest = max(range(len(at)), key=self._sizes().__getitem__)
-        memories = [self.output, *(operand.memory for operand in self.operands if operand.memory)]
-        if memories[widest].exact and self.steps[widest] and count >= LONG * lanes * each:
+        widest = max(range(len(at)), key=self._sizes.__getitem__)
+        memory = (self.output, *(operand.memory for operand in self.operands))[widest]
+        if memory and memory.exact and self.steps[widest] and count >= LONG * lanes * each:
             self._write_aligned(at, widest, count, lanes, each)
             return
         together, single = divmod(count // lanes, each)
@@ -263,7 +245,7 @@ class Row:
     def _write_aligned(self, at: list[Value], widest: int, count: int, lanes: int, each: int) -> None:
         """A long row, of which pointer number `widest` is into the caller's memory: no access of it between the first
         and the last ones crosses cache lines, which takes twice as long."""
-        f, element = self.f, self._sizes()[widest]
+        f, element = self.f, self._sizes[widest]
         size = min(self.generator.vector_bytes, lanes * element)
         before = (f.index(0) - f.cast("ptrtoint", at[widest], INDEX)) % size // element
         self._store(at, lanes, None)
@@ -290,25 +272,26 @@ class Row:
 
     def _runs_along(self) -> bool:
         """True if every operand either advances to the neighbouring element or does not advance."""
-        return all(step in (0, size) for size, step in zip(self._sizes(), self.steps, strict=True))
+        return all(step in (0, size) for size, step in zip(self._sizes, self.steps, strict=True))
 
+    @property
     def _sizes(self) -> list[int]:
-        """Bytes of an element of the output and of each operand in memory."""
-        sizes = (ELEMENT_TYPES[self.dtype].nbytes, *(operand.element for operand in self.operands))
-        return [sizes[k] for k in self.present]
+        """Bytes of an element of the output and of each operand; 0 for a constant."""
+        return [ELEMENT_TYPES[self.dtype].nbytes, *(operand.element for operand in self.operands)]
+
+    @property
+    def _smallest(self) -> int:
+        return min(filter(None, self._sizes))
 
     def _store(self, at: list[Value], lanes: int, mask: Value | None) -> None:
-        f = self.f
-        pointers = dict(zip(self.present, at, strict=True))
-        steps = dict(zip(self.present, self.steps, strict=True))
-        values = []
-        for k, operand in enumerate(self.operands):
+        f, values = self.f, list[Value]()
+        for operand, pointer, step in zip(self.operands, at[1:], self.steps[1:], strict=True):
             if operand.memory is None:
                 values.append(f.constant(operand.dtype, operand.value, lanes))
             else:
-                values.append(load(f, operand.dtype, pointers[k + 1], lanes, steps[k + 1], mask))
+                values.append(load(f, operand.dtype, pointer, lanes, step, mask))
         result = emitted(f, self.expr, values, [operand.dtype for operand in self.operands], self.dtype, lanes)
-        store(f, self.dtype, result, pointers[0], mask)
+        store(f, self.dtype, result, at[0], mask)
 
 
 def _is_long(expr: Expr) -> bool:

@@ -17,7 +17,7 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cpu.code.element import load, store
 from jitdelegate.targets.cpu.code.fold import Fold
 from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, Memory
-from jitdelegate.targets.cpu.code.nest import Loop, Operand, block_distances, moved, read_distances
+from jitdelegate.targets.cpu.code.nest import Loop, Operand, block_distances, joined_loops, moved, read_distances
 from jitdelegate.targets.cpu.code.rows import job_of_rows
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value
 from jitdelegate.targets.cpu.code.writer import Writer
@@ -103,18 +103,7 @@ def _split(axes: Sequence[int], loops: Iterable[tuple[int, Loop]]) -> tuple[tupl
     """The loops over kept and over reduced axes."""
     numbered = list(loops)
     kept, reduced = ([loop for axis, loop in numbered if (axis in axes) == which] for which in (False, True))
-    return _joined(kept), _joined(reduced)
-
-
-def _joined(loops: Sequence[Loop]) -> tuple[Loop, ...]:
-    """The same loops; those that continue each other are one."""
-    found: list[Loop] = []
-    for loop in loops:
-        if found and found[-1].steps == tuple(step * loop.count for step in loop.steps):
-            found[-1] = Loop(found[-1].count * loop.count, loop.steps)
-        elif loop.count > 1:
-            found.append(loop)
-    return tuple(found)
+    return tuple(joined_loops(kept)), tuple(joined_loops(reduced))
 
 
 def _job(generator: Generator, form: Normalize, whole: Expr, rows: Rows, memories: Sequence[Memory | None]) -> Job:

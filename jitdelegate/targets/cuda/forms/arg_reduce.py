@@ -92,14 +92,10 @@ def write_arg_reduce(writer: Writer, node: Node) -> None:
     form, source, target = node.form, node.inputs[0], node.outputs[0]
     assert isinstance(form, ArgReduce)
     rows = Rows.of(writer.shape(source), form.axis)
-    lanes = _lanes(rows.length) if rows.pitch.size == 1 else 1
+    lanes = THREADS if rows.length >= LONG_ROW else min(WARP, power_of_two(rows.length))
+    lanes = lanes if rows.pitch.size == 1 else 1
     template = ArgReduceTemplate(form.kind, lanes, writer.element(source), writer.element(target))
     writer.launch(template, template.grid(rows.number * lanes), [writer.pointer(target), writer.pointer(source), rows])
-
-
-def _lanes(size: int) -> int:
-    """Threads of a row."""
-    return THREADS if size >= LONG_ROW else min(WARP, power_of_two(size))
 
 
 def highest(code: Code, a: Value, b: Value) -> Value:

@@ -220,13 +220,7 @@ class ReduceTemplate(Template):
         return then
 
     def _write_outputs(
-        self,
-        code: Code,
-        out: Value,
-        extra: Sequence[Value],
-        count: Value,
-        sizes: ReduceSizes,
-        values: Sequence[Value],
+        self, code: Code, out: Value, extra: Sequence[Value], count: Value, sizes: ReduceSizes, values: Sequence[Value]
     ) -> None:
         (lane, _), output = self._place(code), self._output(code)
         with code.when(lane.equals(0) & (output < sizes.outputs)):
@@ -340,15 +334,7 @@ def _parts(writer: Writer, work: Work, lanes: int) -> int:
 def _launch(writer: Writer, work: Work, lanes: int, parts: int, out: Pointer) -> None:
     kept, reduced = sides_of(work.runs, work.width)
     template = ReduceTemplate(
-        work.kind,
-        work.source,
-        work.target,
-        len(kept),
-        len(reduced),
-        work.along,
-        work.width,
-        lanes,
-        work.epilogue,
+        work.kind, work.source, work.target, len(kept), len(reduced), work.along, work.width, lanes, work.epilogue
     )
     outputs, inputs = work.sizes
     sizes = ReduceSizes(outputs, inputs, -(-inputs // parts), Divisor(*divisor(work.channels)))
