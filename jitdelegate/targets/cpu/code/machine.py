@@ -19,11 +19,6 @@ if llvm.llvm_version_info[0] < LEAST_LLVM:
     )
 
 
-def toolchain() -> str:
-    """`llvmlite 0.50.0, LLVM 22.1.0`."""
-    return f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
-
-
 @cache
 def _target_machine(features: str) -> tuple[str, llvm.TargetMachine]:
     llvm.initialize_all_targets()
