@@ -163,7 +163,7 @@ def _arguments(graph: Graph, node: Node, chosen: Collection[int]) -> dict[int, E
     """Arg -> its value before, in terms of what is read now."""
     form = form_of(node)
     first = int(form.has_result)
-    found = {
+    arguments = {
         first + number: signed(Arg(first + number))
         for number, index in enumerate(node.inputs[form.core :])
         if index in chosen
@@ -171,10 +171,10 @@ def _arguments(graph: Graph, node: Node, chosen: Collection[int]) -> dict[int, E
     if form.core and node.inputs[0] in chosen:
         shape = graph.tensors[node.inputs[0]].shape
         if isinstance(form, Reduce) and _adds(form):
-            found[0] = Arg(0) - Const(MORE * prod(shape[axis] for axis in form.axes))
+            arguments[0] = Arg(0) - Const(MORE * prod(shape[axis] for axis in form.axes))
         elif form.own_type("int8") == "int8":
-            found[0] = signed(Arg(0))
-    return found
+            arguments[0] = signed(Arg(0))
+    return arguments
 
 
 def _own(form: Form) -> Form:
@@ -210,7 +210,7 @@ def read(expr: Expr, arguments: dict[int, Expr]) -> Expr:
         if isinstance(expr, Table):
             return expr  # entries are counted from the smallest number
         if isinstance(expr, Rescale):
-            multiplier, shift = (read(each, arguments) for each in expr.parts[1:])
+            multiplier, shift = (read(part, arguments) for part in expr.parts[1:])
             return replace(expr, multiplier=multiplier, shift=shift, input_zero=expr.input_zero + MORE)
     return expr.rebuilt(tuple(read(part, arguments) for part in expr.parts))
 

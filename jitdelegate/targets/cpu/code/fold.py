@@ -111,8 +111,8 @@ class Fold:
                 return [fold.combine(f, *pair) for pair in zip(totals, loads, strict=True)]
 
             totals = f.loop(turns, turn, *[fold.start(f, lanes)] * chains)
-            for place in range(left):
-                totals[place] = fold.combine(f, totals[place], load(fold, f.index(turns * chains + place) + first))
+            for chain in range(left):
+                totals[chain] = fold.combine(f, totals[chain], load(fold, f.index(turns * chains + chain) + first))
             return reduce(lambda a, b: fold.combine(f, a, b), totals)
 
         narrow, (blocks, left) = self.sums(SHORT), divmod(count, SHORT)

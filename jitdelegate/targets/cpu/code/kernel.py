@@ -86,7 +86,7 @@ def axes_of(memory: Memory, shape: tuple[int, ...]) -> list[Axis]:
 
 
 @dataclass(frozen=True)
-class Place:
+class Address:
     """An address: `distance` bytes after number `offset` of "io" or "code", or after byte `offset` of another space. In
     the space "number" it is `offset` itself, which the function takes for a number."""
 
@@ -97,9 +97,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Job:
-    """A chunk function, its number of chunks, and the places whose addresses it takes.
+    """A chunk function, its number of chunks, and the addresses that it takes.
 
-    Chunks of one step may run at the same time. Jobs that differ in their places only have one function.
+    Chunks of one step may run at the same time. Jobs that differ in their addresses only have one function.
 
     Attributes:
         worth: the work of all chunks, in chunks that take a few microseconds.
@@ -109,7 +109,7 @@ class Job:
 
     function: str
     chunks: int
-    places: tuple[Place, ...] = ()
+    addresses: tuple[Address, ...] = ()
     worth: float = inf
     panels: int = 1
     parts: int = 1
@@ -143,14 +143,14 @@ def place_constants(steps: Sequence[Step], large: Sequence[int], first: int) -> 
     """
     starts, pages = large[::2], large[1::2]
 
-    def placed(place: Place) -> Place:
-        number = bisect(starts, place.offset // PAGE) - 1
-        if place.space != "weights" or number < 0 or place.offset >= (starts[number] + pages[number]) * PAGE:
-            return place
-        return Place("io", first + number, place.offset - starts[number] * PAGE + place.distance)
+    def address_of(address: Address) -> Address:
+        number = bisect(starts, address.offset // PAGE) - 1
+        if address.space != "weights" or number < 0 or address.offset >= (starts[number] + pages[number]) * PAGE:
+            return address
+        return Address("io", first + number, address.offset - starts[number] * PAGE + address.distance)
 
     def moved(job: Job) -> Job:
-        return replace(job, places=tuple(map(placed, job.places)))
+        return replace(job, addresses=tuple(map(address_of, job.addresses)))
 
     return [replace(step, jobs=[moved(job) for job in step.jobs]) for step in steps]
 
@@ -229,7 +229,7 @@ class Generator:
         kernel = Kernel(self, self.module.function("", PARAMETERS))
         body(kernel)
         name = self.once(form, kernel.f.code, kernel.f.finish)
-        return Job(name, chunks, tuple(kernel.places), worth, panels, parts)
+        return Job(name, chunks, tuple(kernel.addresses), worth, panels, parts)
 
 
 def table_name(number: int) -> str:
@@ -250,7 +250,7 @@ class Kernel:
 
     generator: Generator
     f: Function
-    places: dict[Place, Value] = field(default_factory=dict)
+    addresses: dict[Address, Value] = field(default_factory=dict)
 
     @property
     def chunk(self) -> Value:
@@ -273,16 +273,16 @@ class Kernel:
         start += memory.start + memory.layout.base
         if memory.space == "scratch":
             return self.scratch + (memory.offset + start)
-        return self._address(Place(memory.space, memory.offset, start))
+        return self._address(Address(memory.space, memory.offset, start))
 
     def constants(self, offset: int) -> Value:
         """The address of byte `offset` of the weights."""
-        return self._address(Place("weights", offset))
+        return self._address(Address("weights", offset))
 
     def refuse(self, number: int, is_refused: Value, found: Callable[[], Value]) -> None:
         """Marks the run as refused, by refusal `number` for what `found` computes, an i64, where `is_refused`. Such a
         run is rare: nothing else is computed in others."""
-        status, own = self._address(Place("arena", self.generator.status)), self._address(Place("number", number))
+        status, own = self._address(Address("arena", self.generator.status)), self._address(Address("number", number))
         function = self.generator.once("refuse", (), self._write_refuse)
         self.f.when(is_refused, lambda: self.f.call(function, status, own, found()))
 
@@ -295,11 +295,11 @@ class Kernel:
         f.when(f.compare("eq", f.load(INDEX, status), 0), lambda: f.store(word, status))
         f.finish()
 
-    def _address(self, place: Place) -> Value:
-        """An argument, so that kernels at other places share the function."""
-        if place not in self.places:
-            self.places[place] = self.f.add_parameter(POINTER)
-        return self.places[place]
+    def _address(self, address: Address) -> Value:
+        """An argument, so that kernels with other addresses share the function."""
+        if address not in self.addresses:
+            self.addresses[address] = self.f.add_parameter(POINTER)
+        return self.addresses[address]
 
 
 def split(total: int, largest: int) -> list[tuple[int, int]]:

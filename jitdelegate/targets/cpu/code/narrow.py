@@ -80,10 +80,10 @@ def emitted(f: Function, expr: Expr, arguments: Sequence[Value], types: Sequence
     if zero:
         zeros = f.literal(words[0].type, zero)
         words = [f.intrinsic("sadd.sat", word.type, word, zeros) for word in words]
-    found = _in_order(f, to_bytes(f, words, dtype), QUAD)
+    result = _in_order(f, to_bytes(f, words, dtype), QUAD)
     if low == ELEMENT_TYPES[dtype].minimum:
-        return found
-    return f.intrinsic("smax" if dtype == "int8" else "umax", found.type, found, f.constant(dtype, low, lanes))
+        return result
+    return f.intrinsic("smax" if dtype == "int8" else "umax", result.type, result, f.constant(dtype, low, lanes))
 
 
 @lru_cache(KEPT)
@@ -204,9 +204,9 @@ class Limits:
         words = to_words(f, [_rounded(f, value) for value in limited])
         if steps.zero:
             words = [f.intrinsic("sadd.sat", word.type, word, self.zero) for word in words]
-        found = to_bytes(f, words, dtype)
-        found = f.intrinsic(f"{sign}min", found.type, found, self.high) if steps.high else found
-        return f.intrinsic(f"{sign}max", found.type, found, self.low) if steps.low else found
+        result = to_bytes(f, words, dtype)
+        result = f.intrinsic(f"{sign}min", result.type, result, self.high) if steps.high else result
+        return f.intrinsic(f"{sign}max", result.type, result, self.low) if steps.low else result
 
 
 def without_cast(epilogue: Epilogue) -> Epilogue:

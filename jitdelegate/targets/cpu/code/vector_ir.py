@@ -247,8 +247,8 @@ class Function:
 
     def constant(self, dtype: str, number: float, lanes: int = 1) -> Value:
         """A number as an element of the IR's type `dtype`, converted as `ir.expr.Cast` does, in every lane."""
-        found = converted(np.asarray(number), dtype)
-        signed = found.view(f"i{found.itemsize}") if found.dtype.kind == "u" or dtype == "float16" else found
+        stored = converted(np.asarray(number), dtype)
+        signed = stored.view(f"i{stored.itemsize}") if stored.dtype.kind == "u" or dtype == "float16" else stored
         return self.literal(vector(lanes, register(dtype)), signed.item())
 
     def like(self, number: Value | float, example: Value) -> Value:
@@ -373,9 +373,9 @@ class Function:
 
     def shuffle(self, a: Value, b: Value, order: Sequence[int]) -> Value:
         """A vector of lanes of a and b, selected by number: b's lanes are numbered after a's."""
-        places = ", ".join(f"i32 {place}" for place in order)
+        lanes = ", ".join(f"i32 {lane}" for lane in order)
         type_ = vector(len(order), element_type(a.type))
-        return self.emit(type_, f"shufflevector {a}, {b}, <{len(order)} x i32> <{places}>")
+        return self.emit(type_, f"shufflevector {a}, {b}, <{len(order)} x i32> <{lanes}>")
 
     def part(self, value: Value, first: int, count: int) -> Value:
         """`count` neighbouring lanes; one lane is the scalar itself."""
@@ -413,55 +413,55 @@ class Function:
         self.module.declare(f"void @llvm.masked.store.{suffix}.p0({value.type}, ptr, i32, {mask.type})")
         self.do(f"call void @llvm.masked.store.{suffix}.p0({value}, {pointer}, i32 {align}, {mask})")
 
-    def look_up(self, entries: Sequence[int], place: Value) -> Value:
-        """entries[place] as int32; `place` is an int32 within the table."""
-        pointers = vector(place.lanes, POINTER)
-        at = self.emit(pointers, f"getelementptr i32, ptr {self.module.table(entries)}, {place}")
-        if place.lanes == 1:
-            return self.load(place.type, at)
-        type_, every = place.type, self.literal(vector(place.lanes, BOOL), 1)
-        name, nothing = f"masked.gather.{_suffix(type_)}.v{place.lanes}p0", Value(self, type_, "poison")
+    def look_up(self, entries: Sequence[int], index: Value) -> Value:
+        """entries[index] as int32; `index` is an int32 within the table."""
+        pointers = vector(index.lanes, POINTER)
+        at = self.emit(pointers, f"getelementptr i32, ptr {self.module.table(entries)}, {index}")
+        if index.lanes == 1:
+            return self.load(index.type, at)
+        type_, every = index.type, self.literal(vector(index.lanes, BOOL), 1)
+        name, nothing = f"masked.gather.{_suffix(type_)}.v{index.lanes}p0", Value(self, type_, "poison")
         return self.machine_call(name, type_, at, self.align(FLOAT_BYTES), every, nothing)
 
-    def look_up_bytes(self, entries: Sequence[int], place: Value) -> Value | None:
-        """entries[place] for an unsigned place of 8 bits and entries of 8 bits, by shuffles; None for few lanes."""
-        machine, lanes = self.module.machine, place.lanes
+    def look_up_bytes(self, entries: Sequence[int], index: Value) -> Value | None:
+        """entries[index] for an unsigned index of 8 bits and entries of 8 bits, by shuffles; None for few lanes."""
+        machine, lanes = self.module.machine, index.lanes
         entries = [(entry + 128) % 256 - 128 for entry in entries]
         if machine.look_up_bytes and lanes > 1:
-            return self._looked_up_in_halves(entries, place)
+            return self._looked_up_in_halves(entries, index)
         is_register = lanes == 4 * machine.lanes and machine.shuffle_bytes
-        return self._looked_up_in_rows(entries, place, machine.shuffle_bytes) if is_register else None
+        return self._looked_up_in_rows(entries, index, machine.shuffle_bytes) if is_register else None
 
-    def _looked_up_in_halves(self, entries: Sequence[int], place: Value) -> Value:
-        """By two look-ups in 128 bytes each (vpermi2b), which ignore the place's highest bit."""
-        lanes, size = place.lanes, 64
-        whole = place if lanes == size else self.shuffle(place, place, [*range(lanes), *([0] * (size - lanes))])
+    def _looked_up_in_halves(self, entries: Sequence[int], index: Value) -> Value:
+        """By two look-ups in 128 bytes each (vpermi2b), which ignore the index's highest bit."""
+        lanes, size = index.lanes, 64
+        whole = index if lanes == size else self.shuffle(index, index, [*range(lanes), *([0] * (size - lanes))])
         parts = [self.numbers(entries[first : first + size], "i8") for first in range(0, 256, size)]
         low, high = (
             self.machine_call(self.module.machine.look_up_bytes, whole.type, a, whole, b)
             for a, b in (parts[:2], parts[2:])
         )
-        found = self.select(self.compare("slt", whole, 0), high, low)
-        return found if lanes == size else self.shuffle(found, found, range(lanes))
+        result = self.select(self.compare("slt", whole, 0), high, low)
+        return result if lanes == size else self.shuffle(result, result, range(lanes))
 
-    def _looked_up_in_rows(self, entries: Sequence[int], place: Value, shuffle: str) -> Value:
-        """By a shuffle for each row of 16 entries (vpshufb), which gives 0 for negative places.
+    def _looked_up_in_rows(self, entries: Sequence[int], index: Value, shuffle: str) -> Value:
+        """By a shuffle for each row of 16 entries (vpshufb), which gives 0 for negative indices.
 
-        A place in a half of eight rows loses 16 from row to row, and becomes negative after its own row. Rows are
+        An index in a half of eight rows loses 16 from row to row, and becomes negative after its own row. Rows are
         stored as the exclusive or with the row before, so that those up to its own make up the entry.
         """
-        found = self.literal(place.type, 0)
+        result = self.literal(index.type, 0)
         for half in (0, 128):
-            at = place ^ -128 if half else place
+            at = index ^ -128 if half else index
             before = [0] * 16
             for first in range(half, half + 128, 16):
                 row = list(entries[first : first + 16])
                 differences = [a ^ b for a, b in zip(row, before, strict=True)]
-                table = self.numbers(differences * (place.lanes // 16), "i8")
-                found = found ^ self.machine_call(shuffle, place.type, table, at)
+                table = self.numbers(differences * (index.lanes // 16), "i8")
+                result = result ^ self.machine_call(shuffle, index.type, table, at)
                 at = self.intrinsic("ssub.sat", at.type, at, self.literal(at.type, 16))
                 before = row
-        return found
+        return result
 
     def numbers(self, values: Sequence[int], element: str) -> Value:
         """A constant vector."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from jitdelegate.runtime.cpu.library import TEAM
-from jitdelegate.targets.cpu.code.kernel import RANGES, Job, Place, Step, table_name
+from jitdelegate.targets.cpu.code.kernel import RANGES, Address, Job, Step, table_name
 from jitdelegate.targets.cpu.code.vector_ir import BOOL, INDEX, POINTER, Function, Module, Value
 from jitdelegate.targets.cpu.entry import team
 from jitdelegate.targets.cpu.entry.futex import I32, add_atomic, load_atomic, store_atomic, write_wait_and_wake
@@ -139,22 +139,22 @@ def _by_halves(job: Job, chunk: Value) -> Value:
     if job.parts % 2 or job.panels == 1:
         return chunk
     image, rest = chunk // (job.panels * job.parts), chunk % (job.panels * job.parts)
-    half, place = rest // (job.panels * width), rest % (job.panels * width)
-    return (image * job.panels + place // width) * job.parts + half * width + place % width
+    half, index = rest // (job.panels * width), rest % (job.panels * width)
+    return (image * job.panels + index // width) * job.parts + half * width + index % width
 
 
 def _call_job(f: Function, job: Job, spaces: Sequence[Value], chunk: Value, scratch: Value) -> None:
-    f.call(job.function, chunk, scratch, *(_address(f, place, *spaces) for place in job.places))
+    f.call(job.function, chunk, scratch, *(_address(f, address, *spaces) for address in job.addresses))
 
 
-def _address(f: Function, place: Place, arena: Value, weights: Value, io: Value) -> Value:
-    if place.space == "io":
-        return f.load(POINTER, io + place.offset * WORD, WORD) + place.distance
-    if place.space == "code":
-        return Value(f, POINTER, f"@{table_name(place.offset)}") + place.distance
-    if place.space == "number":
-        return Value(f, POINTER, f"inttoptr (i64 {place.offset} to ptr)")
-    return {"arena": arena, "weights": weights}[place.space] + (place.offset + place.distance)
+def _address(f: Function, address: Address, arena: Value, weights: Value, io: Value) -> Value:
+    if address.space == "io":
+        return f.load(POINTER, io + address.offset * WORD, WORD) + address.distance
+    if address.space == "code":
+        return Value(f, POINTER, f"@{table_name(address.offset)}") + address.distance
+    if address.space == "number":
+        return Value(f, POINTER, f"inttoptr (i64 {address.offset} to ptr)")
+    return {"arena": arena, "weights": weights}[address.space] + (address.offset + address.distance)
 
 
 def _write_alone(module: Module, steps: Sequence[Step], stamps: Stamps | None) -> None:
@@ -277,10 +277,10 @@ def _write_pass(module: Module, steps: Sequence[Step], last: int, stamps: Stamps
     f.when(is_caller, lambda: store_atomic(f, number, sync + REACHED))
 
     def range_(turn: Value) -> None:
-        place = (own + turn) % ranges
-        first = place * count // ranges
-        size = (place + 1) * count // ranges - first
-        f.call("share", *f.parameters[:5], number, run, first, size, words + place * LINE, done, all_)
+        range_number = (own + turn) % ranges
+        first = range_number * count // ranges
+        size = (range_number + 1) * count // ranges - first
+        f.call("share", *f.parameters[:5], number, run, first, size, words + range_number * LINE, done, all_)
 
     f.loop(ranges, range_)
     f.branch(is_caller, "rest", "help_ends")

@@ -33,7 +33,7 @@ class Slices:
     """Memory layout of the slices of one Gather.
 
     Attributes:
-        source, places, target: the axes that count slices, in data, indices and output; distance 0 where an operand is
+        source, indices, target: the axes that count slices, in data, indices and output; distance 0 where an operand is
             repeated.
         indexed: the axes of the data that are indexed.
         inner: axes of the data and of the output along which the pieces of a slice lie.
@@ -41,23 +41,23 @@ class Slices:
     """
 
     source: list[Axis]
-    places: list[Axis]
+    indices: list[Axis]
     target: list[Axis]
     indexed: list[Axis]
     inner: tuple[list[Axis], list[Axis]]
     piece: int
 
 
-def slices_of(form: Gather, data: Placed, places: Placed, out: Placed) -> Slices:
+def slices_of(form: Gather, data: Placed, indices: Placed, out: Placed) -> Slices:
     """The slices of a Gather."""
-    batch, axis, count = form.batch, form.axis, places.shape[-1]
-    between = len(places.shape) - 1 - batch
-    outer, index = data.axes[batch:axis], places.axes[batch:-1]
+    batch, axis, count = form.batch, form.axis, indices.shape[-1]
+    between = len(indices.shape) - 1 - batch
+    outer, index = data.axes[batch:axis], indices.axes[batch:-1]
     inner = data.axes[axis + count :], out.axes[axis + between :]
     dense = all(is_dense(axes, data.nbytes) for axes in inner)
     return Slices(
-        source=data.axes[:axis] + [Axis(each.size, 0) for each in index],
-        places=places.axes[:batch] + [Axis(each.size, 0) for each in outer] + index,
+        source=data.axes[:axis] + [Axis(repeated.size, 0) for repeated in index],
+        indices=indices.axes[:batch] + [Axis(repeated.size, 0) for repeated in outer] + index,
         target=out.axes[: axis + between],
         indexed=data.axes[axis : axis + count],
         inner=([], []) if dense else (inner[0][:-1], inner[1][:-1]),
@@ -70,14 +70,14 @@ def write_gather(writer: Writer, node: Node, form: Gather) -> list[Job]:
     reader = _reader_of_table(writer, node, form)
     if reader is not None:
         return _gather_from_panels(writer, node, form, reader)
-    data, places, out = placed(writer, node)
-    slices = slices_of(form, data, places, out)
+    data, indices, out = placed(writer, node)
+    slices = slices_of(form, data, indices, out)
     pieces = size_of(slices.inner[0])
 
     def one(kernel: Kernel, number: Value) -> None:
         f = kernel.f
-        at = kernel.pointer(places.memory) + offset_of(f, number, slices.places)
-        start, is_inside = look_up(f, places.dtype, at, slices.indexed)
+        at = kernel.pointer(indices.memory) + offset_of(f, number, slices.indices)
+        start, is_inside = look_up(f, indices.dtype, at, slices.indexed)
         source = kernel.pointer(data.memory) + offset_of(f, number, slices.source) + start
         target = kernel.pointer(out.memory) + offset_of(f, number, slices.target)
 
@@ -87,7 +87,7 @@ def write_gather(writer: Writer, node: Node, form: Gather) -> list[Job]:
 
         f.loop(pieces, piece)
 
-    check, work = refusal_check(writer, node, form, places, slices.indexed), slices.piece * pieces
+    check, work = refusal_check(writer, node, form, indices, slices.indexed), slices.piece * pieces
     return [job_of_rows(writer.generator, "gather", size_of(slices.target), work, one, check)]
 
 
@@ -115,8 +115,8 @@ def _copy(
 def _reader_of_table(writer: Writer, node: Node, form: Gather) -> Node | None:
     """The Contract whose matrix f32[O, K] is the table from which the node gathers rows, of this graph or of another
     subgraph; None if there is none, or if it takes too little time for the reads of single elements not to matter."""
-    table, places = node.inputs[:2]
-    is_row = not form.axis and not form.batch and writer.shape(places)[-1] == 1
+    table, indices = node.inputs[:2]
+    is_row = not form.axis and not form.batch and writer.shape(indices)[-1] == 1
     if not is_row or len(writer.shape(table)) != 2 or writer.graph.tensors[table].dtype != "float32":
         return None
     least = FEWEST_PRODUCTS * prod(writer.shape(node.outputs[0]))
@@ -125,7 +125,7 @@ def _reader_of_table(writer: Writer, node: Node, form: Gather) -> Node | None:
         is_matrix = isinstance(reader.form, Contract) and reader.form.is_pointwise and reader.inputs[1] == table
         if is_matrix and _products(writer, reader) >= least:
             return reader
-    if writer.graph.tensors[table].is_matrix and sum(_products(writer, each) for each in writer.graph.nodes) >= least:
+    if writer.graph.tensors[table].is_matrix and sum(_products(writer, node) for node in writer.graph.nodes) >= least:
         return Node("FULLY_CONNECTED", (ABSENT, table, ABSENT), (), form=Contract())
     return None
 
@@ -145,14 +145,14 @@ def _gather_from_panels(writer: Writer, node: Node, gather: Gather, reader: Node
     products = filters.products(generator.machine, form, "float32")
     quads, singles = divmod(depth, QUAD)
     packed = pack(generator, products, filters.stored.reshape(rows, depth, 1), np.arange(depth), quads, filters)
-    places = Placed(writer.memory(node.inputs[1]), writer.shape(node.inputs[1]))
-    check = refusal_check(writer, node, gather, places, [Axis(rows, 1)])
+    indices = Placed(writer.memory(node.inputs[1]), writer.shape(node.inputs[1]))
+    check = refusal_check(writer, node, gather, indices, [Axis(rows, 1)])
     out = writer.memory(node.outputs[0])
 
     def one(kernel: Kernel, number: Value) -> None:
         f = kernel.f
-        at = kernel.pointer(places.memory) + number * places.nbytes
-        row, is_inside = look_up(f, places.dtype, at, [Axis(rows, 1)])
+        at = kernel.pointer(indices.memory) + number * indices.nbytes
+        row, is_inside = look_up(f, indices.dtype, at, [Axis(rows, 1)])
         panel, channels, lane, first, before = f.index(0), f.index(0), f.index(0), 0, 0
         for vectors, count in panel_widths(products, rows):
             width, size = vectors * generator.lanes, products.panel_bytes(vectors, quads, singles)
@@ -164,7 +164,7 @@ def _gather_from_panels(writer: Writer, node: Node, gather: Gather, reader: Node
         lane_of = _Lane(f, filters.narrow or "float32", kernel.constants(packed) + panel, channels, lane, is_inside)
         lane_of.copy(kernel.pointer(out) + number * (depth * FLOAT_BYTES), products.scales, quads, singles)
 
-    return [job_of_rows(generator, "gather", prod(places.shape), depth, one, check)]
+    return [job_of_rows(generator, "gather", prod(indices.shape), depth, one, check)]
 
 
 @dataclass(frozen=True)

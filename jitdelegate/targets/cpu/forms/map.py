@@ -128,12 +128,12 @@ def map_jobs(
 ) -> list[Job]:
     """output[i] = expr(operands at i) for every i in `box` (the whole output if None)."""
     box = box or whole(shape)
-    found = [nest for part, known in regions(box, operands) for nest in nests(output, shape, part, known)]
+    every = [nest for part, known in regions(box, operands) for nest in nests(output, shape, part, known)]
     # jobs for parts of the same rows are cut alike, so that threads do not write to the same cache lines
-    is_part = len(found) > 1 or box.starts[-1:] != whole(shape).starts[-1:] or box.stops[-1:] != shape[-1:]
+    is_part = len(every) > 1 or box.starts[-1:] != whole(shape).starts[-1:] or box.stops[-1:] != shape[-1:]
     cuts = -(-prod(shape) // CHUNK_ELEMENTS) if is_part else 0
     jobs = []
-    for nest in found:
+    for nest in every:
         turn = Transposition.of(nest, expr, output.layout.dtype, output.layout.element)
         if turn:
             jobs.append(TransposeWriter(generator, output, expr, turn).job())
@@ -159,14 +159,14 @@ def _nest_jobs(generator: Generator, output: Memory, expr: Expr, nest: Nest, cut
         return jobs
     outer = loops[0] if len(loops) > 1 else Loop(1, (0,) * len(nest.starts))
     remaining = loops[1:] if len(loops) > 1 else loops
-    each = prod(loop.count for loop in remaining)
-    at_once = -(-outer.count // cuts) if cuts else min(outer.count, max(1, CHUNK_ELEMENTS // each))
+    work = prod(loop.count for loop in remaining)
+    at_once = -(-outer.count // cuts) if cuts else min(outer.count, max(1, CHUNK_ELEMENTS // work))
     chunks = -(-outer.count // at_once)
 
     def body(kernel: Kernel) -> None:
         _chunk(kernel, output, expr, nest, outer, remaining, at_once)
 
-    return [generator.job("map", chunks, body, worth=outer.count * each / CHUNK_ELEMENTS)]
+    return [generator.job("map", chunks, body, worth=outer.count * work / CHUNK_ELEMENTS)]
 
 
 def _chunk(
@@ -230,42 +230,42 @@ class Row:
         smallest = FLOAT_BYTES if _is_long(self.expr) else self._smallest
         lanes = self.generator.vector_bytes // smallest
         # calculations take several registers for each vector
-        each = TOGETHER if self.expr == Arg(0) else 1 if smallest == FLOAT_BYTES else smallest
+        group = TOGETHER if self.expr == Arg(0) else 1 if smallest == FLOAT_BYTES else smallest
         widest = max(range(len(at)), key=self._sizes.__getitem__)
         memory = (self.output, *(operand.memory for operand in self.operands))[widest]
-        if memory and memory.exact and self.steps[widest] and count >= LONG * lanes * each:
-            self._write_aligned(at, widest, count, lanes, each)
+        if memory and memory.exact and self.steps[widest] and count >= LONG * lanes * group:
+            self._write_aligned(at, widest, count, lanes, group)
             return
-        together, single = divmod(count // lanes, each)
-        rest = self._vectors(at, lanes, together, each)
+        together, single = divmod(count // lanes, group)
+        rest = self._vectors(at, lanes, together, group)
         self._vectors(rest, lanes, single, 1)
         for first, width in pieces(count, lanes):
             self._store(moved(at, first, self.steps), width, None)
 
-    def _write_aligned(self, at: list[Value], widest: int, count: int, lanes: int, each: int) -> None:
+    def _write_aligned(self, at: list[Value], widest: int, count: int, lanes: int, group: int) -> None:
         """A long row, of which pointer number `widest` is into the caller's memory: no access of it between the first
         and the last ones crosses cache lines, which takes twice as long."""
         f, element = self.f, self._sizes[widest]
         size = min(self.generator.vector_bytes, lanes * element)
         before = (f.index(0) - f.cast("ptrtoint", at[widest], INDEX)) % size // element
         self._store(at, lanes, None)
-        self._rounds(moved(at, before, self.steps), lanes, (f.index(count) - before) // (lanes * each), each)
-        for number in range(each):
+        self._rounds(moved(at, before, self.steps), lanes, (f.index(count) - before) // (lanes * group), group)
+        for number in range(group):
             self._store(moved(at, count - (number + 1) * lanes, self.steps), lanes, None)
 
-    def _vectors(self, at: list[Value], lanes: int, rounds: int, each: int) -> list[Value]:
-        """Writes `rounds` times `each` whole vectors; returns the pointers after them."""
+    def _vectors(self, at: list[Value], lanes: int, rounds: int, group: int) -> list[Value]:
+        """Writes `rounds` times `group` whole vectors; returns the pointers after them."""
         if rounds:
-            self._rounds(at, lanes, rounds, each)
-        return moved(at, lanes * each * rounds, self.steps)
+            self._rounds(at, lanes, rounds, group)
+        return moved(at, lanes * group * rounds, self.steps)
 
-    def _rounds(self, at: list[Value], lanes: int, rounds: Value | int, each: int) -> None:
-        """Writes `rounds` times `each` whole vectors, at least once."""
+    def _rounds(self, at: list[Value], lanes: int, rounds: Value | int, group: int) -> None:
+        """Writes `rounds` times `group` whole vectors, at least once."""
         width = [step * lanes for step in self.steps]
 
         def one_round(i: Value) -> None:
-            start = moved(at, i, [step * each for step in width])
-            for number in range(each):
+            start = moved(at, i, [step * group for step in width])
+            for number in range(group):
                 self._store(moved(start, number, width), lanes, None)
 
         self.f.loop(rounds, one_round)

@@ -84,12 +84,12 @@ class Rows:
 
 
 def _rows(axes: Sequence[int], shape: Shape, operands: Sequence[Operand], lanes: int) -> Rows:
-    if len(shape) == 4 and any(each.memory and each.memory.layout.blocked for each in operands[:2]):
+    if len(shape) == 4 and any(operand.memory and operand.memory.layout.blocked for operand in operands[:2]):
         columns = list(zip(*map(block_distances, operands), strict=True))
-        images, lines, pixels = (Loop(shape[axis], columns[place]) for axis, place in ((0, 0), (1, 1), (2, 3)))
+        images, lines, pixels = (Loop(shape[axis], columns[column]) for axis, column in ((0, 0), (1, 1), (2, 3)))
         split = _split(axes, zip((0, 1, 2), (images, lines, pixels), strict=True))
         return Rows(*split, shape[3], columns[2], columns[4], lanes, along=False)
-    columns = list(zip(*(read_distances(each, len(shape)) for each in operands), strict=True))
+    columns = list(zip(*(read_distances(operand, len(shape)) for operand in operands), strict=True))
     loops = [(axis, Loop(size, columns[axis])) for axis, size in enumerate(shape) if size != 1]
     along = loops[-1][0] in axes
     kept, reduced = _split(axes, loops)
@@ -152,33 +152,33 @@ class RowWriter:
 
     def write(self) -> None:
         """Computes the statistics one after the other, then the results."""
-        f, rows, found, kept = self.f, self.rows, list[Value](), None
+        f, rows, statistics, kept = self.f, self.rows, list[Value](), None
         for statistic in self.form.statistics:
-            is_last = len(found) + 1 == len(self.form.statistics)
+            is_last = len(statistics) + 1 == len(self.form.statistics)
             keeps = is_last and not rows.is_short and is_costly(statistic.value)
             kept = statistic.value if keeps and exchanged(self.whole, statistic.value, Arg(0)) != self.whole else None
-            found.append(self._statistic(statistic.kind, statistic.value, found, stores=kept is not None))
+            statistics.append(self._statistic(statistic.kind, statistic.value, statistics, stores=kept is not None))
         extra = len(self.pointers) - 2
-        stored = Arg(1 + len(found) + extra)
+        stored = Arg(1 + len(statistics) + extra)
         whole = exchanged(self.whole, kept, stored) if kept else self.whole
-        expr, constants = self._per_row(whole, found, 2 + len(found) + extra)
+        expr, constants = self._per_row(whole, statistics, 2 + len(statistics) + extra)
 
         def result(pointers: Sequence[Value], mask: Value | None, total: Value | None) -> None:
-            operands = [self._load(pointers, place, mask) for place in (*range(1, len(pointers)), 0)]
-            arguments = [operands[0], *self._spread(found), *operands[1:], *constants]
+            operands = [self._load(pointers, operand, mask) for operand in (*range(1, len(pointers)), 0)]
+            arguments = [operands[0], *self._spread(statistics), *operands[1:], *constants]
             store(f, FLOAT, self._emit(expr, arguments, rows.width), pointers[0], mask)
 
         self._visit(result)
 
-    def _statistic(self, kind: str, value: Expr, found: Sequence[Value], *, stores: bool) -> Value:
+    def _statistic(self, kind: str, value: Expr, before: Sequence[Value], *, stores: bool) -> Value:
         """A statistic: one number, or a vector of those of neighbouring rows; `stores` writes all values to the
         output."""
         f, rows, fold = self.f, self.rows, Fold(kind, FLOAT, FLOAT)
         start = fold.start(f, rows.width)
-        expr, constants = self._per_row(value, found, 1 + len(found))
+        expr, constants = self._per_row(value, before, 1 + len(before))
 
         def add(pointers: Sequence[Value], mask: Value | None, total: Value | None) -> Value:
-            arguments = [self._load(pointers, 1, mask), *self._spread(found), *constants]
+            arguments = [self._load(pointers, 1, mask), *self._spread(before), *constants]
             one = self._emit(expr, arguments, rows.width)
             if stores:
                 store(f, FLOAT, one, pointers[0], mask)
@@ -214,30 +214,30 @@ class RowWriter:
                 return then
 
             now = f.loop(turns, turn, *now) if turns else now
-            for place in range(turns * CHAINS, last.count):
-                step(moved(pointers, place, last.steps), self.mask, now, place)
+            for number in range(turns * CHAINS, last.count):
+                step(moved(pointers, number, last.steps), self.mask, now, number)
             if rows.along and tail:
                 step(moved(pointers, last.count, last.steps), f.first_lanes(f.index(tail), width), now, last.count)
             return now
 
-        def step(pointers: Sequence[Value], mask: Value | None, now: list[Value], place: int) -> None:
-            found = body(pointers, mask, now[place % CHAINS] if now else None)
-            if now and found is not None:
-                now[place % CHAINS] = found
+        def step(pointers: Sequence[Value], mask: Value | None, now: list[Value], number: int) -> None:
+            total = body(pointers, mask, now[number % CHAINS] if now else None)
+            if now and total is not None:
+                now[number % CHAINS] = total
 
         return nested(0, self.pointers, totals)
 
-    def _load(self, pointers: Sequence[Value], place: int, mask: Value | None) -> Value:
-        return load(self.f, FLOAT, pointers[place], self.rows.width, self.rows.lanes[place], mask)
+    def _load(self, pointers: Sequence[Value], operand: int, mask: Value | None) -> Value:
+        return load(self.f, FLOAT, pointers[operand], self.rows.width, self.rows.lanes[operand], mask)
 
     def _emit(self, expr: Expr, arguments: Sequence[Value], lanes: int) -> Value:
         return emit(self.f, expr, arguments, [FLOAT] * len(arguments), FLOAT, lanes)
 
-    def _per_row(self, expr: Expr, found: Sequence[Value], first: int) -> tuple[Expr, list[Value]]:
+    def _per_row(self, expr: Expr, statistics: Sequence[Value], first: int) -> tuple[Expr, list[Value]]:
         """The expression with Args from `first` on for what depends on statistics alone, and the vectors of these."""
-        expr, parts = per_row(expr, range(1, 1 + len(found)), first)
+        expr, parts = per_row(expr, range(1, 1 + len(statistics)), first)
         lanes = 1 if self.rows.along else self.rows.width
-        return expr, self._spread([self._emit(part, [self.pointers[0], *found], lanes) for part in parts])
+        return expr, self._spread([self._emit(part, [self.pointers[0], *statistics], lanes) for part in parts])
 
     def _spread(self, numbers: Sequence[Value]) -> list[Value]:
         """Numbers of the row in all lanes; vectors of them as they are."""

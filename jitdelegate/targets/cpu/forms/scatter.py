@@ -16,8 +16,8 @@ from jitdelegate.targets.maths.expression import emit
 def write_scatter(writer: Writer, node: Node, form: Scatter) -> list[Job]:
     """The jobs of a Scatter node: one row per row of a slice, for all slices, so that one thread combines all updates
     of an element, in order."""
-    updates, places, out = placed(writer, node)
-    depth, count = places.shape[-1], len(places.shape) - 1
+    updates, indices, out = placed(writer, node)
+    depth, count = indices.shape[-1], len(indices.shape) - 1
     inner = [side.axes[start:] or [Axis(1, side.nbytes)] for side, start in ((updates, count), (out, depth))]
     columns, outer = inner[0][-1].size, out.axes[:depth]
     lanes = writer.generator.lanes if columns > 1 else 1
@@ -33,12 +33,12 @@ def write_scatter(writer: Writer, node: Node, form: Scatter) -> list[Job]:
             at = first * out.nbytes
             start, initial = target + at, f.constant(out.dtype, form.initial, lanes)
             f.loop(size_of(outer), lambda i: store(f, out.dtype, initial, start + offset_of(f, i, outer), mask))
-            _combine(kernel, form, (updates, places, out), (source + at, target + at), lanes, mask)
+            _combine(kernel, form, (updates, indices, out), (source + at, target + at), lanes, mask)
 
         along_row(f, columns, lanes, column)
 
-    work = columns * (size_of(places.axes[:-1]) + size_of(outer))
-    check = refusal_check(writer, node, form, places, outer)
+    work = columns * (size_of(indices.axes[:-1]) + size_of(outer))
+    check = refusal_check(writer, node, form, indices, outer)
     return [job_of_rows(writer.generator, "scatter", size_of(inner[0][:-1]), work, row, check)]
 
 
@@ -51,12 +51,12 @@ def _combine(
     mask: Value | None,
 ) -> None:
     """All updates of `lanes` neighbouring columns."""
-    f, (updates, places, out), (source, target) = kernel.f, tensors, ends
-    start, count, step = kernel.pointer(places.memory), len(places.shape) - 1, COMBINERS[form.kind].step
+    f, (updates, indices, out), (source, target) = kernel.f, tensors, ends
+    start, count, step = kernel.pointer(indices.memory), len(indices.shape) - 1, COMBINERS[form.kind].step
 
     def one(i: Value) -> None:
-        indices = start + offset_of(f, i, places.axes[:-1])
-        distance, is_inside = look_up(f, places.dtype, indices, out.axes[: places.shape[-1]])
+        begin = start + offset_of(f, i, indices.axes[:-1])
+        distance, is_inside = look_up(f, indices.dtype, begin, out.axes[: indices.shape[-1]])
 
         def combine() -> None:
             at = target + distance
@@ -66,4 +66,4 @@ def _combine(
 
         f.when(is_inside, combine)
 
-    f.loop(size_of(places.axes[:-1]), one)
+    f.loop(size_of(indices.axes[:-1]), one)

@@ -240,14 +240,14 @@ class TransposeWriter:
         type_, step = self._type(k, self.square), self.turn.along.steps[k]
         groups = range(0, self.across.size, self.square)
         pieces = [
-            [f.load(type_, at + (place * step + group * self.element), self.element) for group in groups]
-            for place in range(self.along.size)
+            [f.load(type_, at + (number * step + group * self.element), self.element) for group in groups]
+            for number in range(self.along.size)
         ]
-        found = []
+        rows = []
         for group in range(len(groups)):
             column = [piece[group] for piece in pieces]
-            found += transposed(f, [joined(f, column[first :: self.square]) for first in range(self.square)])
-        return found
+            rows += transposed(f, [joined(f, column[first :: self.square]) for first in range(self.square)])
+        return rows
 
     def _type(self, k: int, lanes: int) -> str:
         return vector(lanes, stored(self.turn.nest.operands[k - 1].dtype))

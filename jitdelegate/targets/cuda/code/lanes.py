@@ -52,8 +52,8 @@ def _combine_warps(code: Code, value: Value, warps: int, combine: Combine, name:
     with code.when((thread & (WARP - 1)).equals(0)):
         code.store([value], shared, thread // WARP * nbytes)
     code.barrier()
-    found = [code.load(shared, warp * nbytes, type_)[0] for warp in range(warps)]
-    return reduce_tree(found, lambda a, b: combine(code, a, b))
+    values = [code.load(shared, warp * nbytes, type_)[0] for warp in range(warps)]
+    return reduce_tree(values, lambda a, b: combine(code, a, b))
 
 
 @contextmanager
