@@ -23,9 +23,10 @@ from typing import Any
 
 import numpy as np
 
+from jitdelegate.base.targets import LEVELS
 from jitdelegate.ir.graph import Quant
 from jitdelegate.runtime.memory import Memory
-from jitdelegate.targets.cpu.code.machine import MACHINES, compile_object, triple
+from jitdelegate.targets.cpu.code.machine import compile_object, triple
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Module
 from jitdelegate.targets.cpu.entry.link import link
 from jitdelegate.targets.cpu.multiply.products import ByteProducts, PairProducts
@@ -112,8 +113,8 @@ def model(
 
 def peak() -> float:
     """Multiply-adds of bytes per second and thread."""
-    machine = MACHINES[level()]
-    products = (ByteProducts if machine.has_vnni else PairProducts)(machine, is_signed=False)
+    machine = LEVELS[level()]
+    products = (ByteProducts if machine.plus_bytes else PairProducts)(machine, is_signed=False)
     module = Module(machine)
     f = module.function("loop", [("data", POINTER), ("count", INDEX)], exported=True)
     data, count = f.parameters
@@ -123,7 +124,7 @@ def peak() -> float:
     for k, end in enumerate(ends):
         f.store(end, data + 64 * k)
     f.finish()
-    blob, entries = link(compile_object(module.text(triple(machine.features)), machine.features))
+    blob, entries = link(compile_object(module.text(triple(machine.name)), machine.name))
     code, memory, times = 1 << 16, Memory(64 * SUMS), 20
     space = Memory(len(blob))
     space.write(blob)

@@ -29,8 +29,9 @@ from typing import Any
 import ai_edge_litert.interpreter as litert
 
 import jitdelegate
+from jitdelegate.base.targets import LEVELS
 from jitdelegate.runtime.memory import Memory
-from jitdelegate.targets.cpu.code.machine import MACHINES, compile_object, triple
+from jitdelegate.targets.cpu.code.machine import compile_object, triple
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Module, Value, vector
 from jitdelegate.targets.cpu.entry.link import link
 from jitdelegate.targets.host import level
@@ -56,8 +57,8 @@ class Probe:
 
     def __init__(self) -> None:
         features = level()
-        self._lanes = MACHINES[features].lanes
-        module = Module(MACHINES[features])
+        self._lanes = LEVELS[features].lanes
+        module = Module(LEVELS[features])
         self._write_fma(module)
         self._write_cache(module)
         blob, entries = link(compile_object(module.text(triple(features)), features))

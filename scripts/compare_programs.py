@@ -151,8 +151,8 @@ def _bytes(part: object) -> bytes:
 
 def _generators() -> Mapping[str, Callable[..., object]]:
     """Device -> a function from a lowered graph and a trace to generated code, whose text was not compiled."""
+    from jitdelegate.base.targets import LEVELS
     from jitdelegate.targets.cpu import generate as cpu
-    from jitdelegate.targets.cpu.code.machine import MACHINES
     from jitdelegate.targets.cuda import generate as cuda
     from jitdelegate.targets.cuda.compile.back_end import Cubin
     from jitdelegate.targets.cuda.compile.compile_templates import Compiled
@@ -177,7 +177,7 @@ def _generators() -> Mapping[str, Callable[..., object]]:
 
         return generate
 
-    return {f"cpu:{features}": for_cpu(features) for features in MACHINES} | {
+    return {f"cpu:{features}": for_cpu(features) for features in LEVELS} | {
         f"cuda:{kind} {precision}": for_gpu(kind, precision) for kind, precision in GPUS
     }
 

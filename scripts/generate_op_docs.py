@@ -14,6 +14,8 @@ from pathlib import Path
 
 from jitdelegate.ir.forms import View
 from jitdelegate.ops import OPS, Op
+from jitdelegate.ops.case import Case, Fed
+from jitdelegate.ops.pointwise import Pointwise
 from jitdelegate.ops.registry import ANY, MAX_ELEMENTS, MAX_RANK, NUMBERS
 from jitdelegate.passes.lower import lower
 from jitdelegate.targets.cuda.plan.accepts import ACCEPTS
@@ -41,6 +43,8 @@ runs on LiteRT.
 - **cases**: how many uses of it the tests hold against LiteRT.
 """
 
+SMALL = ((1, 3), ())
+"""Shapes that broadcast to [2, 3]."""
 TITLES = (
     *("operator", "computes", "constraints", "inputs", "types", "quantized", "activation"),
     *("forms", "targets", "cases"),
@@ -80,7 +84,7 @@ def row(name: str, op: Op) -> list[str]:
     return [
         f"{name} (custom)" if op.custom else name,
         _sentence(first),
-        _sentence(rest) or _family(type(op)),
+        " ".join(filter(None, (_sentence(rest) or _family(type(op)), shapes_of(op)))),
         inputs_of(op),
         types_of(op),
         quantized_types_of(op),
@@ -100,6 +104,22 @@ def _family(definition: type[Op]) -> str:
     families = (each for each in definition.__mro__[1:] if issubclass(each, Op) and "name" not in vars(each))
     family = next(families)
     return "" if family is Op else _sentence((family.__doc__ or "").partition("\n\n")[0])
+
+
+def shapes_of(op: Op) -> str:
+    """What the operator's own check says to operands of different shapes, where it reads them element by element."""
+    if not isinstance(op, Pointwise) or op.least < 2:
+        return ""
+    if _takes(op, [(2, 1), *[(1, 3)] * (op.least - 1)]):
+        return "Operands broadcast as in numpy."
+    alone = ([shape if k == place else (2, 3) for k in range(op.least)] for place in range(op.least) for shape in SMALL)
+    return "" if any(_takes(op, shapes) for shapes in alone) else "Operands have one shape."
+
+
+def _takes(op: Op, shapes: Sequence[tuple[int, ...]]) -> bool:
+    types = (op.kinds.get(operand, op.types)[0] for operand in range(len(shapes)))
+    graph = Case(tuple(map(Fed, shapes, types))).graph(op)
+    return op.check(graph, graph.nodes[0]) is None
 
 
 def inputs_of(op: Op) -> str:

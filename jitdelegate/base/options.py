@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 
 from jitdelegate.base.targets import AUTO as AUTO_TARGET
-from jitdelegate.base.targets import CPU, GPU, NAMES, NPU, ROWS
+from jitdelegate.base.targets import CPU, GPU, LEVELS, NAMES, NPU, ROWS
 from jitdelegate.errors import OptionError
 
 TYPE_CHECKING = False
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 else:
     Checked = object
 
-CPU_FEATURES = (
-    *("auto", "x86-64-v4-vbmi", "x86-64-v4-vnni", "x86-64-v4"),
-    *("x86-64-v3-vnni", "x86-64-v3", "generic"),
-)
+CPU_FEATURES = ("auto", *reversed(LEVELS))
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 ANY_PRECISION = "auto"
 """Takes the fastest of PRECISIONS whose results are near enough."""

@@ -1,6 +1,14 @@
-"""The table of targets. A row's name is the folder's name, and the value of the option and of `Program.target`."""
+"""The tables of targets and of the levels of CPU code, both read before any target is loaded.
+
+A target's name is its folder's name, and the value of the option and of `Program.target`. A level's name is the value
+of the option `cpu_features` and of `Program.features`.
+"""
 
 from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 AUTO = "auto"
 CPU, GPU, NPU = 1, 2, 4
@@ -42,3 +50,99 @@ ROWS = {
 }
 """In the order in which "auto" tries them, until one runs on this machine's CPU."""
 NAMES = (AUTO, *sorted(ROWS))
+
+
+class Level:
+    """An instruction set that CPU code is compiled for: what the CPU must offer, and what code may use then.
+
+    Attributes:
+        name: "generic", or the x86-64 level and what it has more.
+        host: the CPUs that have it, as the system calls them; "" for any.
+        flags: the system's names of the features that the CPU and the system must offer.
+        cpu, attributes: LLVM's CPU name and feature string. The level is named instead of the host's CPU, so that a
+            program runs on every CPU of its level. LLVM would split 512-bit vectors on x86-64-v4 if it preferred 256
+            bits, and take products of int16 and their sums apart if it were not told that one instruction for both is
+            fast.
+        lanes: floats in a vector register.
+        tiles: rows of the register tile that is 1, 2, ... vectors wide; accumulators, weights and one broadcast fit the
+            vector registers, and row addresses fit the general registers.
+        avx512_lanes: floats in a vector for AVX-512's own instructions; 0 without AVX-512.
+        has_fma: whether one instruction computes a * b + c.
+        has_half: whether one instruction widens a vector of float16.
+        has_threads: whether workers may wait in a futex, and code is loaded without a linker (Linux on x86-64).
+        pairs: LLVM's function that multiplies int16 and adds up neighbours; "" without such an instruction.
+        plus_pairs: LLVM's functions that add to an int32 the products of two int16, but for the bits of a register at
+            the end of their names; "" without such an instruction.
+        plus_bytes: as `plus_pairs`, the products of four bytes of data and four int8.
+        byte_data: the type of bytes of data that are multiplied by int8; those of the other sign are stored 128 larger
+            or smaller.
+        shuffle_bytes: LLVM's function that looks up bytes of 16; "" without such an instruction.
+        look_up_bytes: LLVM's function that looks up bytes in a table of 128; "" without such an instruction.
+        slowdown: how many times as long compiled code takes as with AVX-512, beside LiteRT's kernels. Measured on whole
+            networks, one thread: x86-64-v3 code takes 1.1 to 1.6 times the time of x86-64-v4 code, and half the vector
+            costs LiteRT's kernels no less; generic code takes 2.6 to 5.1 times the time of x86-64-v4 code.
+    """
+
+    name = "generic"
+    host = cpu = attributes = ""
+    flags: tuple[str, ...] = ()
+    lanes = 4
+    tiles: tuple[int, ...] = (6, 4)
+    avx512_lanes = 0
+    has_fma = has_half = has_threads = False
+    pairs = plus_pairs = plus_bytes = byte_data = shuffle_bytes = look_up_bytes = ""
+    slowdown = 4.0
+
+    def __init__(self, **facts: Any) -> None:
+        self.__dict__.update(facts)
+
+    def with_more(self, name: str, flags: tuple[str, ...], attributes: str, **facts: Any) -> Level:
+        """A level that needs further flags, has LLVM's further `attributes`, and differs in some facts."""
+        own = {"name": name, "flags": self.flags + flags, "attributes": f"{self.attributes},{attributes}".lstrip(",")}
+        return Level(**{**self.__dict__, **own, **facts})
+
+
+GENERIC = Level()
+_V3 = Level(
+    name="x86-64-v3",
+    host="x86_64",
+    flags=("fma", "sse4_2", "movbe", "popcnt", "avx", "f16c", "bmi1", "avx2", "bmi2", "abm"),
+    cpu="x86-64-v3",
+    lanes=8,
+    tiles=(8, 6),
+    has_fma=True,
+    has_half=True,
+    has_threads=True,
+    pairs="x86.avx2.pmadd.wd",
+    byte_data="uint8",
+    shuffle_bytes="x86.avx2.pshuf.b",
+    slowdown=1.0,
+)
+_V4 = _V3.with_more(
+    "x86-64-v4",
+    ("avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl"),
+    "-prefer-256-bit",
+    cpu="x86-64-v4",
+    lanes=16,
+    tiles=(10, 10, 8, 6),
+    avx512_lanes=16,
+    pairs="x86.avx512.pmaddw.d.512",
+    shuffle_bytes="x86.avx512.pshuf.b.512",
+)
+_VNNI = {"plus_pairs": "x86.avx512.vpdpwssd", "plus_bytes": "x86.avx512.vpdpbusd"}
+"""LLVM has one name for AVX-512's and for AVX-VNNI's."""
+_V4_VNNI = _V4.with_more("x86-64-v4-vnni", ("avx512_vnni",), "+avx512vnni,+fast-dpwssd", **_VNNI)
+LEVELS = {
+    level.name: level
+    for level in (
+        GENERIC,
+        _V3,
+        _V3.with_more("x86-64-v3-vnni", ("avx_vnni",), "+avxvnni,+fast-dpwssd", **_VNNI),
+        _V4,
+        _V4_VNNI,
+        _V4_VNNI.with_more(
+            "x86-64-v4-vbmi", ("avx512vbmi",), "+avx512vbmi", look_up_bytes="x86.avx512.vpermi2var.qi.512"
+        ),
+    )
+}
+"""Levels by name, the fastest last; "auto" takes the last one that the CPU offers."""

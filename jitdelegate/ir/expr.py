@@ -9,9 +9,9 @@ the expressions of quantized models.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import erf
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -96,16 +96,22 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Expr:
-    """One node of an expression tree; built by arithmetic on `Arg`s, Python numbers and the functions below."""
+    """One node of an expression tree; built by arithmetic on `Arg`s, Python numbers and the functions below.
+
+    Attributes:
+        part_names: the fields that are sub-expressions.
+    """
+
+    part_names: ClassVar[tuple[str, ...]] = ()
 
     @property
     def parts(self) -> tuple[Expr, ...]:
         """The sub-expressions."""
-        return ()
+        return tuple([getattr(self, name) for name in self.part_names])
 
     def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
         """The same expression with other parts."""
-        return self
+        return replace(self, **dict(zip(self.part_names, parts, strict=True))) if parts else self
 
     def part_types(self, found: Sequence[str | None]) -> tuple[str, ...]:
         """The type in which each part is computed; `found` are the parts' own types, None for constants."""
@@ -213,18 +219,12 @@ class Cast(Expr):
     """A number in another type: floats are truncated towards zero and limited to the integers' range (NaN becomes 0),
     integers wrap, and bool is false for 0 and true for all else."""
 
+    part_names: ClassVar[tuple[str, ...]] = ("value",)
     value: Expr
     dtype: str
 
     def __str__(self) -> str:
         return f"{self.dtype}({self.value})"
-
-    @property
-    def parts(self) -> tuple[Expr, ...]:
-        return (self.value,)
-
-    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
-        return Cast(parts[0], self.dtype)
 
     def part_types(self, found: Sequence[str | None]) -> tuple[str, ...]:
         return (found[0] or _own_type(self.value),)

@@ -9,8 +9,8 @@ Source: gemmlowp, fixedpoint/fixedpoint.h (https://github.com/google/gemmlowp).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -219,19 +219,13 @@ class FixedPoint(Expr):
         whole: the value's integer bits, from 0 to MOST_WHOLE; of those functions that ask for them.
     """
 
+    part_names: ClassVar[tuple[str, ...]] = ("value",)
     function: str
     value: Expr
     whole: int = 0
 
     def __str__(self) -> str:
         return f"fixed.{self.function}({self.value}, {self.whole} whole bits)"
-
-    @property
-    def parts(self) -> tuple[Expr, ...]:
-        return (self.value,)
-
-    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
-        return replace(self, value=parts[0])
 
     def part_types(self, found: Sequence[str | None]) -> tuple[str, ...]:
         return (found[0] or SOURCES.get(self.function, "int32"),)

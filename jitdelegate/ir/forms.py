@@ -358,7 +358,7 @@ class Pool(Window):
 
 @dataclass(frozen=True, slots=True)
 class Reduce(Form):
-    """`kind` ("mean", "sum", "max", "min", "prod") over `axes` of the operand; the results keep their order, whether or
+    """`kind`, of `ir.combiners`, over `axes` of the operand; the results keep their order, whether or
     not the output's shape keeps the reduced axes with size 1.
 
     accumulator: the type of the result and of what is added up to it, "" for the type of the operand. A "sum" of int8,

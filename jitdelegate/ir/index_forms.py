@@ -50,8 +50,8 @@ class Gather(IndexedForm):
 class Scatter(IndexedForm):
     """Slices combined at runtime indices; inputs (updates float32, int32 or int64; `places` int32 or int64).
 
-    out[s, n] = `initial` combined with updates[i, n] for every i, in order, with places[i] == s; `kind` is "sum",
-    "prod", "max" or "min". The last axis of `places` holds one index per axis of s; one outside is skipped.
+    out[s, n] = `initial` combined with updates[i, n] for every i, in order, with places[i] == s, by `kind`, of
+    `ir.combiners`. The last axis of `places` holds one index per axis of s; one outside is skipped.
 
     skips_negative: whether `refusal` is about indices beyond the end alone.
     """

@@ -6,8 +6,8 @@ Source: https://www.mlplatform.org/tosa/tosa_spec.html
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 from zlib import crc32
 
 import numpy as np
@@ -43,6 +43,7 @@ class Rescale(Expr):
         rounding: a name of ROUNDINGS.
     """
 
+    part_names: ClassVar[tuple[str, ...]] = ("value", "multiplier", "shift")
     value: Expr
     multiplier: Expr
     shift: Expr
@@ -57,14 +58,6 @@ class Rescale(Expr):
         arguments = f"{self.value}, {self.multiplier}, {self.shift}"
         zeros = f"{self.input_zero} -> {self.output_zero}"
         return f"{self.dtype}.rescale({arguments}, {zeros}, {self.low} ... {self.high}, {self.rounding})"
-
-    @property
-    def parts(self) -> tuple[Expr, ...]:
-        return (self.value, self.multiplier, self.shift)
-
-    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
-        value, multiplier, shift = parts
-        return replace(self, value=value, multiplier=multiplier, shift=shift)
 
     def part_types(self, found: Sequence[str | None]) -> tuple[str, ...]:
         """Constants take the type of the calculation, int64."""
@@ -121,6 +114,7 @@ class Quantize(Expr):
         rounding: "even" takes halves to the even number, "away" away from zero.
     """
 
+    part_names: ClassVar[tuple[str, ...]] = ("value", "low", "high", "zero")
     value: Expr
     low: Expr
     high: Expr
@@ -130,14 +124,6 @@ class Quantize(Expr):
 
     def __str__(self) -> str:
         return f"{self.dtype}.quantize({self.value}, {self.low} ... {self.high}, {self.zero}, {self.rounding})"
-
-    @property
-    def parts(self) -> tuple[Expr, ...]:
-        return (self.value, self.low, self.high, self.zero)
-
-    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
-        value, low, high, zero = parts
-        return replace(self, value=value, low=low, high=high, zero=zero)
 
     def part_types(self, found: Sequence[str | None]) -> tuple[str, ...]:
         value = found[0] or "float32"
@@ -177,19 +163,13 @@ class Table(Expr):
     fraction: entries[i] * 128 + (entries[i + 1] - entries[i]) * (value % 128), i = (value + 32768) // 128.
     """
 
+    part_names: ClassVar[tuple[str, ...]] = ("value",)
     value: Expr
     entries: tuple[float, ...]
     dtype: str
 
     def __str__(self) -> str:
         return f"{self.dtype}.table({self.value}, {len(self.entries)} entries {crc32(repr(self.entries).encode()):08x})"
-
-    @property
-    def parts(self) -> tuple[Expr, ...]:
-        return (self.value,)
-
-    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
-        return replace(self, value=parts[0])
 
     def part_types(self, found: Sequence[str | None]) -> tuple[str, ...]:
         return (found[0] or "int8",)

@@ -69,7 +69,7 @@ POSITIVE = tuple(Case(case.inputs, case.attrs, low=0.5) for case in BROADCASTS)
 
 
 class Arithmetic(Pointwise):
-    """Two operands that broadcast to the output."""
+    """A number for each pair of elements of two operands."""
 
     least = most = 2
     types: ClassVar[tuple[str, ...]] = NUMBERS
@@ -314,7 +314,7 @@ class FloorMod(Division):
 
 
 class Selection(Arithmetic):
-    """One of two operands that broadcast. Of quantized ones LiteRT compares stored numbers, whatever they stand for."""
+    """One of two operands. Of quantized ones LiteRT compares stored numbers, whatever they stand for."""
 
     quantized = QUANTIZED
 

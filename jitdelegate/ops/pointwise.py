@@ -18,7 +18,7 @@ X, Y, Z = Arg(0), Arg(1), Arg(2)
 
 
 class Pointwise(Op):
-    """Operands that broadcast as in numpy; each output element is computed from one element of each operand.
+    """Each output element is computed from one element of each operand.
 
     The formula is written once: kernels are generated from it, and the reference evaluates it on arrays, which the
     tests compare with LiteRT's kernels.

@@ -77,7 +77,7 @@ class Reduction(Op):
         return tuple(size for axis, size in enumerate(data) if axis not in axes)
 
     def lowering(self, call: Call) -> Lowering:
-        """A view if all reduced axes have size 1, else a Reduce."""
+        """A view if all reduced axes have size 1, for one element is its own reduction; else a Reduce."""
         axes = self.axes(call)
         stays = all(call.shape(0)[axis] == 1 for axis in axes)
         return Lowering(View() if stays else Reduce(kind=self.kind, axes=axes), (call.index(0),))

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from jitdelegate.ir.combiners import COMBINERS
 from jitdelegate.ir.index_forms import Scatter
 from jitdelegate.ops.call import WORDS, Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
@@ -66,6 +67,7 @@ class UnsortedSegment(Op):
     types = WORDS
     kinds: ClassVar = {1: ("int32",)}
     kind: ClassVar[str]
+    function: ClassVar[np.ufunc]
     cases = (
         Case(((6, 5), Fed((6,), "int32"), ints(4)), low=-1, high=4),
         Case(((3, 2, 17), Fed((3, 2), "int32"), np.array(3, np.int32)), low=0, high=3),
@@ -96,18 +98,15 @@ class UnsortedSegment(Op):
 
     def initial(self, dtype: np.dtype[Any]) -> float:
         """The value of a segment without slices."""
-        if self.kind in ("sum", "prod"):
-            return float(self.kind == "prod")
         limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
-        return float(limits.min if self.kind == "max" else limits.max)
+        return float(np.clip(COMBINERS[self.kind].identity, limits.min, limits.max))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, numbers, count = given(arrays)
         shape = (int(count.flat[0]), *data.shape[numbers.ndim :])
         out = np.full(shape, self.initial(data.dtype)).astype(data.dtype)
         used = (numbers >= 0) & (numbers < shape[0])
-        combine: Any = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[self.kind]
-        combine.at(out, numbers[used], data[used])
+        self.function.at(out, numbers[used], data[used])
         return [out]
 
 
@@ -115,28 +114,28 @@ class UnsortedSegment(Op):
 class UnsortedSegmentSum(UnsortedSegment):
     """Sums of the slices of the data with the same number; 0 for a number without slices."""
 
-    kind = "sum"
+    kind, function = "sum", np.add
 
 
 @op("UNSORTED_SEGMENT_PROD")
 class UnsortedSegmentProd(UnsortedSegment):
     """Products of the slices of the data with the same number; 1 for a number without slices."""
 
-    kind = "prod"
+    kind, function = "prod", np.multiply
 
 
 @op("UNSORTED_SEGMENT_MAX")
 class UnsortedSegmentMax(UnsortedSegment):
     """The largest of the slices with the same number; the type's lowest value for a number without slices."""
 
-    kind = "max"
+    kind, function = "max", np.maximum
 
 
 @op("UNSORTED_SEGMENT_MIN")
 class UnsortedSegmentMin(UnsortedSegment):
     """The smallest of the slices with the same number; the type's highest value for a number without slices."""
 
-    kind = "min"
+    kind, function = "min", np.minimum
 
 
 @op("SEGMENT_SUM")

@@ -9,7 +9,7 @@ from math import inf, prod
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ops import find
 from jitdelegate.ops.call import Call
-from jitdelegate.passes.operator_rates import LEVEL_SLOWDOWNS, OperatorRate, operator_rate
+from jitdelegate.passes.operator_rates import OperatorRate, operator_rate
 from jitdelegate.passes.partition import borders
 from jitdelegate.tflite.constants import bits
 
@@ -30,9 +30,9 @@ class Rates:
     copied: float
     slowdown: float = 1.0
 
-    def at_level(self, level: str) -> Rates:
-        """The rates of CPU code for an instruction set."""
-        return replace(self, slowdown=LEVEL_SLOWDOWNS.get(level, 1.0))
+    def slowed(self, slowdown: float) -> Rates:
+        """The rates of CPU code for an instruction set with this `slowdown`."""
+        return replace(self, slowdown=slowdown)
 
 
 INSIDE = Rates(saved=None, crossing=5e-7, copied=3e10)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+from jitdelegate.ir.combiners import COMBINERS
 from jitdelegate.ir.expr import RESULT, Arg, Expr, substitute
 from jitdelegate.ir.forms import IndexMap, Map, Reduce, View
 from jitdelegate.ir.graph import Graph, Node
@@ -14,7 +15,7 @@ from jitdelegate.passes.graph_builder import GraphBuilder, reshape
 from jitdelegate.passes.remove_dead import remove_dead
 from jitdelegate.passes.works_on import works_on
 
-SUMS = ("sum", "mean")
+SUMS = tuple(kind for kind, combiner in COMBINERS.items() if combiner.adds)
 
 
 @works_on(Reduce)

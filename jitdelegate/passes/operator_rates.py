@@ -1,5 +1,5 @@
 """Measured rates of operators on a CPU: compiled code against LiteRT's kernels, both on one thread with AVX-512;
-`LEVEL_SLOWDOWNS` has other instruction sets.
+`Level.slowdown` has other instruction sets.
 
 The numbers are rounded to a tenth. Check them with `python -m scripts.bench_partitions MODEL --only-ops OPERATOR`: it
 compares LiteRT with models in which only this operator is compiled.
@@ -95,15 +95,6 @@ HYBRID_RATES: dict[type[Op], OperatorRate] = {
     DepthwiseConv2D: OperatorRate(saved=0.7, slowdown=7.0),
 }
 """As RATES, of operators on float32 values with quantized weights."""
-
-LEVEL_SLOWDOWNS = {
-    **dict.fromkeys(("x86-64-v4-vbmi", "x86-64-v4-vnni", "x86-64-v4", "x86-64-v3-vnni", "x86-64-v3"), 1.0),
-    "generic": 4.0,
-}
-"""By instruction set: how many times as long compiled code takes as RATES say, which hold for AVX-512.
-
-Measured on whole networks, one thread: x86-64-v3 code takes 1.1 to 1.6 times the time of x86-64-v4 code, and half the
-vector costs LiteRT's kernels no less. Generic code takes 2.6 to 5.1 times the time of x86-64-v4 code."""
 
 
 def operator_rate(op: Op | None, quantization: str = "") -> OperatorRate:

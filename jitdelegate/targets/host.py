@@ -12,6 +12,7 @@ import ctypes
 import os
 import sys
 
+from jitdelegate.base.targets import LEVELS, Level
 from jitdelegate.errors import OptionError
 from jitdelegate.runtime.memory import libc
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from jitdelegate.passes.cost import Rates
     from jitdelegate.runtime.cache.key import Key
 
+NO_LEVEL = Level(name="", lanes=1, slowdown=1.0)
+"""What is known of code that is not for a level, such as numpy's."""
 SLOWER = "code for CPUs without AVX2 is slower than LiteRT's kernels"
 """Why "auto" leaves models to LiteRT on such CPUs."""
 _EAX, _EBX, _ECX = 0, 1, 2
@@ -42,17 +45,6 @@ _BITS = {
     "avx_vnni": (6, _EAX, 4),
 }
 """Linux's name of a flag -> number of its leaf, register, bit."""
-_V3 = ("fma", "sse4_2", "movbe", "popcnt", "avx", "f16c", "bmi1", "avx2", "bmi2", "abm")
-_V4 = (*_V3, "avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl")
-_NEEDED = {
-    "x86-64-v3": _V3,
-    "x86-64-v3-vnni": (*_V3, "avx_vnni"),
-    "x86-64-v4": _V4,
-    "x86-64-v4-vnni": (*_V4, "avx512_vnni"),
-    "x86-64-v4-vbmi": (*_V4, "avx512_vnni", "avx512vbmi"),
-}
-"""Level -> the flags that it needs. VNNI multiplies and adds up four bytes by one instruction, VBMI looks up bytes."""
-
 _known: tuple[str, ...] = ()
 
 
@@ -99,13 +91,18 @@ class HostTarget:
     def rates(self, loader: str, features: str) -> Rates:
         from jitdelegate.passes.cost import BESIDE, INSIDE, WHOLE
 
-        return {"delegate": INSIDE, "partitions": BESIDE}.get(loader, WHOLE).at_level(features)
+        return {"delegate": INSIDE, "partitions": BESIDE}.get(loader, WHOLE).slowed(facts_of(features).slowdown)
 
     def multiplies_bytes(self, features: str) -> bool:
         return False
 
     def channel_unit(self, features: str) -> int:
         return 1
+
+
+def facts_of(level: str) -> Level:
+    """The row of a level; NO_LEVEL for other names."""
+    return LEVELS.get(level, NO_LEVEL)
 
 
 def levels() -> tuple[str, ...]:
@@ -125,10 +122,10 @@ def level() -> str:
 
 
 def _ask() -> tuple[str, ...]:
-    if sys.platform != "linux" or os.uname().machine != "x86_64" or sys.maxsize < 1 << 32:
-        return ("generic",)
-    flags = {*(_flags_of_libc() or _flags_of_kernel())}
-    return ("generic", *(name for name, needed in _NEEDED.items() if flags.issuperset(needed)))
+    host = os.uname().machine if sys.platform == "linux" and sys.maxsize >= 1 << 32 else ""
+    possible = [level for level in LEVELS.values() if level.host in ("", host)]
+    flags = {*(_flags_of_libc() or _flags_of_kernel())} if any(level.host for level in possible) else set()
+    return tuple(level.name for level in possible if flags.issuperset(level.flags))
 
 
 def _flags_of_libc() -> list[str]:

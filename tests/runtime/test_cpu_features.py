@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 import jitdelegate
-from jitdelegate.targets import host
+from jitdelegate.base.targets import LEVELS, Level
+from jitdelegate.targets import host, target_named
+from jitdelegate.targets.cpu.code.machine import compile_object
 
 V3 = {"avx", "avx2", "fma", "bmi1", "bmi2", "f16c", "abm", "movbe", "popcnt", "sse4_2"}
 V4 = V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
@@ -88,6 +90,22 @@ def test_a_c_library_that_does_not_tell_leaves_it_to_the_kernel(monkeypatch: pyt
     assert host._ask() == expected
     monkeypatch.setattr("builtins.open", lambda *arguments, **further: (_ for _ in ()).throw(FileNotFoundError()))
     assert host._ask() == ("generic",)
+
+
+@linux_x86
+def test_a_row_of_the_table_is_a_further_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    further = LEVELS["x86-64-v3"].with_more("x86-64-v3-fast", ("fast",), "+aes")
+    monkeypatch.setitem(LEVELS, further.name, further)
+    monkeypatch.setattr(host, "_flags_of_libc", lambda: [*V3, "fast"])
+    assert host._ask() == ("generic", "x86-64-v3", "x86-64-v3-fast")
+    assert target_named("cpu").channel_unit(further.name) == 8
+    assert compile_object("define void @f() { ret void }", further.name)
+
+
+def test_a_level_of_another_processor_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LEVELS, "armv8-a", Level(name="armv8-a", host="aarch64"))
+    monkeypatch.setattr(host, "_flags_of_libc", lambda: sorted(ALL))
+    assert "armv8-a" not in host._ask() or platform.machine() == "aarch64"
 
 
 @pytest.mark.parametrize("platform_name", ["darwin", "win32"])

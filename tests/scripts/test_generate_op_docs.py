@@ -12,7 +12,7 @@ from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case
 from jitdelegate.ops.registry import ANY, NUMBERS, Op
 from scripts import generate_op_docs
-from scripts.generate_op_docs import COMMAND, TITLES, document, inputs_of, main, row, types_of
+from scripts.generate_op_docs import COMMAND, TITLES, document, inputs_of, main, row, shapes_of, types_of
 
 
 class Family(Op):
@@ -72,6 +72,20 @@ def test_a_row_is_taken_from_the_declaration() -> None:
     assert row("EXPLAINED", Explained())[:3] == ["EXPLAINED", "Another.", "More about it."]
     assert (inputs_of(Member()), inputs_of(Explained())) == ("1 to 3, constant: 1, 2", "2")
     assert types_of(Member()).startswith("numbers, bool; input 2: int32; output 0: string, float32")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ADD", "Operands broadcast as in numpy."),
+        ("SELECT_V2", "Operands broadcast as in numpy."),
+        ("ATAN2", "Operands have one shape."),
+        *((name, "") for name in ("PRELU", "SELECT", "RELU", "CONV_2D")),
+    ],
+)
+def test_the_check_says_whether_operands_broadcast(name: str, expected: str) -> None:
+    assert shapes_of(OPS[name]) == expected
+    assert row(name, OPS[name])[TITLES.index("constraints")].endswith(expected)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import llvmlite.binding as llvm
 import numpy as np
 
+from jitdelegate.base.targets import LEVELS
 from jitdelegate.targets.cpu.code.kernel import Generator, Job
-from jitdelegate.targets.cpu.code.machine import MACHINES, compile_object, triple
+from jitdelegate.targets.cpu.code.machine import compile_object, triple
 from jitdelegate.targets.cpu.code.vector_ir import POINTER, Module
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ ENTRY = "entry"
 
 def generator_of(features: str) -> Generator:
     """A generator without a graph."""
-    return Generator(MACHINES[features], Module(MACHINES[features]))
+    return Generator(LEVELS[features], Module(LEVELS[features]))
 
 
 def call(generator: Generator, name: str, *arrays: np.ndarray) -> None:

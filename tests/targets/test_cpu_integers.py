@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jitdelegate.base.targets import LEVELS
 from jitdelegate.ir.expr import RESULT, Arg, Cast
 from jitdelegate.ir.forms import Contract, Shape
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ir.quantized import quantize, rescale
-from jitdelegate.targets.cpu import target
 from jitdelegate.targets.cpu.code import machine
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cpu.multiply.byte_pairs import BytePairs
+from jitdelegate.targets.cpu.multiply.products import ByteProducts, byte_offset
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.fenced import run_fenced
@@ -93,7 +94,7 @@ def test_sums_are_exact(dtype: str, zero: int, features: str) -> None:
 @pytest.mark.skipif("x86-64-v4-vnni" not in INTEGERS, reason="the CPU has no AVX512-VNNI")
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 def test_code_for_avx_vnni_is_right_in_the_encoding_of_avx512(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(machine.PREFIX, "x86-64-v3-vnni", ("x86-64-v3", "+avx512vnni,+avx512vl"))
+    monkeypatch.setattr(LEVELS["x86-64-v3-vnni"], "attributes", "+avx512vnni,+avx512vl")
     machine._target_machine.cache_clear()
     try:
         check(joined([contract_graph(name, dtype, zero=9) for name in CASES]), "x86-64-v3-vnni")
@@ -101,16 +102,20 @@ def test_code_for_avx_vnni_is_right_in_the_encoding_of_avx512(dtype: str, monkey
         machine._target_machine.cache_clear()
 
 
+def test_data_of_the_other_sign_than_the_instruction_takes_is_moved_by_half_a_range() -> None:
+    unsigned = LEVELS["x86-64-v3-vnni"]
+    assert [byte_offset(unsigned, dtype) for dtype in ("int8", "uint8")] == [128, 0]
+    signed = unsigned.with_more("x86-64-v3-signed", (), "+avxvnniint8", byte_data="int8")
+    assert [byte_offset(signed, dtype) for dtype in ("int8", "uint8")] == [0, -128]
+    weights = np.arange(-3, 5).reshape(2, 4)
+    np.testing.assert_array_equal(ByteProducts(signed, is_signed=False).folded(None, weights, 7, None), [-726, 1210])
+
+
 @pytest.mark.parametrize("features", ["x86-64-v3-vnni", "x86-64-v4-vnni"])
 def test_levels_with_vnni_sum_up_four_bytes_by_one_instruction(features: str) -> None:
     texts = {}
     generate(contract_graph("matrix", "uint8"), features, lambda stage, make: texts.update({stage: make()}))
     assert ("{vex}\tvpdpbusd" if "v3" in features else "\tvpdpbusd") in texts["assembly"]
-
-
-def test_the_target_knows_the_levels_with_vnni() -> None:
-    assert list(target.LEVELS) == list(machine.MACHINES)[::-1]
-    assert set(target.WITH_VNNI) == {name for name, each in machine.MACHINES.items() if each.has_vnni}
 
 
 @pytest.mark.parametrize("features", INTEGERS)

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from jitdelegate.base.targets import LEVELS
 from jitdelegate.ir.dequantize import dequantized, integers, requantized
 from jitdelegate.ir.expr import RESULT, maximum
 from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant, Tensor
 from jitdelegate.ir.index_forms import Gather
 from jitdelegate.targets.cpu.generate import generate
-from jitdelegate.targets.cpu.target import WITH_VNNI
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.levels import INTEGERS, RUNNABLE
@@ -153,7 +153,7 @@ def test_integers_times_an_int4_matrix(features: str, dtype: str, rows: int, dep
     data = random.integers(info.min, info.max + 1, (rows, depth)).astype(dtype)
     expected = (data.astype(np.int64) - zero) @ weights.T + bias
     np.testing.assert_array_equal(execute(graph, [data], features)[0], expected)
-    if features in WITH_VNNI and dtype != "int16" and depth != 31:
+    if LEVELS[features].plus_bytes and dtype != "int16" and depth != 31:
         assert len(generate(graph, features).weights) < outputs * depth * 0.62 + 1500
 
 

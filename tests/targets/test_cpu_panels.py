@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from jitdelegate.base.targets import LEVELS, Level
 from jitdelegate.ir.expr import RESULT
 from jitdelegate.ir.forms import MatMul
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.code.epilogue import Epilogue
 from jitdelegate.targets.cpu.code.kernel import Memory
-from jitdelegate.targets.cpu.code.machine import MACHINES, Machine
 from jitdelegate.targets.cpu.multiply.pairs import WordPairs
 from jitdelegate.targets.cpu.multiply.products import QUAD, ByteProducts, PairProducts, Products, WordProducts
 from jitdelegate.targets.cpu.products.matmul import MatMulWriter, Product, matrix
@@ -22,9 +22,9 @@ from tests.targets.levels import INTEGERS
 ALIGN = 64
 
 
-def kinds(machine: Machine) -> list[Products]:
+def kinds(machine: Level) -> list[Products]:
     """All multiplies of matrices on a machine."""
-    bytes_ = ByteProducts if machine.has_vnni else PairProducts
+    bytes_ = ByteProducts if machine.plus_bytes else PairProducts
     integers = [bytes_(machine), bytes_(machine, is_signed=False), WordPairs(machine), WordProducts(machine)]
     return [Products(machine), *integers]
 
@@ -74,7 +74,7 @@ def at_compile_time(products: Products, weights: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("depth", [1, 4, 11, 36])
 @pytest.mark.parametrize("features", INTEGERS)
 def test_a_panel_is_packed_at_run_time_as_at_compile_time(features: str, depth: int, is_transposed: bool) -> None:
-    machine = MACHINES[features]
+    machine = LEVELS[features]
     for products in kinds(machine):
         for columns in (1, machine.lanes, 2 * machine.lanes - 3):
             dtype = matrix_type(products)
@@ -98,8 +98,8 @@ def test_a_panel_is_packed_at_run_time_as_at_compile_time(features: str, depth: 
 def test_two_matrices_are_multiplied_by_every_multiply(
     features: str, sizes: tuple[int, int, int], adjoint: bool
 ) -> None:
-    (rows, depth, columns), lanes = sizes, MACHINES[features].lanes
-    for products in kinds(MACHINES[features]):
+    (rows, depth, columns), lanes = sizes, LEVELS[features].lanes
+    for products in kinds(LEVELS[features]):
         generator, dtype = generator_of(features), data_type(products)
         a, b = values((rows, depth), dtype), values((depth, columns), matrix_type(products))
         stored = np.ascontiguousarray(b.T if adjoint else b)

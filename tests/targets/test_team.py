@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
+from jitdelegate.base.targets import LEVELS
 from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.runtime.memory import Memory
-from jitdelegate.targets.cpu.code.machine import MACHINES, compile_object, triple
+from jitdelegate.targets.cpu.code.machine import compile_object, triple
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, Function, Module, Value
 from jitdelegate.targets.cpu.entry import schedule, team
 from jitdelegate.targets.cpu.entry.link import link
@@ -34,7 +35,7 @@ class Team:
     """
 
     def __init__(self) -> None:
-        module = Module(MACHINES[RUNNABLE[-1]])
+        module = Module(LEVELS[RUNNABLE[-1]])
         team.write_learn(module, exported=True)
         code, entries = link(compile_object(module.text(triple(RUNNABLE[-1])), RUNNABLE[-1]))
         self._code = Memory(len(code))

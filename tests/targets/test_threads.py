@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
+from jitdelegate.base.targets import LEVELS
 from jitdelegate.ir.expr import Arg
 from jitdelegate.ir.forms import IndexMap
 from jitdelegate.ir.graph import Graph
@@ -15,10 +16,9 @@ from jitdelegate.ir.layout import Layout
 from jitdelegate.program.program import Program
 from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.targets.cpu.code.kernel import Generator, Job, Memory, Step
-from jitdelegate.targets.cpu.code.machine import MACHINES
 from jitdelegate.targets.cpu.code.vector_ir import Module
 from jitdelegate.targets.cpu.entry import schedule
-from jitdelegate.targets.cpu.forms.map import MapWriter, Operand, whole
+from jitdelegate.targets.cpu.forms.map import Operand, map_jobs, whole
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cpu.products import chunks, depthwise
 from tests.targets.execute import program_of
@@ -104,13 +104,13 @@ def test_a_step_is_shared_if_its_work_is_worth_it() -> None:
 
 def test_parts_of_the_same_rows_are_cut_alike() -> None:
     """Threads that are in different rows write to different cache lines."""
-    machine = MACHINES[RUNNABLE[-1]]
+    machine = LEVELS[RUNNABLE[-1]]
     generator = Generator(machine, Module(machine))
     shape = (1, 64, 64, 28)
     memory = Memory("arena", 0, Layout(shape, machine.lanes))
     operand = Operand(memory, shape, IndexMap.along(0, 1, 2, 3), "float32")
-    writer = MapWriter(generator)
     wide, narrow = (
-        writer.jobs(memory, shape, Arg(0), (operand,), whole(shape).between(3, *ends)) for ends in ((0, 24), (24, 28))
+        map_jobs(generator, memory, shape, Arg(0), (operand,), whole(shape).between(3, *ends))
+        for ends in ((0, 24), (24, 28))
     )
     assert [job.chunks for job in wide] == [job.chunks for job in narrow] == [7]

@@ -87,7 +87,7 @@ ACCEPTS = Accepts(
         index_forms.Scan: "forms.scan.write_scan",
         index_forms.Scatter: "forms.scatter.write_scatter",
         index_forms.Suppress: "forms.non_max_suppression.write_suppress",
-        index_forms.TopK: "forms.top_k.write_top_k",
+        index_forms.TopK: "forms.arg_reduce.write_top_k",
         index_forms.Update: "forms.update.write_update",
     },
     fusions={

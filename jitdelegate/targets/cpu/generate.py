@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from jitdelegate.base.targets import LEVELS
 from jitdelegate.ir.faults import Faults
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program.program import Kernel
@@ -11,7 +12,7 @@ from jitdelegate.runtime.cpu.profile import stamp_bytes
 from jitdelegate.runtime.memory import CLOCK_ENTRY
 from jitdelegate.targets.cpu.accepts import ACCEPTS
 from jitdelegate.targets.cpu.code.kernel import ALIGN, Generator, Step, place_constants
-from jitdelegate.targets.cpu.code.machine import MACHINES, assembly, compile_object, triple
+from jitdelegate.targets.cpu.code.machine import assembly, compile_object, triple
 from jitdelegate.targets.cpu.code.tasks import Copy, Plan, plan_text
 from jitdelegate.targets.cpu.code.vector_ir import Module
 from jitdelegate.targets.cpu.code.writer import Writer
@@ -38,14 +39,14 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore, *, profile: bo
 
     Args:
         graph: a graph whose nodes all carry a form.
-        features: a key of `machine.MACHINES`.
+        features: a key of `LEVELS`.
         trace: called with the plan of steps and memory, the LLVM IR and the machine code.
         profile: whether the code writes time stamps for `runtime.cpu.profile`.
     Raises:
         CompileError: the code would take too long to compile.
     """
-    machine = MACHINES[features]
-    graph = store_unsigned(graph) if machine.has_vnni else graph
+    machine = LEVELS[features]
+    graph = store_unsigned(graph) if machine.byte_data == "uint8" else graph
     layouts = choose_layout(graph, machine.lanes)
     planned = plan(graph, layouts)
     trace("plan", lambda: plan_text(planned))
@@ -111,7 +112,7 @@ def write_steps(generator: Generator, plan: Plan) -> None:
 
 def _machine_code(ir: str, features: str, names: tuple[str, ...]) -> tuple[bytes, tuple[tuple[str, int], ...]]:
     code = compile_object(ir, features)
-    if not MACHINES[features].has_threads:
+    if not LEVELS[features].has_threads:
         return code, tuple((name, 0) for name in names)
     blob, exports = link(code)
     return blob, tuple((name, exports[name]) for name in names)

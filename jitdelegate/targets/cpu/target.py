@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
-from jitdelegate.base.targets import AUTO
+from jitdelegate.base.targets import AUTO, GENERIC, LEVELS
 from jitdelegate.errors import DeviceError
 from jitdelegate.runtime.cache.key import KeyParts, this_machine
-from jitdelegate.targets.host import SLOWER, HostDevice, HostTarget, level, levels
+from jitdelegate.targets.host import SLOWER, HostDevice, HostTarget, facts_of, level, levels
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,15 +19,6 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.io_binding import IOBinding
     from jitdelegate.targets.target import Generated, Trace
 
-GENERIC = "generic"
-LEVELS = {
-    GENERIC: 4,
-    **dict.fromkeys(("x86-64-v3", "x86-64-v3-vnni"), 8),
-    **dict.fromkeys(("x86-64-v4", "x86-64-v4-vnni", "x86-64-v4-vbmi"), 16),
-}
-"""Instruction set -> floats in one of its vectors."""
-WITH_VNNI = ("x86-64-v3-vnni", "x86-64-v4-vnni", "x86-64-v4-vbmi")
-"""Those that multiply and add up four bytes by one instruction."""
 IN_LITERT = "linux x86_64 "
 """Beginning of the key part "machine" if LiteRT's interpreter may call compiled code there."""
 PROFILE = "profile"
@@ -47,7 +38,7 @@ class CpuDevice(HostDevice):
 
     def key_parts(self, options: DelegateOptions) -> KeyParts:
         features = _features(options.cpu_features)
-        loader = "object" if features == GENERIC else "flat"
+        loader = "flat" if LEVELS[features].has_threads else "object"
         own = ((PROFILE, "1"),) if options.profile else ()
         return KeyParts("cpu", features, loader, this_machine(), toolchain=installed_toolchain(), options=own)
 
@@ -66,7 +57,7 @@ class CpuTarget(HostTarget):
     delegated_to = "compiled CPU code"
 
     def find_device(self, options: DelegateOptions) -> CpuDevice:
-        if options.target == AUTO and options.cpu_features == AUTO and level() == GENERIC:
+        if options.target == AUTO and options.cpu_features == AUTO and level() == GENERIC.name:
             raise DeviceError(f"{SLOWER}; the target {self.name!r} compiles it")
         return CpuDevice()
 
@@ -79,10 +70,10 @@ class CpuTarget(HostTarget):
         return key.part("machine").startswith(IN_LITERT)
 
     def multiplies_bytes(self, features: str) -> bool:
-        return features in WITH_VNNI
+        return bool(facts_of(features).plus_bytes)
 
     def channel_unit(self, features: str) -> int:
-        return LEVELS.get(features, 1)
+        return facts_of(features).lanes
 
 
 TARGET = CpuTarget()

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from jitdelegate.ir.combiners import COMBINERS
 from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, clamp, result_type
 from jitdelegate.ir.forms import NO_HALO, Concat, Contract, Depthwise, Form, IndexMap, Map, Pool, Reduce, View
 from jitdelegate.ir.graph import Graph, Node, form_of
@@ -124,7 +125,13 @@ def _reads_either(graph: Graph, node: Node, group: Collection[int]) -> bool:
         return True
     if isinstance(form, Pool):
         return form.kind == "max"
-    return isinstance(form, Reduce) and (form.kind in ("max", "min") or form.accumulator == "int32")
+    return isinstance(form, Reduce) and (COMBINERS[form.kind].selects or _adds(form))
+
+
+def _adds(form: Reduce) -> bool:
+    """Whether results are sums with room for 128 more of each element."""
+    combiner = COMBINERS[form.kind]
+    return combiner.adds and not combiner.mean_of and form.accumulator == "int32"
 
 
 # the nodes
@@ -156,18 +163,18 @@ def _arguments(graph: Graph, node: Node, chosen: Collection[int]) -> dict[int, E
     """Arg -> its value before, in terms of what is read now."""
     form = form_of(node)
     first = int(form.has_result)
-    found = {
+    arguments = {
         first + number: signed(Arg(first + number))
         for number, index in enumerate(node.inputs[form.core :])
         if index in chosen
     }
     if form.core and node.inputs[0] in chosen:
         shape = graph.tensors[node.inputs[0]].shape
-        if isinstance(form, Reduce) and form.kind == "sum":
-            found[0] = Arg(0) - Const(MORE * prod(shape[axis] for axis in form.axes))
+        if isinstance(form, Reduce) and _adds(form):
+            arguments[0] = Arg(0) - Const(MORE * prod(shape[axis] for axis in form.axes))
         elif form.own_type("int8") == "int8":
-            found[0] = signed(Arg(0))
-    return found
+            arguments[0] = signed(Arg(0))
+    return arguments
 
 
 def _own(form: Form) -> Form:
@@ -203,7 +210,7 @@ def read(expr: Expr, arguments: dict[int, Expr]) -> Expr:
         if isinstance(expr, Table):
             return expr  # entries are counted from the smallest number
         if isinstance(expr, Rescale):
-            multiplier, shift = (read(each, arguments) for each in expr.parts[1:])
+            multiplier, shift = (read(part, arguments) for part in expr.parts[1:])
             return replace(expr, multiplier=multiplier, shift=shift, input_zero=expr.input_zero + MORE)
     return expr.rebuilt(tuple(read(part, arguments) for part in expr.parts))
 

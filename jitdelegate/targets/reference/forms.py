@@ -15,19 +15,13 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir import forms
+from jitdelegate.ir.combiners import COMBINERS
 from jitdelegate.ir.expr import evaluate
 from jitdelegate.ops.resize import sample_places
 from jitdelegate.targets.reference.index_forms import INDEX_FORMS
 
 Array = np.ndarray
 Shape = tuple[int, ...]
-REDUCTIONS: Mapping[str, Callable[..., Any]] = {
-    "mean": np.mean,
-    "sum": np.sum,
-    "max": np.max,
-    "min": np.min,
-    "prod": np.prod,
-}
 
 
 def view(form: forms.View, operands: Sequence[Any], shape: Shape) -> Array:
@@ -57,13 +51,28 @@ def normalize(form: forms.Normalize, operands: Sequence[Any], shape: Shape) -> A
     statistics: list[Array] = []
     for statistic in form.statistics:
         values = np.broadcast_to(evaluate(statistic.value, [data, *statistics]), data.shape)
-        statistics.append(REDUCTIONS[statistic.kind](exact(values), axis=form.axes, keepdims=True).astype(np.float32))
+        total = reduced(statistic.kind, exact(values), form.axes)
+        statistics.append(np.expand_dims(total, form.axes).astype(np.float32))
     return np.broadcast_to(evaluate(form.result, [data, *statistics, *extra]), shape)
 
 
 def reduce(form: forms.Reduce, operands: Sequence[Any], shape: Shape) -> Array:
-    result = np.asarray(REDUCTIONS[form.kind](exact(operands[0]), axis=form.axes))
-    return result.astype(form.accumulator) if form.accumulator else result
+    data = operands[0]
+    return reduced(form.kind, exact(data.astype(form.accumulator or data.dtype)), form.axes)
+
+
+def reduced(kind: str, data: Array, axes: Shape) -> Array:
+    """The axes combined, by halves."""
+    combiner, count = COMBINERS[kind], math.prod(data.shape[axis] for axis in axes)
+    parts = np.moveaxis(data, axes, range(len(axes)))
+    parts = parts.reshape(count, *parts.shape[len(axes) :])
+    if not count:
+        return np.full(parts.shape[1:], combiner.identity_of(str(data.dtype)), data.dtype)
+    while len(parts) > 1:
+        half = len(parts) // 2
+        joined = evaluate(combiner.step, [parts[:half], parts[half : 2 * half]])
+        parts = np.concatenate([joined, parts[2 * half :]])
+    return np.asarray(parts[0] / count if combiner.mean_of else parts[0])
 
 
 def exact(data: Array) -> Array:

@@ -9,16 +9,12 @@ import numpy as np
 
 from jitdelegate.errors import RefusedValueError
 from jitdelegate.ir import index_forms as forms
+from jitdelegate.ir.combiners import COMBINERS
+from jitdelegate.ir.expr import evaluate
 from jitdelegate.ir.forms import Form
 
 Array = np.ndarray
 Shape = tuple[int, ...]
-COMBINE: Mapping[str, Callable[[Any, Any], Any]] = {
-    "sum": np.add,
-    "prod": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-}
 
 
 def gather(form: forms.Gather, operands: Sequence[Any], shape: Shape) -> Array:
@@ -57,7 +53,7 @@ def scatter(form: forms.Scatter, operands: Sequence[Any], shape: Shape) -> Array
     for i in np.ndindex(*positions.shape[:-1]):
         position = tuple(positions[i].tolist())
         if is_within(position, shape[: len(position)]):
-            out[position] = COMBINE[form.kind](out[position], updates[i])
+            out[position] = evaluate(COMBINERS[form.kind].step, [out[position], updates[i]])
         elif not (form.skips_negative and min(position) < 0):
             refuse(form, position, shape[: len(position)])
     return out

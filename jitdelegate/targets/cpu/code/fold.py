@@ -6,18 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
 
-import numpy as np
-
+from jitdelegate.ir.combiners import COMBINERS, A, B, Combiner
+from jitdelegate.ir.expr import Apply
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.element import load
-from jitdelegate.targets.cpu.code.vector_ir import FLOAT, Function, Value, element_type, lanes_of
+from jitdelegate.targets.cpu.code.vector_ir import FLOAT, Function, Value, element_type
 from jitdelegate.targets.maths.cast import cast
-from jitdelegate.targets.maths.functions import apply
+from jitdelegate.targets.maths.expression import emit
 
-INITIAL = {"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf"), "prod": 1.0}
-HORIZONTAL = {"sum": "fadd", "mean": "fadd", "max": "fmax", "min": "fmin", "prod": "fmul"}
-BINARY = {"sum": "add", "mean": "add", "prod": "mul", "max": "max", "min": "min"}
-"""Kind -> the function of two integers, by its name in `ir.expr`."""
+HORIZONTAL = ("add", "mul", "max", "min", "and", "or")
+"""Functions that LLVM applies to all lanes of a vector."""
 EXACT = 1 << 21
 """Sums below this have a mean in float32 whose whole part is exact."""
 SHORT = 128
@@ -30,17 +28,19 @@ FEW = 16
 
 @dataclass(frozen=True)
 class Fold:
-    """A reduction by `kind` ("mean", "sum", "max", "min", "prod") of elements of `dtype` to one of type `result`."""
+    """A reduction by `kind`, a key of COMBINERS, of elements of `dtype` to one of type `result`."""
 
     kind: str
     dtype: str
     result: str
 
+    @property
+    def combiner(self) -> Combiner:
+        return COMBINERS[self.kind]
+
     def start(self, f: Function, lanes: int) -> Value:
-        """The neutral element."""
-        if self.result == "float32":
-            return f.constant(self.result, INITIAL[self.kind], lanes)
-        return f.constant(self.result, neutral(self.kind, self.result), lanes)
+        """The identity."""
+        return f.constant(self.result, self.combiner.identity_of(self.result), lanes)
 
     def load(self, f: Function, at: Value, lanes: int, mask: Value | None = None) -> Value:
         """Neighbouring elements in the type of the result."""
@@ -48,32 +48,39 @@ class Fold:
         return cast(f, load(f, self.dtype, at, lanes, step, mask), self.dtype, self.result)
 
     def combine(self, f: Function, a: Value, b: Value) -> Value:
-        """One step; for bools, "max" is `or` and "min" is `and`."""
-        if self.result == "float32":
-            return _combine(f, self.kind, a, b)
-        name = {"max": "or", "min": "and"}[self.kind] if self.result == "bool" else BINARY[self.kind]
-        return apply(f, name, self.result, a, b)
+        """One step."""
+        return emit(f, self.combiner.step_of(self.result), (a, b), (self.result, self.result))
 
     def across(self, f: Function, value: Value) -> Value:
         """All lanes of a vector reduced to one element."""
-        if self.result == "float32":
-            return horizontal(f, self.kind, value)
         if value.lanes == 1:
             return value
-        name = {"sum": "add", "prod": "mul"}.get(self.kind, self.kind)
-        if self.kind in ("max", "min"):
-            sign = "s" if ELEMENT_TYPES[self.result].is_signed else "u"
-            name = {"max": "or", "min": "and"}[self.kind] if self.result == "bool" else sign + self.kind
-        return f.intrinsic(f"vector.reduce.{name}", element_type(value.type), value)
+        step = self.combiner.step_of(self.result)
+        if isinstance(step, Apply) and step.function in HORIZONTAL and step.arguments == (A, B):
+            return self._across_at_once(f, step.function, value)
+        half = value.lanes // 2
+        return self.across(f, self.combine(f, f.part(value, 0, half), f.part(value, half, half)))
 
-    def mean(self, f: Function, total: Value, count: Value | int, most: int) -> Value:
+    def _across_at_once(self, f: Function, name: str, value: Value) -> Value:
+        """All lanes reduced by LLVM's function."""
+        type_, is_extreme = element_type(value.type), name in ("max", "min")
+        prefix = "f" if value.is_float else "" if not is_extreme else "us"[ELEMENT_TYPES[self.result].is_signed]
+        if is_extreme or not value.is_float:
+            return f.intrinsic(f"vector.reduce.{prefix}{name}", type_, value)
+        function = f"@llvm.vector.reduce.{prefix}{name}.v{value.lanes}f32"
+        f.module.declare(f"{type_} {function}({type_}, {value.type})")
+        # `reassoc` allows any order of the lanes: a tree instead of a chain.
+        return f.emit(type_, f"call reassoc {type_} {function}({self.start(f, 1)}, {value})")
+
+    def finished(self, f: Function, total: Value, count: Value | int, most: int) -> Value:
+        """The result for `count` combined elements, at most `most`."""
+        return self._mean(f, total, count, most) if self.combiner.mean_of else total
+
+    def _mean(self, f: Function, total: Value, count: Value | int, most: int) -> Value:
         """total / count; for integers rounded half away from zero.
 
         Half the count and a half are added, so that no quotient is near a whole number, and a product with the
         reciprocal, truncated, is exact.
-
-        Args:
-            most: the largest count.
         """
         if self.result == "float32":
             if isinstance(count, int):
@@ -89,7 +96,7 @@ class Fold:
 
     def sums(self, count: int) -> Fold:
         """The fold that combines so many elements: sums of few bytes are an int16, with twice the elements a vector."""
-        is_sum = self.kind in ("sum", "mean") and ELEMENT_TYPES[self.dtype].bits == 8 and self.result == "int32"
+        is_sum = self.combiner.adds and ELEMENT_TYPES[self.dtype].bits == 8 and self.result == "int32"
         return replace(self, result="int16") if is_sum and count <= SHORT else self
 
     def many(self, f: Function, count: int, load: Callable[[Fold, Value], Value], lanes: int) -> Value:
@@ -104,8 +111,8 @@ class Fold:
                 return [fold.combine(f, *pair) for pair in zip(totals, loads, strict=True)]
 
             totals = f.loop(turns, turn, *[fold.start(f, lanes)] * chains)
-            for place in range(left):
-                totals[place] = fold.combine(f, totals[place], load(fold, f.index(turns * chains + place) + first))
+            for chain in range(left):
+                totals[chain] = fold.combine(f, totals[chain], load(fold, f.index(turns * chains + chain) + first))
             return reduce(lambda a, b: fold.combine(f, a, b), totals)
 
         narrow, (blocks, left) = self.sums(SHORT), divmod(count, SHORT)
@@ -119,34 +126,6 @@ class Fold:
         if blocks:
             (total,) = f.loop(blocks, lambda i, total: [block(i * SHORT, SHORT, total)], total)
         return block(blocks * SHORT, left, total) if left else total
-
-
-def horizontal(f: Function, kind: str, value: Value) -> Value:
-    """Reduces all lanes to one float."""
-    name = HORIZONTAL[kind]
-    if name in ("fadd", "fmul"):
-        start = f.literal(FLOAT, 0.0 if name == "fadd" else 1.0)
-        suffix = f"v{lanes_of(value.type)}f32"
-        f.module.declare(f"float @llvm.vector.reduce.{name}.{suffix}(float, {value.type})")
-        # `reassoc` allows any order of the lanes: a tree instead of a chain.
-        return f.emit(FLOAT, f"call reassoc float @llvm.vector.reduce.{name}.{suffix}({start}, {value})")
-    return f.intrinsic(f"vector.reduce.{name}", FLOAT, value)
-
-
-def neutral(kind: str, dtype: str) -> int:
-    """The neutral element of a reduction of integers or bools."""
-    if kind in ("sum", "mean", "prod"):
-        return int(kind == "prod")
-    if dtype == "bool":
-        return int(kind == "min")
-    limits = np.iinfo(dtype)
-    return int(limits.min if kind == "max" else limits.max)
-
-
-def _combine(f: Function, kind: str, total: Value, value: Value) -> Value:
-    if kind in ("max", "min"):
-        return f.maximum(total, value) if kind == "max" else f.minimum(total, value)
-    return total * value if kind == "prod" else total + value
 
 
 def pieces(count: int, width: int) -> list[tuple[int, int]]:

@@ -9,10 +9,10 @@ from math import inf, prod
 
 import numpy as np
 
+from jitdelegate.base.targets import Level
 from jitdelegate.ir.layout import Layout
 from jitdelegate.program.program import ALIGNMENT as PAGE
 from jitdelegate.runtime.status import FOUND_BITS, LARGEST_FOUND
-from jitdelegate.targets.cpu.code.machine import Machine
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, INDEX, POINTER, Function, Module, Value, vector
 from jitdelegate.targets.planning.constants import Constants
 from jitdelegate.targets.planning.refusals import Refusals
@@ -52,7 +52,41 @@ def distances_along(memory: Memory, shape: tuple[int, ...]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Place:
+class Axis:
+    """One logical axis of the input: its size and the bytes between neighbours."""
+
+    size: int
+    distance: int
+
+
+def offset_of(f: Function, number: Value, axes: Sequence[Axis]) -> Value:
+    """The byte offset of element `number`, counted row-major over `axes`."""
+    total = f.index(0)
+    *outer, last = joined(axes) or [Axis(1, 0)]
+    for axis in reversed(outer):
+        last_index, number = number % last.size, number // last.size
+        total, last = last_index * last.distance + total, axis
+    return number * last.distance + total
+
+
+def joined(axes: Sequence[Axis]) -> list[Axis]:
+    """The same elements with fewer axes: drops axes of size 1, and joins axes that continue each other."""
+    result: list[Axis] = []
+    for axis in axes:
+        if axis.size > 1 and result and result[-1].distance == axis.size * axis.distance:
+            result[-1] = Axis(result[-1].size * axis.size, axis.distance)
+        elif axis.size > 1:
+            result.append(axis)
+    return result
+
+
+def axes_of(memory: Memory, shape: tuple[int, ...]) -> list[Axis]:
+    """The logical axes of a row-major tensor."""
+    return [Axis(*pair) for pair in zip(shape, distances_along(memory, shape), strict=True)]
+
+
+@dataclass(frozen=True)
+class Address:
     """An address: `distance` bytes after number `offset` of "io" or "code", or after byte `offset` of another space. In
     the space "number" it is `offset` itself, which the function takes for a number."""
 
@@ -63,9 +97,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Job:
-    """A chunk function, its number of chunks, and the places whose addresses it takes.
+    """A chunk function, its number of chunks, and the addresses that it takes.
 
-    Chunks of one step may run at the same time. Jobs that differ in their places only have one function.
+    Chunks of one step may run at the same time. Jobs that differ in their addresses only have one function.
 
     Attributes:
         worth: the work of all chunks, in chunks that take a few microseconds.
@@ -75,7 +109,7 @@ class Job:
 
     function: str
     chunks: int
-    places: tuple[Place, ...] = ()
+    addresses: tuple[Address, ...] = ()
     worth: float = inf
     panels: int = 1
     parts: int = 1
@@ -109,14 +143,14 @@ def place_constants(steps: Sequence[Step], large: Sequence[int], first: int) -> 
     """
     starts, pages = large[::2], large[1::2]
 
-    def placed(place: Place) -> Place:
-        number = bisect(starts, place.offset // PAGE) - 1
-        if place.space != "weights" or number < 0 or place.offset >= (starts[number] + pages[number]) * PAGE:
-            return place
-        return Place("io", first + number, place.offset - starts[number] * PAGE + place.distance)
+    def address_of(address: Address) -> Address:
+        number = bisect(starts, address.offset // PAGE) - 1
+        if address.space != "weights" or number < 0 or address.offset >= (starts[number] + pages[number]) * PAGE:
+            return address
+        return Address("io", first + number, address.offset - starts[number] * PAGE + address.distance)
 
     def moved(job: Job) -> Job:
-        return replace(job, places=tuple(map(placed, job.places)))
+        return replace(job, addresses=tuple(map(address_of, job.addresses)))
 
     return [replace(step, jobs=[moved(job) for job in step.jobs]) for step in steps]
 
@@ -134,7 +168,7 @@ class Generator:
         refusals: what it may say.
     """
 
-    machine: Machine
+    machine: Level
     module: Module
     weights: Constants = field(default_factory=lambda: Constants(ALIGN))
     scratch: int = 0
@@ -195,7 +229,7 @@ class Generator:
         kernel = Kernel(self, self.module.function("", PARAMETERS))
         body(kernel)
         name = self.once(form, kernel.f.code, kernel.f.finish)
-        return Job(name, chunks, tuple(kernel.places), worth, panels, parts)
+        return Job(name, chunks, tuple(kernel.addresses), worth, panels, parts)
 
 
 def table_name(number: int) -> str:
@@ -216,7 +250,7 @@ class Kernel:
 
     generator: Generator
     f: Function
-    places: dict[Place, Value] = field(default_factory=dict)
+    addresses: dict[Address, Value] = field(default_factory=dict)
 
     @property
     def chunk(self) -> Value:
@@ -226,21 +260,29 @@ class Kernel:
     def scratch(self) -> Value:
         return self.f.parameters[1]
 
+    def span(self, total: int, at_once: int) -> tuple[Value, Value | int]:
+        """The first of this chunk's iterations out of `total`, and their number: `at_once`, fewer in the last chunk."""
+        first = self.chunk * at_once
+        if total % at_once == 0:
+            return first, at_once
+        left = self.f.index(total) - first
+        return first, self.f.select(self.f.compare("ult", left, at_once), left, self.f.index(at_once))
+
     def pointer(self, memory: Memory, start: int = 0) -> Value:
         """The address `start` bytes after element (0, 0, 0, 0)."""
         start += memory.start + memory.layout.base
         if memory.space == "scratch":
             return self.scratch + (memory.offset + start)
-        return self._address(Place(memory.space, memory.offset, start))
+        return self._address(Address(memory.space, memory.offset, start))
 
     def constants(self, offset: int) -> Value:
         """The address of byte `offset` of the weights."""
-        return self._address(Place("weights", offset))
+        return self._address(Address("weights", offset))
 
     def refuse(self, number: int, is_refused: Value, found: Callable[[], Value]) -> None:
         """Marks the run as refused, by refusal `number` for what `found` computes, an i64, where `is_refused`. Such a
         run is rare: nothing else is computed in others."""
-        status, own = self._address(Place("arena", self.generator.status)), self._address(Place("number", number))
+        status, own = self._address(Address("arena", self.generator.status)), self._address(Address("number", number))
         function = self.generator.once("refuse", (), self._write_refuse)
         self.f.when(is_refused, lambda: self.f.call(function, status, own, found()))
 
@@ -253,11 +295,11 @@ class Kernel:
         f.when(f.compare("eq", f.load(INDEX, status), 0), lambda: f.store(word, status))
         f.finish()
 
-    def _address(self, place: Place) -> Value:
-        """An argument, so that kernels at other places share the function."""
-        if place not in self.places:
-            self.places[place] = self.f.add_parameter(POINTER)
-        return self.places[place]
+    def _address(self, address: Address) -> Value:
+        """An argument, so that kernels with other addresses share the function."""
+        if address not in self.addresses:
+            self.addresses[address] = self.f.add_parameter(POINTER)
+        return self.addresses[address]
 
 
 def split(total: int, largest: int) -> list[tuple[int, int]]:

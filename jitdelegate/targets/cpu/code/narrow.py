@@ -68,7 +68,7 @@ def emitted(f: Function, expr: Expr, arguments: Sequence[Value], types: Sequence
     """As `scalar.expression.emit`, for whole registers of bytes: a function of one byte as a table, where that takes
     fewer instructions, or the last step of XNNPACK's roundings by packs."""
     width = 4 * f.module.machine.lanes
-    table = _tabulated(expr, tuple(types), dtype) if lanes == 64 and f.module.machine.has_vbmi else None
+    table = _tabulated(expr, tuple(types), dtype) if lanes == 64 and f.module.machine.look_up_bytes else None
     if table is not None:
         return emit(f, table, arguments, types, dtype, lanes)
     inner, low, zero = _inside(expr, types) if lanes == width and f.module.machine.has_fma else (None, 0, 0)
@@ -80,10 +80,10 @@ def emitted(f: Function, expr: Expr, arguments: Sequence[Value], types: Sequence
     if zero:
         zeros = f.literal(words[0].type, zero)
         words = [f.intrinsic("sadd.sat", word.type, word, zeros) for word in words]
-    found = _in_order(f, to_bytes(f, words, dtype), QUAD)
+    result = _in_order(f, to_bytes(f, words, dtype), QUAD)
     if low == ELEMENT_TYPES[dtype].minimum:
-        return found
-    return f.intrinsic("smax" if dtype == "int8" else "umax", found.type, found, f.constant(dtype, low, lanes))
+        return result
+    return f.intrinsic("smax" if dtype == "int8" else "umax", result.type, result, f.constant(dtype, low, lanes))
 
 
 @lru_cache(KEPT)
@@ -172,13 +172,7 @@ class Limits:
 
     @classmethod
     def of(
-        cls,
-        f: Function,
-        expr: Expr,
-        types: Sequence[str],
-        numbers: Sequence[Value],
-        width: int,
-        steps: Steps,
+        cls, f: Function, expr: Expr, types: Sequence[str], numbers: Sequence[Value], width: int, steps: Steps
     ) -> Limits | None:
         """The limits for vectors of `width` bytes; None if `expr` is no Quantize that rounds floats as XNNPACK does, or
         if its limits are no constants.
@@ -210,9 +204,9 @@ class Limits:
         words = to_words(f, [_rounded(f, value) for value in limited])
         if steps.zero:
             words = [f.intrinsic("sadd.sat", word.type, word, self.zero) for word in words]
-        found = to_bytes(f, words, dtype)
-        found = f.intrinsic(f"{sign}min", found.type, found, self.high) if steps.high else found
-        return f.intrinsic(f"{sign}max", found.type, found, self.low) if steps.low else found
+        result = to_bytes(f, words, dtype)
+        result = f.intrinsic(f"{sign}min", result.type, result, self.high) if steps.high else result
+        return f.intrinsic(f"{sign}max", result.type, result, self.low) if steps.low else result
 
 
 def without_cast(epilogue: Epilogue) -> Epilogue:

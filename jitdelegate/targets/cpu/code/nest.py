@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from jitdelegate.ir.forms import IndexMap
-from jitdelegate.targets.cpu.code.kernel import Memory, distances_along
+from jitdelegate.targets.cpu.code.kernel import Kernel, Memory, distances_along
+from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Value
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,32 @@ class Nest:
     starts: tuple[int, ...]
     operands: tuple[Operand, ...]
 
+    def pointers(self, kernel: Kernel, output: Memory) -> list[Value]:
+        """The addresses of the first elements, of the output and of each operand; any address for a constant, which
+        does not move."""
+        memories = output, *(operand.memory for operand in self.operands)
+        # steps of a sequence read and write at other addresses: these have the start, so that they share the function
+        has_start = min(memory.layout.element for memory in memories if memory) < FLOAT_BYTES
+        pointers: list[Value] = []
+        for memory, start in zip(memories, self.starts, strict=True):
+            inner, outer = (start, 0) if has_start else (0, start)
+            pointers.append(kernel.pointer(memory, inner) + outer if memory else pointers[0])
+        return pointers
+
+
+def moved(pointers: Sequence[Value], count: Value | int, steps: Sequence[int]) -> list[Value]:
+    """The pointers after `count` iterations of a loop with these steps."""
+    return [pointer + count * step if step else pointer for pointer, step in zip(pointers, steps, strict=True)]
+
+
+def indices_of(number: Value, counts: Sequence[int]) -> list[Value]:
+    """The index on each level of nested loops, of iteration `number` of all of them."""
+    indices = []
+    for count in reversed(counts[1:]):
+        indices.append(number % count if count > 1 else number.function.index(0))
+        number = number // count
+    return [number, *reversed(indices)]
+
 
 def whole(shape: tuple[int, ...]) -> Box:
     """The box that covers a whole output."""
@@ -111,7 +138,7 @@ def nests(output: Memory, shape: tuple[int, ...], box: Box, operands: tuple[Oper
     counts = [stop - start for start, stop in zip(box.starts, box.stops, strict=True)]
     distances = [distances_along(output, shape), *(read_distances(o, len(shape)) for o in operands)]
     starts = [_start(output, shape, box.starts)]
-    starts += [_read_start(o, box.starts) for o in operands]
+    starts += [_start(o.memory, o.shape, _position(o.index_map, box.starts)) if o.memory else 0 for o in operands]
     loops = [Loop(count, tuple(d[axis] for d in distances)) for axis, count in enumerate(counts)]
     loops = loops or [Loop(1, (0,) * len(distances))]
     yield Nest(tuple(_collapse(loops, output.layout.element)), tuple(starts), operands)
@@ -134,22 +161,22 @@ def _blocked_nests(output: Memory, box: Box, operands: tuple[Operand, ...]) -> I
 
 
 def _collapse(loops: Sequence[Loop], element: int) -> list[Loop]:
-    """The same elements with fewer loops: drops loops of one iteration, and joins loops that continue each other.
-
-    The last loop is over neighbouring elements of the output, `element` bytes each, even if there is only one.
-    """
-    result: list[Loop] = []
-    for loop in loops:
-        if loop.count == 1:
-            continue
-        if result and all(
-            outer == inner * loop.count for outer, inner in zip(result[-1].steps, loop.steps, strict=True)
-        ):
-            result[-1] = Loop(result[-1].count * loop.count, loop.steps)
-        else:
-            result.append(loop)
+    """As `joined_loops`, but the last loop is over neighbouring elements of the output, `element` bytes each, even if
+    there is only one."""
+    result = joined_loops(loops)
     if not result or result[-1].steps[0] != element:
         result.append(Loop(1, (0,) * len(loops[0].steps)))
+    return result
+
+
+def joined_loops(loops: Sequence[Loop]) -> list[Loop]:
+    """The same iterations with fewer loops: drops loops of one iteration, and joins loops that continue each other."""
+    result: list[Loop] = []
+    for loop in loops:
+        if result and result[-1].steps == tuple(step * loop.count for step in loop.steps):
+            result[-1] = Loop(result[-1].count * loop.count, loop.steps)
+        elif loop.count > 1:
+            result.append(loop)
     return result
 
 
@@ -178,12 +205,6 @@ def read_distances(operand: Operand, rank: int) -> list[int]:
     if operand.memory is None:
         return [0] * rank
     return _spread(operand.index_map, rank, distances_along(operand.memory, operand.shape))
-
-
-def _read_start(operand: Operand, index: Sequence[int]) -> int:
-    if operand.memory is None:
-        return 0
-    return _start(operand.memory, operand.shape, _position(operand.index_map, index))
 
 
 def block_distances(operand: Operand) -> tuple[int, int, int, int, int]:

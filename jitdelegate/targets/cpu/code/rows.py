@@ -9,9 +9,8 @@ from math import prod
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import IndexedForm, Scatter
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.targets.cpu.code.axes import Axis, offset_of
 from jitdelegate.targets.cpu.code.element import load
-from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, Memory, distances_along
+from jitdelegate.targets.cpu.code.kernel import Axis, Generator, Job, Kernel, Memory, axes_of, offset_of
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value, vector
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.maths.cast import cast
@@ -38,7 +37,7 @@ class Placed:
 
     @property
     def axes(self) -> list[Axis]:
-        return [Axis(*pair) for pair in zip(self.shape, distances_along(self.memory, self.shape), strict=True)]
+        return axes_of(self.memory, self.shape)
 
 
 def placed(writer: Writer, node: Node) -> list[Placed]:
@@ -77,15 +76,10 @@ def job_of_rows(
     chunks = -(-rows // at_once)
 
     def chunk(kernel: Kernel) -> None:
-        f = kernel.f
         if begin:
             begin(kernel, chunks)
-        first = kernel.chunk * at_once
-        count: Value | int = at_once
-        if at_once * chunks != rows:
-            left = f.index(rows) - first
-            count = f.select(f.compare("ult", left, at_once), left, f.index(at_once))
-        f.loop(count, lambda i: body(kernel, first + i))
+        first, count = kernel.span(rows, at_once)
+        kernel.f.loop(count, lambda i: body(kernel, first + i))
 
     return generator.job(name, chunks, chunk, worth=rows * work / CHUNK_WORK)
 
@@ -94,7 +88,7 @@ def along_row(
     f: Function,
     size: int,
     lanes: int,
-    body: Callable[..., Sequence[Value]],
+    body: Callable[..., Sequence[Value] | None],
     *carried: Value,
     whole: Value | int = 0,
 ) -> list[Value]:
@@ -110,7 +104,7 @@ def along_row(
         count = whole or vectors
         values = f.loop(count, lambda i, *now: body(i * lanes, None, *now), *values)
     if left:
-        values = list(body(f.index(vectors * lanes), f.first_lanes(f.index(left), lanes), *values))
+        values = list(body(f.index(vectors * lanes), f.first_lanes(f.index(left), lanes), *values) or ())
     return values
 
 
@@ -119,9 +113,9 @@ def look_up(f: Function, dtype: str, at: Value, indexed: Sequence[Axis]) -> tupl
     nbytes = ELEMENT_TYPES[dtype].nbytes
     start, is_inside = f.index(0), f.literal("i1", 1)
     for number, axis in enumerate(indexed):
-        place = cast(f, load(f, dtype, at + number * nbytes, 1, 0), dtype, "int64")
-        is_inside = f.emit("i1", f"and {is_inside}, {f.compare('ult', place, axis.size).text}")
-        start = place * axis.distance + start
+        index = cast(f, load(f, dtype, at + number * nbytes, 1, 0), dtype, "int64")
+        is_inside = f.emit("i1", f"and {is_inside}, {f.compare('ult', index, axis.size).text}")
+        start = index * axis.distance + start
     return f.select(is_inside, start, f.index(0)), is_inside
 
 
@@ -131,20 +125,20 @@ class Refusal:
 
     Attributes:
         number: of the refusal in the program.
-        places: the indices; the last axis has one index for each of `indexed`.
+        indices: tuples of one index for each of `indexed`, along the last axis.
         indexed: the axes that are indexed.
         skips_negative: as for a Scatter.
     """
 
     number: int
-    places: Placed
+    indices: Placed
     indexed: Sequence[Axis]
     skips_negative: bool
 
     def check(self, kernel: Kernel, chunks: int) -> None:
-        """Refuses the run if an index of this chunk's part of all places is outside. Whole vectors are compared before
+        """Refuses the run if an index of this chunk's part of them is outside. Whole vectors are compared before
         the chunk's own work, so that its loops stay as they are."""
-        f, total = kernel.f, size_of(self.places.axes[:-1])
+        f, total = kernel.f, size_of(self.indices.axes[:-1])
         part = -(-total // chunks)
         first = f.minimum(kernel.chunk * part, total - part)
         step = next((count for count in self._steps(kernel) if count <= part), 0)
@@ -159,27 +153,27 @@ class Refusal:
         f.when(is_refused, lambda: self._refuse_first(kernel, total))
 
     def _steps(self, kernel: Kernel) -> Sequence[int]:
-        """Places that may be compared at once, most first."""
-        lanes, is_plain = kernel.generator.lanes, is_dense(self.places.axes, self.places.nbytes)
+        """Tuples that may be compared at once, most first."""
+        lanes, is_plain = kernel.generator.lanes, is_dense(self.indices.axes, self.indices.nbytes)
         return ([4 * lanes, lanes] if len(self.indexed) == 1 else [lanes]) if is_plain else []
 
     def _at(self, kernel: Kernel, number: Value) -> Value:
-        """The address of the indices of a place."""
-        return kernel.pointer(self.places.memory) + offset_of(kernel.f, number, self.places.axes[:-1])
+        """The address of tuple `number`."""
+        return kernel.pointer(self.indices.memory) + offset_of(kernel.f, number, self.indices.axes[:-1])
 
     def _is_outside(self, kernel: Kernel, number: Value) -> Value:
-        """Whether an index of a place is outside."""
-        f, at, found = kernel.f, self._at(kernel, number), kernel.f.literal("i1", 0)
-        for place, axis in enumerate(self.indexed):
-            index = load(f, self.places.dtype, at + place * self.places.nbytes, 1, 0)
-            found = f.bitwise("or", found, f.compare(self._condition, index, axis.size))
-        return found
+        """Whether one of the indices of tuple `number` is outside."""
+        f, at, is_outside = kernel.f, self._at(kernel, number), kernel.f.literal("i1", 0)
+        for axis_number, axis in enumerate(self.indexed):
+            index = load(f, self.indices.dtype, at + axis_number * self.indices.nbytes, 1, 0)
+            is_outside = f.bitwise("or", is_outside, f.compare(self._condition, index, axis.size))
+        return is_outside
 
     def _are_outside(self, kernel: Kernel, first: Value, count: int, step: int) -> Value:
-        """Whether an index of `count` places from `first` on is outside, `step` places in a turn: the largest of every
+        """Whether an index of `count` tuples from `first` on is outside, `step` tuples in a turn: the largest of every
         lane are compared with the sizes at the end. The last turn may begin before the end of the one before."""
-        f, lanes, nbytes = kernel.f, kernel.generator.lanes, self.places.nbytes
-        sizes, total = [axis.size for axis in self.indexed], size_of(self.places.axes[:-1])
+        f, lanes, nbytes = kernel.f, kernel.generator.lanes, self.indices.nbytes
+        sizes, total = [axis.size for axis in self.indexed], size_of(self.indices.axes[:-1])
         element, larger = f"i{8 * nbytes}", "smax" if self.skips_negative else "umax"
         type_, vectors = vector(lanes, element), range(step // lanes * len(sizes))
 
@@ -188,8 +182,9 @@ class Refusal:
             indices = [f.load(type_, at + number * lanes * nbytes, nbytes) for number in vectors]
             return [f.intrinsic(larger, type_, *pair) for pair in zip(largest, indices, strict=True)]
 
-        found, is_outside = f.loop(-(-count // step), turn, *(f.literal(type_, 0) for _ in vectors)), f.literal("i1", 0)
-        for number, largest in enumerate(found):
+        every_largest = f.loop(-(-count // step), turn, *(f.literal(type_, 0) for _ in vectors))
+        is_outside = f.literal("i1", 0)
+        for number, largest in enumerate(every_largest):
             limits = [sizes[(number * lanes + lane) % len(sizes)] for lane in range(lanes)]
             outside = f.compare(self._condition, largest, f.numbers(limits, element))
             is_outside = f.bitwise("or", is_outside, f.compare("ne", f.cast("bitcast", outside, f"i{lanes}"), 0))
@@ -201,17 +196,18 @@ class Refusal:
 
     def _refuse_first(self, kernel: Kernel, total: int) -> None:
         """Refuses the run for the first index that is outside."""
-        f, nbytes = kernel.f, self.places.nbytes
+        f, nbytes = kernel.f, self.indices.nbytes
 
         def refuse(number: Value) -> None:
             at = self._at(kernel, number)
 
             def index() -> Value:
-                found = f.index(0)
-                for place, axis in reversed(list(enumerate(self.indexed))):
-                    own = cast(f, load(f, self.places.dtype, at + place * nbytes, 1, 0), self.places.dtype, "int64")
-                    found = f.select(f.compare(self._condition, own, axis.size), own, found)
-                return found
+                outside = f.index(0)
+                for axis_number, axis in reversed(list(enumerate(self.indexed))):
+                    loaded = load(f, self.indices.dtype, at + axis_number * nbytes, 1, 0)
+                    own = cast(f, loaded, self.indices.dtype, "int64")
+                    outside = f.select(f.compare(self._condition, own, axis.size), own, outside)
+                return outside
 
             kernel.refuse(self.number, self._is_outside(kernel, number), index)
 
@@ -219,10 +215,10 @@ class Refusal:
 
 
 def refusal_check(
-    writer: Writer, node: Node, form: IndexedForm, places: Placed, indexed: Sequence[Axis]
+    writer: Writer, node: Node, form: IndexedForm, indices: Placed, indexed: Sequence[Axis]
 ) -> Callable[[Kernel, int], None] | None:
     """What the node's chunks do first, as `job_of_rows` takes it; None where an index outside is no error."""
     if not form.refusal:
         return None
     number = writer.generator.refusals.number(node, form.refusal)
-    return Refusal(number, places, indexed, isinstance(form, Scatter) and form.skips_negative).check
+    return Refusal(number, indices, indexed, isinstance(form, Scatter) and form.skips_negative).check

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from jitdelegate.base.targets import Level
 from jitdelegate.errors import TooLongError
 from jitdelegate.ir.expr import converted
-from jitdelegate.targets.cpu.code.machine import Machine
 
 INDEX = "i64"
 POINTER = "ptr"
@@ -149,7 +149,7 @@ class Value:
 class Module:
     """Functions, declarations and read-only data of one compiled graph."""
 
-    machine: Machine
+    machine: Level
     functions: list[str] = field(default_factory=list)
     declarations: set[str] = field(default_factory=set)
     constants: list[str] = field(default_factory=list)
@@ -247,16 +247,13 @@ class Function:
 
     def constant(self, dtype: str, number: float, lanes: int = 1) -> Value:
         """A number as an element of the IR's type `dtype`, converted as `ir.expr.Cast` does, in every lane."""
-        found = converted(np.asarray(number), dtype)
-        signed = found.view(f"i{found.itemsize}") if found.dtype.kind == "u" or dtype == "float16" else found
+        stored = converted(np.asarray(number), dtype)
+        signed = stored.view(f"i{stored.itemsize}") if stored.dtype.kind == "u" or dtype == "float16" else stored
         return self.literal(vector(lanes, register(dtype)), signed.item())
 
     def like(self, number: Value | float, example: Value) -> Value:
         """A Python number as a constant of the example's type; a value unchanged."""
-        return self.operand(number, example.type)
-
-    def operand(self, value: Value | float, type_: str) -> Value:
-        return value if isinstance(value, Value) else self.literal(type_, value)
+        return number if isinstance(number, Value) else self.literal(example.type, number)
 
     def arithmetic(self, operation: str, left: Value, right: Value | float) -> Value:
         """`add sub mul div udiv urem` on integers or floats; integer identities cost no instruction."""
@@ -265,7 +262,7 @@ class Function:
                 return left
             if right == 0 and operation == "mul":
                 return self.index(0)
-        right = self.operand(right, left.type)
+        right = self.like(right, left)
         assert left.type == right.type, (operation, left.type, right.type)
         prefix = "f" if is_float(left.type) else ""
         return self.emit(left.type, f"{prefix}{operation} {left.type} {left.text}, {right.text}")
@@ -290,7 +287,7 @@ class Function:
 
     def compare(self, condition: str, left: Value, right: Value | float) -> Value:
         """`eq ne ult slt ...` on integers and pointers, `olt ogt ...` on floats."""
-        right = self.operand(right, left.type)
+        right = self.like(right, left)
         instruction = "fcmp" if is_float(left.type) else "icmp"
         type_ = vector(lanes_of(left.type), BOOL)
         return self.emit(type_, f"{instruction} {condition} {left.type} {left.text}, {right.text}")
@@ -312,19 +309,19 @@ class Function:
 
     def to_integer(self, value: Value, dtype: str) -> Value:
         """A float rounded towards zero and clamped to the range of the integer type `dtype`; NaN gives 0."""
-        type_ = vector(value.lanes, register(dtype))
-        name = f"llvm.fpto{'u' if dtype[0] == 'u' else 's'}i.sat.{_suffix(type_)}.{_suffix(value.type)}"
-        self.module.declare(f"{type_} @{name}({value.type})")
-        return self.emit(type_, f"call {type_} @{name}({value})")
+        type_, sign = vector(value.lanes, register(dtype)), "u" if dtype[0] == "u" else "s"
+        return self.machine_call(f"fpto{sign}i.sat.{_suffix(type_)}.{_suffix(value.type)}", type_, value)
 
     def intrinsic(self, name: str, type_: str, *arguments: Value) -> Value:
         """A call of an LLVM intrinsic that is overloaded on its first argument's type."""
-        suffix = _suffix(arguments[0].type)
-        self.module.declare(f"{type_} @llvm.{name}.{suffix}({', '.join(a.type for a in arguments)})")
-        return self.emit(type_, f"call {type_} @llvm.{name}.{suffix}({', '.join(map(str, arguments))})")
+        return self.machine_call(f"{name}.{_suffix(arguments[0].type)}", type_, *arguments)
+
+    def align(self, nbytes: int) -> Value:
+        """An alignment, as LLVM's functions take it."""
+        return Value(self, "i32", str(nbytes))
 
     def machine_call(self, name: str, type_: str, *values: Value) -> Value:
-        """A call of the function `llvm.` + name, which is one instruction of a machine."""
+        """A call of LLVM's function `llvm.` + name, such as one instruction of a machine."""
         self.module.declare(f"{type_} @llvm.{name}({', '.join(value.type for value in values)})")
         return self.emit(type_, f"call {type_} @llvm.{name}({', '.join(map(str, values))})")
 
@@ -340,9 +337,7 @@ class Function:
     def _nearest(self, value: Value) -> Value:
         """The nearest whole numbers of floats, halves to even (cvtps2dq)."""
         type_ = vector(value.lanes, "i32")
-        name = f"llvm.lrint.{_suffix(type_)}.{_suffix(value.type)}"
-        self.module.declare(f"{type_} @{name}({value.type})")
-        return self.emit(type_, f"call {type_} @{name}({value})")
+        return self.machine_call(f"lrint.{_suffix(type_)}.{_suffix(value.type)}", type_, value)
 
     def _scale(self, a: Value, n: Value) -> Value:
         """a * 2**floor(n), rounded once (vscalefps)."""
@@ -378,9 +373,9 @@ class Function:
 
     def shuffle(self, a: Value, b: Value, order: Sequence[int]) -> Value:
         """A vector of lanes of a and b, selected by number: b's lanes are numbered after a's."""
-        places = ", ".join(f"i32 {place}" for place in order)
+        lanes = ", ".join(f"i32 {lane}" for lane in order)
         type_ = vector(len(order), element_type(a.type))
-        return self.emit(type_, f"shufflevector {a}, {b}, <{len(order)} x i32> <{places}>")
+        return self.emit(type_, f"shufflevector {a}, {b}, <{len(order)} x i32> <{lanes}>")
 
     def part(self, value: Value, first: int, count: int) -> Value:
         """`count` neighbouring lanes; one lane is the scalar itself."""
@@ -406,10 +401,8 @@ class Function:
         """Loads the lanes in `mask`; the others are zero and are not read. None loads all lanes."""
         if mask is None:
             return self.load(type_, pointer, align)
-        suffix = _suffix(type_)
-        self.module.declare(f"{type_} @llvm.masked.load.{suffix}.p0(ptr, i32, {mask.type}, {type_})")
-        call = f"call {type_} @llvm.masked.load.{suffix}.p0({pointer}, i32 {align}, {mask}, {type_} zeroinitializer)"
-        return self.emit(type_, call)
+        zeros = Value(self, type_, "zeroinitializer")
+        return self.machine_call(f"masked.load.{_suffix(type_)}.p0", type_, pointer, self.align(align), mask, zeros)
 
     def store_masked(self, value: Value, pointer: Value, mask: Value | None, align: int = FLOAT_BYTES) -> None:
         """Stores the lanes in `mask`; the others are not written. None stores all lanes."""
@@ -420,57 +413,55 @@ class Function:
         self.module.declare(f"void @llvm.masked.store.{suffix}.p0({value.type}, ptr, i32, {mask.type})")
         self.do(f"call void @llvm.masked.store.{suffix}.p0({value}, {pointer}, i32 {align}, {mask})")
 
-    def look_up(self, entries: Sequence[int], place: Value) -> Value:
-        """entries[place] as int32; `place` is an int32 within the table."""
-        pointers = vector(place.lanes, POINTER)
-        at = self.emit(pointers, f"getelementptr i32, ptr {self.module.table(entries)}, {place}")
-        if place.lanes == 1:
-            return self.load(place.type, at)
-        mask, suffix = vector(place.lanes, BOOL), _suffix(place.type)
-        name = f"llvm.masked.gather.{suffix}.v{place.lanes}p0"
-        self.module.declare(f"{place.type} @{name}({pointers}, i32, {mask}, {place.type})")
-        arguments = f"{at}, i32 {FLOAT_BYTES}, {self.literal(mask, 1)}, {place.type} poison"
-        return self.emit(place.type, f"call {place.type} @{name}({arguments})")
+    def look_up(self, entries: Sequence[int], index: Value) -> Value:
+        """entries[index] as int32; `index` is an int32 within the table."""
+        pointers = vector(index.lanes, POINTER)
+        at = self.emit(pointers, f"getelementptr i32, ptr {self.module.table(entries)}, {index}")
+        if index.lanes == 1:
+            return self.load(index.type, at)
+        type_, every = index.type, self.literal(vector(index.lanes, BOOL), 1)
+        name, nothing = f"masked.gather.{_suffix(type_)}.v{index.lanes}p0", Value(self, type_, "poison")
+        return self.machine_call(name, type_, at, self.align(FLOAT_BYTES), every, nothing)
 
-    def look_up_bytes(self, entries: Sequence[int], place: Value) -> Value | None:
-        """entries[place] for an unsigned place of 8 bits and entries of 8 bits, by shuffles; None for few lanes."""
-        machine, lanes = self.module.machine, place.lanes
+    def look_up_bytes(self, entries: Sequence[int], index: Value) -> Value | None:
+        """entries[index] for an unsigned index of 8 bits and entries of 8 bits, by shuffles; None for few lanes."""
+        machine, lanes = self.module.machine, index.lanes
         entries = [(entry + 128) % 256 - 128 for entry in entries]
-        if machine.has_vbmi and lanes > 1:
-            return self._looked_up_in_halves(entries, place)
+        if machine.look_up_bytes and lanes > 1:
+            return self._looked_up_in_halves(entries, index)
         is_register = lanes == 4 * machine.lanes and machine.shuffle_bytes
-        return self._looked_up_in_rows(entries, place, machine.shuffle_bytes) if is_register else None
+        return self._looked_up_in_rows(entries, index, machine.shuffle_bytes) if is_register else None
 
-    def _looked_up_in_halves(self, entries: Sequence[int], place: Value) -> Value:
-        """By two look-ups in 128 bytes each (vpermi2b), which ignore the place's highest bit."""
-        lanes, size = place.lanes, 64
-        whole = place if lanes == size else self.shuffle(place, place, [*range(lanes), *([0] * (size - lanes))])
+    def _looked_up_in_halves(self, entries: Sequence[int], index: Value) -> Value:
+        """By two look-ups in 128 bytes each (vpermi2b), which ignore the index's highest bit."""
+        lanes, size = index.lanes, 64
+        whole = index if lanes == size else self.shuffle(index, index, [*range(lanes), *([0] * (size - lanes))])
         parts = [self.numbers(entries[first : first + size], "i8") for first in range(0, 256, size)]
         low, high = (
-            self.machine_call("x86.avx512.vpermi2var.qi.512", whole.type, a, whole, b)
+            self.machine_call(self.module.machine.look_up_bytes, whole.type, a, whole, b)
             for a, b in (parts[:2], parts[2:])
         )
-        found = self.select(self.compare("slt", whole, 0), high, low)
-        return found if lanes == size else self.shuffle(found, found, range(lanes))
+        result = self.select(self.compare("slt", whole, 0), high, low)
+        return result if lanes == size else self.shuffle(result, result, range(lanes))
 
-    def _looked_up_in_rows(self, entries: Sequence[int], place: Value, shuffle: str) -> Value:
-        """By a shuffle for each row of 16 entries (vpshufb), which gives 0 for negative places.
+    def _looked_up_in_rows(self, entries: Sequence[int], index: Value, shuffle: str) -> Value:
+        """By a shuffle for each row of 16 entries (vpshufb), which gives 0 for negative indices.
 
-        A place in a half of eight rows loses 16 from row to row, and becomes negative after its own row. Rows are
+        An index in a half of eight rows loses 16 from row to row, and becomes negative after its own row. Rows are
         stored as the exclusive or with the row before, so that those up to its own make up the entry.
         """
-        found = self.literal(place.type, 0)
+        result = self.literal(index.type, 0)
         for half in (0, 128):
-            at = place ^ -128 if half else place
+            at = index ^ -128 if half else index
             before = [0] * 16
             for first in range(half, half + 128, 16):
                 row = list(entries[first : first + 16])
                 differences = [a ^ b for a, b in zip(row, before, strict=True)]
-                table = self.numbers(differences * (place.lanes // 16), "i8")
-                found = found ^ self.machine_call(shuffle, place.type, table, at)
+                table = self.numbers(differences * (index.lanes // 16), "i8")
+                result = result ^ self.machine_call(shuffle, index.type, table, at)
                 at = self.intrinsic("ssub.sat", at.type, at, self.literal(at.type, 16))
                 before = row
-        return found
+        return result
 
     def numbers(self, values: Sequence[int], element: str) -> Value:
         """A constant vector."""
@@ -495,26 +486,25 @@ class Function:
     def jump(self, label: str) -> None:
         self.do(f"br label %{label}")
 
+    def enter(self, label: str) -> None:
+        """Ends this block; the next one follows it."""
+        self.jump(label)
+        self.start_block(label)
+
     def branch(self, condition: Value, if_true: str, if_false: str) -> None:
         self.do(f"br {condition}, label %{if_true}, label %{if_false}")
 
-    def loop(
-        self,
-        count: Value | int,
-        body: Callable[..., Sequence[Value] | None],
-        *carried: Value,
-    ) -> list[Value]:
+    def loop(self, count: Value | int, body: Callable[..., Sequence[Value] | None], *carried: Value) -> list[Value]:
         """`for i in range(count)`: body(i, *values) returns the next values; the loop returns the last values.
 
         The loop runs at least once. For a constant count of one, only the body is emitted.
         """
         if count == 1:
             return list(body(self.index(0), *carried) or ())
-        count = self.operand(count, INDEX)
+        count = self.like(count, self.index(0))
         head, done = self.new_label("loop"), self.new_label("done")
         before = self.label
-        self.jump(head)
-        self.start_block(head)
+        self.enter(head)
         position = len(self.lines)
         i = Value(self, INDEX, self.name_value())
         values = [Value(self, v.type, self.name_value()) for v in carried]
@@ -543,8 +533,7 @@ class Function:
         self.branch(condition, inside, done)
         self.start_block(inside)
         body()
-        self.jump(done)
-        self.start_block(done)
+        self.enter(done)
 
     def when_last(self, number: Value, count: int, body: Callable[[], None], last: Callable[[], None]) -> None:
         """`last()` if `number` is count - 1, else `body()`."""

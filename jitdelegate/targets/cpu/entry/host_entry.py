@@ -36,8 +36,8 @@ def write_host_entry(module: Module, *, may_refuse: bool) -> None:
 
     def fill(number: Value) -> None:
         pair = words + (number * (2 * WORD) + HEAD * WORD)
-        place, offset = f.load(INDEX, pair, WORD), f.load(INDEX, pair + WORD, WORD)
-        f.store(data_of(offset), io + place * WORD, WORD)
+        port, offset = f.load(INDEX, pair, WORD), f.load(INDEX, pair + WORD, WORD)
+        f.store(data_of(offset), io + port * WORD, WORD)
 
     def copy(number: Value) -> None:
         triple = words + fills * (2 * WORD) + (number * (3 * WORD) + HEAD * WORD)

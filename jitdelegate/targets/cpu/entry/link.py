@@ -78,12 +78,12 @@ def _place(elf: bytes, sections: list[Section]) -> tuple[bytearray, dict[int, in
 def _symbols(elf: bytes, sections: list[Section], bases: dict[int, int]) -> list[tuple[str, int | None, bool]]:
     table = next(section for section in sections if section.type == SYMTAB)
     strings = sections[table.link].start
-    found = []
+    symbols = []
     for at in range(table.start, table.start + table.size, SYMBOL.size):
         name, info, _, section, value, _ = SYMBOL.unpack_from(elf, at)
         address = bases[section] + value if section in bases else None
-        found.append((_text(elf, strings + name), address, info >> 4 == 1))
-    return found
+        symbols.append((_text(elf, strings + name), address, info >> 4 == 1))
+    return symbols
 
 
 def _relocate(

@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from jitdelegate.runtime.memory import TEAM
-from jitdelegate.targets.cpu.code.kernel import RANGES, Job, Place, Step, table_name
+from jitdelegate.targets.cpu.code.kernel import RANGES, Address, Job, Step, table_name
 from jitdelegate.targets.cpu.code.vector_ir import BOOL, INDEX, POINTER, Function, Module, Value
 from jitdelegate.targets.cpu.entry import team
-from jitdelegate.targets.cpu.entry.denormals import flush_denormals, restore_denormals
 from jitdelegate.targets.cpu.entry.futex import I32, add_atomic, load_atomic, store_atomic, write_wait_and_wake
 from jitdelegate.targets.cpu.entry.stamps import Stamps
 
@@ -41,6 +40,12 @@ FIRST_STEP, STEP = 4 * LINE, (RANGES + 1) * LINE
 
 SHARED, AWAITED, FLAGS = 1, 2, 2
 """Flags of a step, and their number: threads share it; it is the calling thread's, and others wait for it."""
+CONTROL = "i32"
+CONTROL_BYTES = 4
+FLUSH = 0x8040
+"""Bits of MXCSR: denormal results, and denormal operands, are zeros. While a program runs, numbers below 2^-126 are
+zeros, as in LiteRT's XNNPACK: an instruction that meets one takes a hundred times longer, and a softmax over masked
+scores is full of them."""
 
 
 def sync_bytes(steps: int) -> int:
@@ -134,22 +139,22 @@ def _by_halves(job: Job, chunk: Value) -> Value:
     if job.parts % 2 or job.panels == 1:
         return chunk
     image, rest = chunk // (job.panels * job.parts), chunk % (job.panels * job.parts)
-    half, place = rest // (job.panels * width), rest % (job.panels * width)
-    return (image * job.panels + place // width) * job.parts + half * width + place % width
+    half, index = rest // (job.panels * width), rest % (job.panels * width)
+    return (image * job.panels + index // width) * job.parts + half * width + index % width
 
 
 def _call_job(f: Function, job: Job, spaces: Sequence[Value], chunk: Value, scratch: Value) -> None:
-    f.call(job.function, chunk, scratch, *(_address(f, place, *spaces) for place in job.places))
+    f.call(job.function, chunk, scratch, *(_address(f, address, *spaces) for address in job.addresses))
 
 
-def _address(f: Function, place: Place, arena: Value, weights: Value, io: Value) -> Value:
-    if place.space == "io":
-        return f.load(POINTER, io + place.offset * WORD, WORD) + place.distance
-    if place.space == "code":
-        return Value(f, POINTER, f"@{table_name(place.offset)}") + place.distance
-    if place.space == "number":
-        return Value(f, POINTER, f"inttoptr (i64 {place.offset} to ptr)")
-    return {"arena": arena, "weights": weights}[place.space] + (place.offset + place.distance)
+def _address(f: Function, address: Address, arena: Value, weights: Value, io: Value) -> Value:
+    if address.space == "io":
+        return f.load(POINTER, io + address.offset * WORD, WORD) + address.distance
+    if address.space == "code":
+        return Value(f, POINTER, f"@{table_name(address.offset)}") + address.distance
+    if address.space == "number":
+        return Value(f, POINTER, f"inttoptr (i64 {address.offset} to ptr)")
+    return {"arena": arena, "weights": weights}[address.space] + (address.offset + address.distance)
 
 
 def _write_alone(module: Module, steps: Sequence[Step], stamps: Stamps | None) -> None:
@@ -174,8 +179,7 @@ def _write_claim(module: Module) -> None:
     f = Function(module, "claim", [("word", POINTER), ("run", INDEX), ("count", INDEX)], exported=False, result=INDEX)
     word, run, count = f.parameters
     base = run << 32
-    f.jump("again")
-    f.start_block("again")
+    f.enter("again")
     seen = load_atomic(f, INDEX, word)
     is_earlier = f.compare("slt", seen - base, 0)  # run ids wrap around
     now = f.select(is_earlier, base, seen)
@@ -195,8 +199,7 @@ def _write_await(module: Module) -> None:
     """`void await(done, count)`: returns once the word `done` has reached `count`; both wrap around."""
     f = module.function("await", [("done", POINTER), ("count", I32)])
     done, count = f.parameters
-    f.jump("again")
-    f.start_block("again")
+    f.enter("again")
     seen = load_atomic(f, I32, done)
     f.branch(f.compare("slt", f.arithmetic("sub", seen, count), 0), "wait", "over")
     f.start_block("wait")
@@ -214,8 +217,7 @@ def _write_share(module: Module, stamps: Stamps | None) -> None:
     own = [(name, INDEX) for name in ("number", "run", "first", "count")]
     f = module.function("share", [*ENTRY_PARAMETERS, *own, ("word", POINTER), ("done", POINTER), ("all", I32)])
     arena, weights, io, sync, scratch, number, run, first, count, word, done, all_ = f.parameters
-    f.jump("next")
-    f.start_block("next")
+    f.enter("next")
     chunk = f.emit(INDEX, f"call i64 @claim({word}, {run}, {count})")
     f.branch(f.compare("sge", chunk, 0), "work", "ended")
     f.start_block("work")
@@ -246,8 +248,7 @@ def _write_pass(module: Module, steps: Sequence[Step], last: int, stamps: Stamps
     own = thread % ranges
     is_caller = f.compare("eq", thread, 0)
     begin = load_atomic(f, INDEX, sync + REACHED)
-    f.jump("step")
-    f.start_block("step")
+    f.enter("step")
     number, following = Value(f, INDEX, "%number"), Value(f, INDEX, "%following")
     f.do(f"%number = phi i64 [{begin.text}, %entry], [%following, %next]")
     words = sync + (number * STEP + FIRST_STEP)
@@ -276,10 +277,10 @@ def _write_pass(module: Module, steps: Sequence[Step], last: int, stamps: Stamps
     f.when(is_caller, lambda: store_atomic(f, number, sync + REACHED))
 
     def range_(turn: Value) -> None:
-        place = (own + turn) % ranges
-        first = place * count // ranges
-        size = (place + 1) * count // ranges - first
-        f.call("share", *f.parameters[:5], number, run, first, size, words + place * LINE, done, all_)
+        range_number = (own + turn) % ranges
+        first = range_number * count // ranges
+        size = (range_number + 1) * count // ranges - first
+        f.call("share", *f.parameters[:5], number, run, first, size, words + range_number * LINE, done, all_)
 
     f.loop(ranges, range_)
     f.branch(is_caller, "rest", "help_ends")
@@ -287,8 +288,7 @@ def _write_pass(module: Module, steps: Sequence[Step], last: int, stamps: Stamps
     f.branch(f.compare("eq", number, last), "over", "rest")
     f.start_block("rest")
     f.call("await", done, all_)
-    f.jump("next")
-    f.start_block("next")
+    f.enter("next")
     f.do("%following = add i64 %number, 1")
     f.branch(f.compare("ult", following, len(steps)), "step", "over")
     f.start_block("over")
@@ -307,10 +307,10 @@ def _write_run(module: Module, *, flushes: bool, status: int | None) -> None:
     word = None if status is None else f.parameters[0] + status
     if word:
         f.store(f.index(0), word)
-    saved = flush_denormals(f) if flushes else None
+    saved = _flush_denormals(f) if flushes else None
     f.call("infer", *f.parameters)
     if saved:
-        restore_denormals(f, saved)
+        f.do(f"call void @llvm.x86.sse.ldmxcsr({saved})")
     f.do(f"ret {f.load(INDEX, word) if word else f.index(0)}")
     f.close()
 
@@ -337,8 +337,7 @@ def _write_infer(module: Module, stamps: Stamps | None, *, has_team: bool) -> No
         store_atomic(f, run, sync + RUN)
         _wake_sleepers(f, sync + RUN, sync + SLEEPERS)
         f.call("pass", *f.parameters, f.cast("zext", run, INDEX), f.index(0))
-        f.jump("ran")
-        f.start_block("ran")
+        f.enter("ran")
         f.call("learn", sync + MEMORY, team.now(f) - begin)
         f.do("ret void")
         f.start_block("solo")
@@ -353,7 +352,7 @@ def _write_work(module: Module, *, has_team: bool, flushes: bool) -> None:
     (given,) = f.parameters
     if has_team:
         if flushes:
-            flush_denormals(f)
+            _flush_denormals(f)
         pointers = [f.load(POINTER, given + number * WORD, WORD) for number in range(len(ENTRY_PARAMETERS))]
         f.call("help", *pointers, f.load(INDEX, given + len(pointers) * WORD, WORD))
     f.do("ret ptr null")
@@ -364,8 +363,7 @@ def _write_help(module: Module) -> None:
     """`help(entry parameters, thread)`: joins each run until the stop flag is set."""
     f = module.function("help", [*ENTRY_PARAMETERS, ("thread", INDEX)])
     sync, thread = f.parameters[3], f.parameters[5]
-    f.jump("idle")
-    f.start_block("idle")
+    f.enter("idle")
     f.do("%seen = phi i64 [0, %entry], [%run, %join]")
     f.call("wait", sync + RUN, sync + SLEEPERS, Value(f, INDEX, "%seen"))
     current = load_atomic(f, I32, sync + RUN)
@@ -388,3 +386,14 @@ def _write_stop(module: Module, *, has_team: bool) -> None:
         add_atomic(f, sync + RUN, 1)
         f.call("wake", sync + RUN)
     f.finish()
+
+
+def _flush_denormals(f: Function) -> Value:
+    """From here on, this thread flushes denormals; returns the address of what it did before."""
+    saved, changed = (f.emit(POINTER, f"alloca {CONTROL}") for _ in range(2))
+    for name in ("stmxcsr", "ldmxcsr"):
+        f.module.declare(f"void @llvm.x86.sse.{name}(ptr)")
+    f.do(f"call void @llvm.x86.sse.stmxcsr({saved})")
+    f.store(f.emit(CONTROL, f"or {f.load(CONTROL, saved, CONTROL_BYTES)}, {FLUSH}"), changed, CONTROL_BYTES)
+    f.do(f"call void @llvm.x86.sse.ldmxcsr({changed})")
+    return saved

@@ -1,18 +1,32 @@
-"""Gather: copies slices whose indices are known at run time, as bytes, for all element types."""
+"""Gather: copies slices whose indices are known at run time, as bytes, for all element types.
+
+Rows of a table that is also the matrix of a Contract, as of tokens and their scores, are read from the Contract's
+panels, so that the program, or all programs of the model, store the table once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 
-from jitdelegate.ir.graph import Node
+import numpy as np
+
+from jitdelegate.ir.forms import Contract
+from jitdelegate.ir.graph import ABSENT, Node
 from jitdelegate.ir.index_forms import Gather
-from jitdelegate.targets.cpu.code.axes import Axis, offset_of
-from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel
+from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cpu.code.kernel import Axis, Job, Kernel, offset_of
 from jitdelegate.targets.cpu.code.rows import Placed, is_dense, job_of_rows, look_up, placed, refusal_check, size_of
-from jitdelegate.targets.cpu.code.vector_ir import Function, Value, vector
+from jitdelegate.targets.cpu.code.vector_ir import FLOAT, FLOAT_BYTES, Function, Value, vector
 from jitdelegate.targets.cpu.code.writer import Writer
-from jitdelegate.targets.cpu.forms.gather_panels import gather_from_panels, reader_of_table
+from jitdelegate.targets.cpu.multiply.narrow_products import channel_bytes, read_lines
+from jitdelegate.targets.cpu.multiply.products import QUAD
+from jitdelegate.targets.cpu.sources.filters import contract_filters
+from jitdelegate.targets.cpu.sources.panels import pack, panel_groups
+
+FEWEST_PRODUCTS = 1000
+"""Multiplications per element that is gathered, above which slower reads do not count: of the Contract, or of all in
+the program where another subgraph has the Contract."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +34,7 @@ class Slices:
     """Memory layout of the slices of one Gather.
 
     Attributes:
-        source, places, target: the axes that count slices, in data, indices and output; distance 0 where an operand is
+        source, indices, target: the axes that count slices, in data, indices and output; distance 0 where an operand is
             repeated.
         indexed: the axes of the data that are indexed.
         inner: axes of the data and of the output along which the pieces of a slice lie.
@@ -28,23 +42,23 @@ class Slices:
     """
 
     source: list[Axis]
-    places: list[Axis]
+    indices: list[Axis]
     target: list[Axis]
     indexed: list[Axis]
     inner: tuple[list[Axis], list[Axis]]
     piece: int
 
 
-def slices_of(form: Gather, data: Placed, places: Placed, out: Placed) -> Slices:
+def slices_of(form: Gather, data: Placed, indices: Placed, out: Placed) -> Slices:
     """The slices of a Gather."""
-    batch, axis, count = form.batch, form.axis, places.shape[-1]
-    between = len(places.shape) - 1 - batch
-    outer, index = data.axes[batch:axis], places.axes[batch:-1]
+    batch, axis, count = form.batch, form.axis, indices.shape[-1]
+    between = len(indices.shape) - 1 - batch
+    outer, index = data.axes[batch:axis], indices.axes[batch:-1]
     inner = data.axes[axis + count :], out.axes[axis + between :]
     dense = all(is_dense(axes, data.nbytes) for axes in inner)
     return Slices(
-        source=data.axes[:axis] + [Axis(each.size, 0) for each in index],
-        places=places.axes[:batch] + [Axis(each.size, 0) for each in outer] + index,
+        source=data.axes[:axis] + [Axis(repeated.size, 0) for repeated in index],
+        indices=indices.axes[:batch] + [Axis(repeated.size, 0) for repeated in outer] + index,
         target=out.axes[: axis + between],
         indexed=data.axes[axis : axis + count],
         inner=([], []) if dense else (inner[0][:-1], inner[1][:-1]),
@@ -54,54 +68,141 @@ def slices_of(form: Gather, data: Placed, places: Placed, out: Placed) -> Slices
 
 def write_gather(writer: Writer, node: Node, form: Gather) -> list[Job]:
     """The jobs of a Gather node."""
-    reader = reader_of_table(writer, node, form)
+    reader = _reader_of_table(writer, node, form)
     if reader is not None:
-        return gather_from_panels(writer, node, form, reader)
-    data, places, out = placed(writer, node)
-    indexed = data.axes[form.axis : form.axis + places.shape[-1]]
-    check = refusal_check(writer, node, form, places, indexed)
-    return GatherWriter(writer.generator).jobs(form, check, data, places, out)
+        return _gather_from_panels(writer, node, form, reader)
+    data, indices, out = placed(writer, node)
+    slices = slices_of(form, data, indices, out)
+    pieces = size_of(slices.inner[0])
+
+    def one(kernel: Kernel, number: Value) -> None:
+        f = kernel.f
+        at = kernel.pointer(indices.memory) + offset_of(f, number, slices.indices)
+        start, is_inside = look_up(f, indices.dtype, at, slices.indexed)
+        source = kernel.pointer(data.memory) + offset_of(f, number, slices.source) + start
+        target = kernel.pointer(out.memory) + offset_of(f, number, slices.target)
+
+        def piece(i: Value) -> None:
+            start, end = source + offset_of(f, i, slices.inner[0]), target + offset_of(f, i, slices.inner[1])
+            _copy(f, writer.generator.vector_bytes, data.nbytes, slices.piece, start, end, is_inside)
+
+        f.loop(pieces, piece)
+
+    check, work = refusal_check(writer, node, form, indices, slices.indexed), slices.piece * pieces
+    return [job_of_rows(writer.generator, "gather", size_of(slices.target), work, one, check)]
 
 
-class GatherWriter(JobWriter):
-    """Writes the jobs of Gather nodes."""
+def _copy(
+    f: Function, vector_bytes: int, nbytes: int, count: int, source: Value, target: Value, is_inside: Value
+) -> None:
+    """Copies `count` elements, or writes zeros if not `is_inside`: whole vectors, then ever smaller ones."""
+    lanes = vector_bytes // nbytes
+    vectors, left = divmod(count, lanes)
 
-    def jobs(
-        self, form: Gather, check: Callable[[Kernel, int], None] | None, data: Placed, places: Placed, out: Placed
-    ) -> list[Job]:
-        """The jobs of a node: one row per slice."""
-        slices = slices_of(form, data, places, out)
-        pieces = size_of(slices.inner[0])
+    def move(width: int, at: Value) -> None:
+        type_ = vector(width, f"i{8 * nbytes}")
+        loaded = f.load(type_, source + at, nbytes)
+        f.store(f.select(is_inside, loaded, f.literal(type_, 0)), target + at, nbytes)
 
-        def one(kernel: Kernel, number: Value) -> None:
-            f = kernel.f
-            at = kernel.pointer(places.memory) + offset_of(f, number, slices.places)
-            start, is_inside = look_up(f, places.dtype, at, slices.indexed)
-            source = kernel.pointer(data.memory) + offset_of(f, number, slices.source) + start
-            target = kernel.pointer(out.memory) + offset_of(f, number, slices.target)
+    if vectors:
+        f.loop(vectors, lambda i: move(lanes, i * vector_bytes))
+    done, width = vectors * lanes, lanes
+    while width := width // 2:
+        if left & width:
+            move(width, f.index(done * nbytes))
+            done += width
 
-            def piece(i: Value) -> None:
-                start, end = source + offset_of(f, i, slices.inner[0]), target + offset_of(f, i, slices.inner[1])
-                self._copy(f, data.nbytes, slices.piece, start, end, is_inside)
 
-            f.loop(pieces, piece)
+def _reader_of_table(writer: Writer, node: Node, form: Gather) -> Node | None:
+    """The Contract whose matrix f32[O, K] is the table from which the node gathers rows, of this graph or of another
+    subgraph; None if there is none, or if it takes too little time for the reads of single elements not to matter."""
+    table, indices = node.inputs[:2]
+    is_row = not form.axis and not form.batch and writer.shape(indices)[-1] == 1
+    if not is_row or len(writer.shape(table)) != 2 or writer.graph.tensors[table].dtype != "float32":
+        return None
+    least = FEWEST_PRODUCTS * prod(writer.shape(node.outputs[0]))
+    for index in writer.graph.readers[table]:
+        reader = writer.graph.nodes[index]
+        is_matrix = isinstance(reader.form, Contract) and reader.form.is_pointwise and reader.inputs[1] == table
+        if is_matrix and _products(writer, reader) >= least:
+            return reader
+    if writer.graph.tensors[table].is_matrix and sum(_products(writer, node) for node in writer.graph.nodes) >= least:
+        return Node("FULLY_CONNECTED", (ABSENT, table, ABSENT), (), form=Contract())
+    return None
 
-        return [job_of_rows(self.generator, "gather", size_of(slices.target), slices.piece * pieces, one, check)]
 
-    def _copy(self, f: Function, nbytes: int, count: int, source: Value, target: Value, is_inside: Value) -> None:
-        """Copies `count` elements, or writes zeros if not `is_inside`: whole vectors, then ever smaller ones."""
-        lanes = self.generator.vector_bytes // nbytes
-        vectors, left = divmod(count, lanes)
+def _products(writer: Writer, node: Node) -> int:
+    """Multiplications of a node; 0 for other forms than a Contract."""
+    if not isinstance(node.form, Contract):
+        return 0
+    return prod(writer.shape(node.outputs[0])) * prod(writer.shape(node.inputs[1])[1:])
 
-        def move(width: int, at: Value) -> None:
-            type_ = vector(width, f"i{8 * nbytes}")
-            loaded = f.load(type_, source + at, nbytes)
-            f.store(f.select(is_inside, loaded, f.literal(type_, 0)), target + at, nbytes)
 
-        if vectors:
-            f.loop(vectors, lambda i: move(lanes, i * self.generator.vector_bytes))
-        done, width = vectors * lanes, lanes
-        while width := width // 2:
-            if left & width:
-                move(width, f.index(done * nbytes))
-                done += width
+def _gather_from_panels(writer: Writer, node: Node, gather: Gather, reader: Node) -> list[Job]:
+    """The jobs of a Gather node: one row per slice."""
+    generator, (rows, depth) = writer.generator, writer.shape(node.inputs[0])
+    filters, form = contract_filters(generator.machine, writer.graph, reader), reader.form
+    assert isinstance(form, Contract)
+    products = filters.products(generator.machine, form, "float32")
+    quads, singles = divmod(depth, QUAD)
+    steps, order = filters.stored.reshape(rows, depth, 1), np.arange(depth)
+    groups = panel_groups(products, rows)
+    packed = pack(generator, products, groups, steps, [(order, quads)], filters.bias, filters.scales)
+    indices = Placed(writer.memory(node.inputs[1]), writer.shape(node.inputs[1]))
+    check = refusal_check(writer, node, gather, indices, [Axis(rows, 1)])
+    out = writer.memory(node.outputs[0])
+
+    def one(kernel: Kernel, number: Value) -> None:
+        f = kernel.f
+        at = kernel.pointer(indices.memory) + number * indices.nbytes
+        row, is_inside = look_up(f, indices.dtype, at, [Axis(rows, 1)])
+        panel, channels, lane, first, before = f.index(0), f.index(0), f.index(0), 0, 0
+        for group in groups:
+            width, size = group.vectors * generator.lanes, products.panel_bytes(group.vectors, quads, singles)
+            is_here = f.compare("uge", row, first)
+            panel = f.select(is_here, (row - first) // width * size + before, panel)
+            lane = f.select(is_here, (row - first) % width, lane)
+            channels = f.select(is_here, f.index(width), channels)
+            first, before = first + group.count * width, before + group.count * size
+        lane_of = _Lane(f, filters.narrow or "float32", kernel.constants(packed) + panel, channels, lane, is_inside)
+        lane_of.copy(kernel.pointer(out) + number * (depth * FLOAT_BYTES), products.scales, quads, singles)
+
+    return [job_of_rows(generator, "gather", prod(indices.shape), depth, one, check)]
+
+
+@dataclass(frozen=True)
+class _Lane:
+    """One output channel of a panel of `channels` channels with weights of type `dtype`; zeros unless `is_inside`."""
+
+    f: Function
+    dtype: str
+    panel: Value
+    channels: Value
+    lane: Value
+    is_inside: Value
+
+    def copy(self, target: Value, blocks: int, quads: int, singles: int) -> None:
+        """Writes the weights as float32."""
+        f, nbytes = self.f, ELEMENT_TYPES[self.dtype].nbytes
+        start = self.panel + self.channels * ((1 + blocks) * FLOAT_BYTES) + self.lane * nbytes
+
+        def block(i: Value, at: Value, to: Value) -> list[Value]:
+            scale: Value | float = 1.0
+            if blocks:
+                scale = f.load(FLOAT, self.panel + ((i + 1) * self.channels + self.lane) * FLOAT_BYTES)
+            for steps, count in ((QUAD, quads // max(blocks, 1)), (1, singles)):
+                if count:
+                    at, to = self._elements(count, steps, scale, at, to)
+            return [at, to]
+
+        f.loop(max(blocks, 1), block, start, target)
+
+    def _elements(self, count: int, steps: int, scale: Value | float, at: Value, to: Value) -> list[Value]:
+        f = self.f
+
+        def group(_: Value, at: Value, to: Value) -> list[Value]:
+            for k, (weight,) in enumerate(read_lines(f, self.dtype, at, 1, 1, steps, self.channels)):
+                f.store(f.select(self.is_inside, weight * scale, 0.0), to + k * FLOAT_BYTES)
+            return [at + self.channels * channel_bytes(self.dtype, steps), to + steps * FLOAT_BYTES]
+
+        return f.loop(count, group, at, to)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -16,9 +15,9 @@ from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.element import load, store
 from jitdelegate.targets.cpu.code.fold import pieces
-from jitdelegate.targets.cpu.code.kernel import Generator, Job, JobWriter, Kernel, Memory, divisor
+from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, Memory, divisor
 from jitdelegate.targets.cpu.code.narrow import emitted
-from jitdelegate.targets.cpu.code.nest import Box, Loop, Nest, Operand, nests, regions, whole
+from jitdelegate.targets.cpu.code.nest import Box, Loop, Nest, Operand, moved, nests, regions, whole
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, INDEX, Function, Value
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.forms.transpose import TransposeWriter, Transposition
@@ -47,7 +46,7 @@ def write_map(writer: Writer, node: Node, form: Map) -> list[Job]:
     if many := _pixels_together(writer, node, form):
         shape = prod(shape) // (many * shape[-1]), many * shape[-1]
         operands = tuple(_widened(writer, index, one, shape) for index, one in zip(node.inputs, operands, strict=True))
-    return MapWriter(writer.generator).jobs(writer.memory(output), shape, form.epilogue, operands)
+    return map_jobs(writer.generator, writer.memory(output), shape, form.epilogue, operands)
 
 
 def _pixels_together(writer: Writer, node: Node, form: Map) -> int:
@@ -95,7 +94,7 @@ def write_concat(writer: Writer, node: Node, form: Concat) -> list[Job]:
     """The jobs of a Concat node: a copy of each operand that does not lie in the output to its range of that."""
     output, shape = writer.memory(node.outputs[0]), writer.shape(node.outputs[0])
     copied = writer.plan.parts.copied.get(node.outputs[0], range(len(node.inputs)))
-    maps, jobs, at = MapWriter(writer.generator), list[Job](), 0
+    jobs, at = list[Job](), 0
     for number, index in enumerate(node.inputs):
         part = writer.shape(index)
         if number in copied:
@@ -103,7 +102,7 @@ def write_concat(writer: Writer, node: Node, form: Concat) -> list[Job]:
             index_map = IndexMap.along(*range(len(shape)), starts=starts)
             box = whole(shape).between(form.axis, at, at + part[form.axis])
             operand = Operand(writer.memory(index), part, index_map, writer.graph.tensors[index].dtype)
-            jobs += maps.jobs(output, shape, Arg(0), (operand,), box)
+            jobs += map_jobs(writer.generator, output, shape, Arg(0), (operand,), box)
         at += part[form.axis]
     return jobs
 
@@ -116,102 +115,81 @@ def copy_jobs(generator: Generator, source: Memory, target: Memory, shape: tuple
         for side in (source, target)
     )
     operand = Operand(source, shape, IndexMap.along(*range(len(shape))), dense.dtype)
-    return MapWriter(generator).jobs(target, shape, Arg(0), (operand,))
+    return map_jobs(generator, target, shape, Arg(0), (operand,))
 
 
-class MapWriter(JobWriter):
-    """Writes the jobs of Map and Concat nodes and of copies between layouts."""
+def map_jobs(
+    generator: Generator,
+    output: Memory,
+    shape: tuple[int, ...],
+    expr: Expr,
+    operands: tuple[Operand, ...],
+    box: Box | None = None,
+) -> list[Job]:
+    """output[i] = expr(operands at i) for every i in `box` (the whole output if None)."""
+    box = box or whole(shape)
+    every = [nest for part, known in regions(box, operands) for nest in nests(output, shape, part, known)]
+    # jobs for parts of the same rows are cut alike, so that threads do not write to the same cache lines
+    is_part = len(every) > 1 or box.starts[-1:] != whole(shape).starts[-1:] or box.stops[-1:] != shape[-1:]
+    cuts = -(-prod(shape) // CHUNK_ELEMENTS) if is_part else 0
+    jobs = []
+    for nest in every:
+        turn = Transposition.of(nest, expr, output.layout.dtype, output.layout.element)
+        if turn:
+            jobs.append(TransposeWriter(generator, output, expr, turn).job())
+        else:
+            jobs += _nest_jobs(generator, output, expr, nest, cuts)
+    return jobs
 
-    def jobs(
-        self, output: Memory, shape: tuple[int, ...], expr: Expr, operands: tuple[Operand, ...], box: Box | None = None
-    ) -> list[Job]:
-        """output[i] = expr(operands at i) for every i in `box` (the whole output if None)."""
-        box = box or whole(shape)
-        found = [nest for part, known in regions(box, operands) for nest in nests(output, shape, part, known)]
-        # jobs for parts of the same rows are cut alike, so that threads do not write to the same cache lines
-        is_part = len(found) > 1 or box.starts[-1:] != whole(shape).starts[-1:] or box.stops[-1:] != shape[-1:]
-        cuts = -(-prod(shape) // CHUNK_ELEMENTS) if is_part else 0
-        jobs = []
-        for nest in found:
-            turn = Transposition.of(nest, expr, output.layout.dtype, output.layout.element)
-            if turn:
-                jobs.append(TransposeWriter(self.generator, output, expr, turn).job())
-            else:
-                jobs += self._nest_jobs(output, expr, nest, cuts)
+
+def _nest_jobs(generator: Generator, output: Memory, expr: Expr, nest: Nest, cuts: int) -> list[Job]:
+    """The jobs of a nest. Its outermost loop is cut into `cuts` chunks; 0 cuts it by the work."""
+    loops = nest.loops
+    inner = loops[-1].count
+    if len(loops) == 1 and inner >= 2 * CHUNK_ELEMENTS:
+        many = inner // CHUNK_ELEMENTS
+        steps = loops[0].steps
+        main = (Loop(many, tuple(s * CHUNK_ELEMENTS for s in steps)), Loop(CHUNK_ELEMENTS, steps))
+        jobs = _nest_jobs(generator, output, expr, replace(nest, loops=main), 0)
+        if inner % CHUNK_ELEMENTS:
+            done = many * CHUNK_ELEMENTS
+            starts = tuple(start + s * done for start, s in zip(nest.starts, steps, strict=True))
+            rest = (Loop(inner - done, steps),)
+            jobs += _nest_jobs(generator, output, expr, replace(nest, loops=rest, starts=starts), 0)
         return jobs
+    outer = loops[0] if len(loops) > 1 else Loop(1, (0,) * len(nest.starts))
+    remaining = loops[1:] if len(loops) > 1 else loops
+    work = prod(loop.count for loop in remaining)
+    at_once = -(-outer.count // cuts) if cuts else min(outer.count, max(1, CHUNK_ELEMENTS // work))
+    chunks = -(-outer.count // at_once)
 
-    def _nest_jobs(self, output: Memory, expr: Expr, nest: Nest, cuts: int) -> list[Job]:
-        """The jobs of a nest. Its outermost loop is cut into `cuts` chunks; 0 cuts it by the work."""
-        loops = nest.loops
-        inner = loops[-1].count
-        if len(loops) == 1 and inner >= 2 * CHUNK_ELEMENTS:
-            many = inner // CHUNK_ELEMENTS
-            steps = loops[0].steps
-            main = (Loop(many, tuple(s * CHUNK_ELEMENTS for s in steps)), Loop(CHUNK_ELEMENTS, steps))
-            jobs = self._nest_jobs(output, expr, replace(nest, loops=main), 0)
-            if inner % CHUNK_ELEMENTS:
-                done = many * CHUNK_ELEMENTS
-                moved = tuple(start + s * done for start, s in zip(nest.starts, steps, strict=True))
-                rest = (Loop(inner - done, steps),)
-                jobs += self._nest_jobs(output, expr, replace(nest, loops=rest, starts=moved), 0)
-            return jobs
-        outer = loops[0] if len(loops) > 1 else Loop(1, (0,) * len(nest.starts))
-        remaining = loops[1:] if len(loops) > 1 else loops
-        each = inner
-        for loop in remaining[:-1]:
-            each *= loop.count
-        at_once = -(-outer.count // cuts) if cuts else min(outer.count, max(1, CHUNK_ELEMENTS // each))
-        chunks = -(-outer.count // at_once)
+    def body(kernel: Kernel) -> None:
+        _chunk(kernel, output, expr, nest, outer, remaining, at_once)
 
-        def body(kernel: Kernel) -> None:
-            self._chunk(kernel, output, expr, nest, outer, remaining, (at_once, chunks))
+    return [generator.job("map", chunks, body, worth=outer.count * work / CHUNK_ELEMENTS)]
 
-        return [self.generator.job("map", chunks, body, worth=outer.count * each / CHUNK_ELEMENTS)]
 
-    def _chunk(
-        self,
-        kernel: Kernel,
-        output: Memory,
-        expr: Expr,
-        nest: Nest,
-        outer: Loop,
-        remaining: tuple[Loop, ...],
-        cut: tuple[int, int],
-    ) -> None:
-        f = kernel.f
-        at_once, chunks = cut
-        memories = [output, *(o.memory for o in nest.operands)]
-        # steps of a sequence read and write at other places: the address has the start, so that they share the function
-        narrow = min(m.layout.element for m in memories if m) < FLOAT_BYTES
-        pointers = [
-            (kernel.pointer(memory, start) if narrow else kernel.pointer(memory) + start) if memory else None
-            for memory, start in zip(memories, nest.starts, strict=True)
-        ]
-        present = [k for k, pointer in enumerate(pointers) if pointer is not None]
-        first = kernel.chunk * at_once
-        count: Value | int = at_once
-        if at_once * chunks != outer.count:
-            left = f.index(outer.count) - first
-            count = f.select(f.compare("ult", left, at_once), left, f.index(at_once))
+def _chunk(
+    kernel: Kernel, output: Memory, expr: Expr, nest: Nest, outer: Loop, remaining: tuple[Loop, ...], at_once: int
+) -> None:
+    f = kernel.f
+    starts = nest.pointers(kernel, output)
+    first, count = kernel.span(outer.count, at_once)
 
-        def walk(depth: int, at: list[Value]) -> None:
-            if depth == len(remaining) - 1:
-                steps = [remaining[-1].steps[k] for k in present]
-                row = Row(self.generator, f, expr, output, nest.operands, present, steps)
-                row.write(at, remaining[-1].count)
-                return
+    def walk(depth: int, at: list[Value]) -> None:
+        if depth == len(remaining) - 1:
+            Row(kernel.generator, f, expr, output, nest.operands, remaining[-1].steps).write(at, remaining[-1].count)
+            return
 
-            def inside(i: Value) -> None:
-                walk(depth + 1, _moved(at, i, [remaining[depth].steps[k] for k in present]))
+        def inside(i: Value) -> None:
+            walk(depth + 1, moved(at, i, remaining[depth].steps))
 
-            f.loop(remaining[depth].count, inside)
+        f.loop(remaining[depth].count, inside)
 
-        starts = [pointer for pointer in pointers if pointer is not None]
+    def one(i: Value) -> None:
+        walk(0, moved(starts, first + i, outer.steps))
 
-        def one(i: Value) -> None:
-            walk(0, _moved(starts, first + i, [outer.steps[k] for k in present]))
-
-        f.loop(count, one)
+    f.loop(count, one)
 
 
 @dataclass
@@ -223,8 +201,7 @@ class Row:
     expr: Expr
     output: Memory
     operands: tuple[Operand, ...]
-    present: list[int]
-    steps: list[int]
+    steps: tuple[int, ...]
 
     @property
     def dtype(self) -> str:
@@ -234,93 +211,89 @@ class Row:
     def write(self, at: list[Value], count: int) -> None:
         """`count` elements, starting at the pointers `at`: whole vectors, then the rest, masked or one by one."""
         f, lanes = self.f, self.generator.lanes
-        if min(self._sizes()) < FLOAT_BYTES and self._runs_along():
+        if self._smallest < FLOAT_BYTES and self._runs_along():
             self._write_narrow(at, count)
             return
         vectors, left = divmod(count, lanes)
         together, single = divmod(vectors, TOGETHER)
-        moved = self._vectors(at, lanes, together, TOGETHER)
-        moved = self._vectors(moved, lanes, single, 1)
+        rest = self._vectors(at, lanes, together, TOGETHER)
+        rest = self._vectors(rest, lanes, single, 1)
         if left > 1 and self._runs_along():
-            self._store(moved, lanes, f.first_lanes(f.index(left), lanes))
+            self._store(rest, lanes, f.first_lanes(f.index(left), lanes))
         elif left:
-            f.loop(left, lambda i: self._store(_moved(moved, i, self.steps), 1, None))
+            f.loop(left, lambda i: self._store(moved(rest, i, self.steps), 1, None))
 
     def _write_narrow(self, at: list[Value], count: int) -> None:
         """`count` elements, of which some have less than four bytes: whole registers of the smallest ones. Elements
         after them are a vector that overlaps the one before it, or smaller vectors, since masks of bytes are slow
         without AVX-512. Long calculations are written for one register of words only."""
-        smallest = FLOAT_BYTES if _is_long(self.expr) else min(self._sizes())
+        smallest = FLOAT_BYTES if _is_long(self.expr) else self._smallest
         lanes = self.generator.vector_bytes // smallest
         # calculations take several registers for each vector
-        each = TOGETHER if self.expr == Arg(0) else 1 if smallest == FLOAT_BYTES else smallest
-        widest = max(range(len(at)), key=self._sizes().__getitem__)
-        memories = [self.output, *(operand.memory for operand in self.operands if operand.memory)]
-        if memories[widest].exact and self.steps[widest] and count >= LONG * lanes * each:
-            self._write_aligned(at, widest, count, lanes, each)
+        group = TOGETHER if self.expr == Arg(0) else 1 if smallest == FLOAT_BYTES else smallest
+        widest = max(range(len(at)), key=self._sizes.__getitem__)
+        memory = (self.output, *(operand.memory for operand in self.operands))[widest]
+        if memory and memory.exact and self.steps[widest] and count >= LONG * lanes * group:
+            self._write_aligned(at, widest, count, lanes, group)
             return
-        together, single = divmod(count // lanes, each)
-        moved = self._vectors(at, lanes, together, each)
-        self._vectors(moved, lanes, single, 1)
+        together, single = divmod(count // lanes, group)
+        rest = self._vectors(at, lanes, together, group)
+        self._vectors(rest, lanes, single, 1)
         for first, width in pieces(count, lanes):
-            self._store([p + step * first for p, step in zip(at, self.steps, strict=True)], width, None)
+            self._store(moved(at, first, self.steps), width, None)
 
-    def _write_aligned(self, at: list[Value], widest: int, count: int, lanes: int, each: int) -> None:
+    def _write_aligned(self, at: list[Value], widest: int, count: int, lanes: int, group: int) -> None:
         """A long row, of which pointer number `widest` is into the caller's memory: no access of it between the first
         and the last ones crosses cache lines, which takes twice as long."""
-        f, element = self.f, self._sizes()[widest]
+        f, element = self.f, self._sizes[widest]
         size = min(self.generator.vector_bytes, lanes * element)
         before = (f.index(0) - f.cast("ptrtoint", at[widest], INDEX)) % size // element
         self._store(at, lanes, None)
-        self._rounds(_moved(at, before, self.steps), lanes, (f.index(count) - before) // (lanes * each), each)
-        for number in range(each):
-            last = count - (number + 1) * lanes
-            self._store([p + step * last for p, step in zip(at, self.steps, strict=True)], lanes, None)
+        self._rounds(moved(at, before, self.steps), lanes, (f.index(count) - before) // (lanes * group), group)
+        for number in range(group):
+            self._store(moved(at, count - (number + 1) * lanes, self.steps), lanes, None)
 
-    def _vectors(self, at: list[Value], lanes: int, rounds: int, each: int) -> list[Value]:
-        """Writes `rounds` times `each` whole vectors; returns the pointers after them."""
+    def _vectors(self, at: list[Value], lanes: int, rounds: int, group: int) -> list[Value]:
+        """Writes `rounds` times `group` whole vectors; returns the pointers after them."""
         if rounds:
-            self._rounds(at, lanes, rounds, each)
-        return [pointer + step * lanes * each * rounds for pointer, step in zip(at, self.steps, strict=True)]
+            self._rounds(at, lanes, rounds, group)
+        return moved(at, lanes * group * rounds, self.steps)
 
-    def _rounds(self, at: list[Value], lanes: int, rounds: Value | int, each: int) -> None:
-        """Writes `rounds` times `each` whole vectors, at least once."""
+    def _rounds(self, at: list[Value], lanes: int, rounds: Value | int, group: int) -> None:
+        """Writes `rounds` times `group` whole vectors, at least once."""
         width = [step * lanes for step in self.steps]
 
         def one_round(i: Value) -> None:
-            start = _moved(at, i, [step * each for step in width])
-            for number in range(each):
-                self._store([p + step * number for p, step in zip(start, width, strict=True)], lanes, None)
+            start = moved(at, i, [step * group for step in width])
+            for number in range(group):
+                self._store(moved(start, number, width), lanes, None)
 
         self.f.loop(rounds, one_round)
 
     def _runs_along(self) -> bool:
         """True if every operand either advances to the neighbouring element or does not advance."""
-        return all(step in (0, size) for size, step in zip(self._sizes(), self.steps, strict=True))
+        return all(step in (0, size) for size, step in zip(self._sizes, self.steps, strict=True))
 
+    @property
     def _sizes(self) -> list[int]:
-        """Bytes of an element of the output and of each operand in memory."""
-        sizes = (ELEMENT_TYPES[self.dtype].nbytes, *(operand.element for operand in self.operands))
-        return [sizes[k] for k in self.present]
+        """Bytes of an element of the output and of each operand; 0 for a constant."""
+        return [ELEMENT_TYPES[self.dtype].nbytes, *(operand.element for operand in self.operands)]
+
+    @property
+    def _smallest(self) -> int:
+        return min(filter(None, self._sizes))
 
     def _store(self, at: list[Value], lanes: int, mask: Value | None) -> None:
-        f = self.f
-        pointers = dict(zip(self.present, at, strict=True))
-        steps = dict(zip(self.present, self.steps, strict=True))
-        values = []
-        for k, operand in enumerate(self.operands):
+        f, values = self.f, list[Value]()
+        for operand, pointer, step in zip(self.operands, at[1:], self.steps[1:], strict=True):
             if operand.memory is None:
                 values.append(f.constant(operand.dtype, operand.value, lanes))
             else:
-                values.append(load(f, operand.dtype, pointers[k + 1], lanes, steps[k + 1], mask))
+                values.append(load(f, operand.dtype, pointer, lanes, step, mask))
         result = emitted(f, self.expr, values, [operand.dtype for operand in self.operands], self.dtype, lanes)
-        store(f, self.dtype, result, pointers[0], mask)
+        store(f, self.dtype, result, at[0], mask)
 
 
 def _is_long(expr: Expr) -> bool:
     """Whether an expression is a hundred operations or more."""
     return isinstance(expr, FixedPoint) or any(map(_is_long, expr.parts))
-
-
-def _moved(pointers: Sequence[Value], i: Value, steps: Sequence[int]) -> list[Value]:
-    return [p + i * step if step else p for p, step in zip(pointers, steps, strict=True)]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Suppress
-from jitdelegate.targets.cpu.code.kernel import Job, JobWriter, Kernel
+from jitdelegate.targets.cpu.code.kernel import Job, Kernel
 from jitdelegate.targets.cpu.code.rows import Placed, along_row, job_of_rows, placed
-from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Function, Value
+from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Value
 from jitdelegate.targets.cpu.code.writer import Writer
-from jitdelegate.targets.cpu.forms.arg_reduce import Best, beats, best_lane, both, either, places_from
+from jitdelegate.targets.cpu.forms.arg_reduce import Best, beats, best_lane, indices_from
+from jitdelegate.targets.maths.selection import Box, has_area, overlap_exceeds
 
 GONE = float("-inf")
 """The score of a box that is already kept or suppressed."""
@@ -20,105 +20,79 @@ Scored = Callable[[Value, Value | None], Value]
 """(first box, mask) -> the scores of a vector of boxes; GONE outside the mask."""
 
 
-@dataclass(frozen=True)
-class Boxes:
-    """The sides of one or several boxes."""
-
-    ymin: Value
-    xmin: Value
-    ymax: Value
-    xmax: Value
-
-    @property
-    def area(self) -> Value:
-        return (self.ymax - self.ymin) * (self.xmax - self.xmin)
-
-
-def overlap_exceeds(f: Function, a: Boxes, b: Boxes, limit: float) -> Value:
-    """Whether the intersection is more than `limit` times the union; false if a box has no area."""
-    zero = f.literal(a.ymin.type, 0.0)
-    height = f.maximum(f.minimum(a.ymax, b.ymax) - f.maximum(a.ymin, b.ymin), zero)
-    width = f.maximum(f.minimum(a.xmax, b.xmax) - f.maximum(a.xmin, b.xmin), zero)
-    shared = height * width
-    exceeds = f.compare("ogt", shared / (a.area + b.area - shared), limit)
-    return both(f, exceeds, both(f, f.compare("ogt", a.area, zero), f.compare("ogt", b.area, zero)))
-
-
 def write_suppress(writer: Writer, node: Node, form: Suppress) -> list[Job]:
-    """The jobs of a Suppress node."""
-    return SuppressWriter(writer.generator).jobs(form, *placed(writer, node))
+    """The jobs of a Suppress node: one row per class. Scratch memory holds the scores of the boxes that remain."""
+    generator, (boxes, scores, out) = writer.generator, placed(writer, node)
+    count, size = out.shape[-1], boxes.shape[-1]
+    generator.reserve_scratch((size + generator.lanes) * scores.nbytes)
+
+    def row(kernel: Kernel, number: Value) -> None:
+        f = kernel.f
+        source = kernel.pointer(scores.memory) + number * scores.axes[0].distance
+        target = kernel.pointer(out.memory) + number * out.axes[0].distance
+        first = _candidates(kernel, form, source, size)
+
+        def one(i: Value, value: Value, index: Value) -> list[Value]:
+            is_left = f.compare("ogt", value, GONE)
+            f.store(f.select(is_left, index, f.literal("i32", -1)), target + i * out.nbytes)
+            left = _without(kernel, form, boxes, Best(value, index), is_left)
+            return [left.value, left.index]
+
+        f.loop(count, one, first.value, first.index)
+
+    return [job_of_rows(generator, "suppress", scores.shape[0], size * (count + 1), row)]
 
 
-class SuppressWriter(JobWriter):
-    """Writes the jobs of Suppress nodes."""
+def _candidates(kernel: Kernel, form: Suppress, source: Value, size: int) -> Best:
+    """Writes the scores that reach the threshold to scratch memory; returns the best."""
 
-    def jobs(self, form: Suppress, boxes: Placed, scores: Placed, out: Placed) -> list[Job]:
-        """The jobs of a node: one row per class. Scratch memory holds the scores of the boxes that remain."""
-        count, size = out.shape[-1], boxes.shape[-1]
-        self.generator.reserve_scratch((size + self.generator.lanes) * scores.nbytes)
+    def scored(first: Value, mask: Value | None) -> Value:
+        f, type_ = kernel.f, kernel.generator.vector
+        at = source + first * FLOAT_BYTES
+        score = f.load_masked(type_, at, mask)
+        enough = f.compare("oge", score, form.score_threshold)
+        enough = enough if mask is None else enough & mask
+        return f.select(enough, score, f.literal(type_, GONE))
 
-        def row(kernel: Kernel, number: Value) -> None:
-            f = kernel.f
-            source = kernel.pointer(scores.memory) + number * scores.axes[0].distance
-            target = kernel.pointer(out.memory) + number * out.axes[0].distance
-            first = self._candidates(kernel, form, source, size)
+    return _best_score(kernel, size, scored)
 
-            def one(i: Value, value: Value, place: Value) -> list[Value]:
-                found = f.compare("ogt", value, GONE)
-                f.store(f.select(found, place, f.literal("i32", -1)), target + i * out.nbytes)
-                left = self._without(kernel, form, boxes, Best(value, place), found)
-                return [left.value, left.place]
 
-            f.loop(count, one, first.value, first.place)
+def _without(kernel: Kernel, form: Suppress, boxes: Placed, kept: Best, is_left: Value) -> Best:
+    """Removes the box `kept` and all boxes that overlap it; returns the best of the others.
 
-        return [job_of_rows(self.generator, "suppress", scores.shape[0], size * (count + 1), row)]
+    If no box was left (`is_left` is false), the loop still visits one vector, and finds nothing in it.
+    """
+    f, lanes, size = kernel.f, kernel.generator.lanes, boxes.shape[-1]
+    index = f.select(is_left, kept.index, f.literal("i32", 0))
+    start = kernel.pointer(boxes.memory)
+    chosen = start + f.cast("sext", index, "i64") * FLOAT_BYTES
+    one = Box(*(f.broadcast(chosen + side * boxes.axes[0].distance, lanes) for side in range(SIDES)))
+    chosen_indices = f.splat(index, lanes)
 
-    def _candidates(self, kernel: Kernel, form: Suppress, source: Value, size: int) -> Best:
-        """Writes the scores that reach the threshold to scratch memory; returns the best."""
+    def scored(first: Value, mask: Value | None) -> Value:
+        type_, at = kernel.generator.vector, start + first * FLOAT_BYTES
+        rows = [at + side * boxes.axes[0].distance for side in range(SIDES)]
+        sides = [f.load_masked(type_, row, mask) for row in rows]
+        score = f.load(type_, kernel.scratch + first * FLOAT_BYTES)
+        is_chosen = f.compare("eq", indices_from(f, first, lanes), chosen_indices)
+        other = Box(*sides)
+        overlaps = overlap_exceeds(f, one, other, form.overlap) & (has_area(f, one) & has_area(f, other))
+        struck = is_chosen | overlaps
+        return f.select(struck, f.literal(type_, GONE), score)
 
-        def scored(first: Value, mask: Value | None) -> Value:
-            f, type_ = kernel.f, self.generator.vector
-            at = source + first * FLOAT_BYTES
-            score = f.load_masked(type_, at, mask)
-            enough = f.compare("oge", score, form.score_threshold)
-            enough = enough if mask is None else both(f, enough, mask)
-            return f.select(enough, score, f.literal(type_, GONE))
+    whole = f.select(is_left, f.index(max(1, size // lanes)), f.index(1))
+    return _best_score(kernel, size, scored, whole)
 
-        return self._each(kernel, size, scored)
 
-    def _without(self, kernel: Kernel, form: Suppress, boxes: Placed, kept: Best, found: Value) -> Best:
-        """Removes the box `kept` and all boxes that overlap it; returns the best of the others.
+def _best_score(kernel: Kernel, size: int, scored: Scored, whole: Value | int = 0) -> Best:
+    """Writes the vectors of scores from `scored` to scratch memory; returns the best score."""
+    f, lanes, type_ = kernel.f, kernel.generator.lanes, kernel.generator.vector
 
-        If no box was left (`found` is false), the loop still visits one vector, and finds nothing in it.
-        """
-        f, lanes, size = kernel.f, self.generator.lanes, boxes.shape[-1]
-        place = f.select(found, kept.place, f.literal("i32", 0))
-        start = kernel.pointer(boxes.memory)
-        chosen = start + f.cast("sext", place, "i64") * FLOAT_BYTES
-        one = Boxes(*(f.broadcast(chosen + side * boxes.axes[0].distance, lanes) for side in range(SIDES)))
-        chosen_places = f.splat(place, lanes)
+    def step(first: Value, mask: Value | None, value: Value, index: Value) -> list[Value]:
+        score = scored(first, mask)
+        f.store(score, kernel.scratch + first * FLOAT_BYTES)
+        best = Best(score, indices_from(f, first, lanes)).select(f, beats(f, score, value), Best(value, index))
+        return [best.value, best.index]
 
-        def scored(first: Value, mask: Value | None) -> Value:
-            type_, at = self.generator.vector, start + first * FLOAT_BYTES
-            rows = [at + side * boxes.axes[0].distance for side in range(SIDES)]
-            sides = [f.load_masked(type_, row, mask) for row in rows]
-            score = f.load(type_, kernel.scratch + first * FLOAT_BYTES)
-            is_chosen = f.compare("eq", places_from(f, first, lanes), chosen_places)
-            struck = either(f, is_chosen, overlap_exceeds(f, one, Boxes(*sides), form.overlap))
-            return f.select(struck, f.literal(type_, GONE), score)
-
-        whole = f.select(found, f.index(max(1, size // lanes)), f.index(1))
-        return self._each(kernel, size, scored, whole)
-
-    def _each(self, kernel: Kernel, size: int, scored: Scored, whole: Value | int = 0) -> Best:
-        """Writes the vectors of scores from `scored` to scratch memory; returns the best score."""
-        f, lanes, type_ = kernel.f, self.generator.lanes, self.generator.vector
-
-        def step(first: Value, mask: Value | None, value: Value, place: Value) -> list[Value]:
-            score, now = scored(first, mask), Best(value, place)
-            f.store(score, kernel.scratch + first * FLOAT_BYTES)
-            now = Best(score, places_from(f, first, lanes)).select(f, beats(f, score, value), now)
-            return [now.value, now.place]
-
-        nothing = f.literal(type_, GONE), f.splat(f.literal("i32", 0), lanes)
-        return best_lane(f, Best(*along_row(f, size, lanes, step, *nothing, whole=whole)))
+    nothing = f.literal(type_, GONE), f.splat(f.literal("i32", 0), lanes)
+    return best_lane(f, Best(*along_row(f, size, lanes, step, *nothing, whole=whole)))

@@ -16,8 +16,8 @@ from jitdelegate.ir.forms import IndexMap, Normalize, Shape
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cpu.code.element import load, store
 from jitdelegate.targets.cpu.code.fold import Fold
-from jitdelegate.targets.cpu.code.kernel import Generator, Job, JobWriter, Kernel, Memory
-from jitdelegate.targets.cpu.code.nest import Loop, Operand, block_distances, read_distances
+from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, Memory
+from jitdelegate.targets.cpu.code.nest import Loop, Operand, block_distances, joined_loops, moved, read_distances
 from jitdelegate.targets.cpu.code.rows import job_of_rows
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value
 from jitdelegate.targets.cpu.code.writer import Writer
@@ -46,7 +46,7 @@ def write_normalize(writer: Writer, node: Node, form: Normalize) -> list[Job]:
             operands.append(Operand(writer.memory(index), writer.shape(index), access))
     rows = _rows(form.axes, shape, operands, writer.generator.lanes)
     whole = substitute(form.whole, arguments)
-    return [NormalizeWriter(writer.generator, form, whole, rows, [each.memory for each in operands]).job()]
+    return [_job(writer.generator, form, whole, rows, [operand.memory for operand in operands])]
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,12 @@ class Rows:
 
 
 def _rows(axes: Sequence[int], shape: Shape, operands: Sequence[Operand], lanes: int) -> Rows:
-    if len(shape) == 4 and any(each.memory and each.memory.layout.blocked for each in operands[:2]):
+    if len(shape) == 4 and any(operand.memory and operand.memory.layout.blocked for operand in operands[:2]):
         columns = list(zip(*map(block_distances, operands), strict=True))
-        images, lines, pixels = (Loop(shape[axis], columns[place]) for axis, place in ((0, 0), (1, 1), (2, 3)))
+        images, lines, pixels = (Loop(shape[axis], columns[column]) for axis, column in ((0, 0), (1, 1), (2, 3)))
         split = _split(axes, zip((0, 1, 2), (images, lines, pixels), strict=True))
         return Rows(*split, shape[3], columns[2], columns[4], lanes, along=False)
-    columns = list(zip(*(read_distances(each, len(shape)) for each in operands), strict=True))
+    columns = list(zip(*(read_distances(operand, len(shape)) for operand in operands), strict=True))
     loops = [(axis, Loop(size, columns[axis])) for axis, size in enumerate(shape) if size != 1]
     along = loops[-1][0] in axes
     kept, reduced = _split(axes, loops)
@@ -103,101 +103,82 @@ def _split(axes: Sequence[int], loops: Iterable[tuple[int, Loop]]) -> tuple[tupl
     """The loops over kept and over reduced axes."""
     numbered = list(loops)
     kept, reduced = ([loop for axis, loop in numbered if (axis in axes) == which] for which in (False, True))
-    return _joined(kept), _joined(reduced)
+    return tuple(joined_loops(kept)), tuple(joined_loops(reduced))
 
 
-def _joined(loops: Sequence[Loop]) -> tuple[Loop, ...]:
-    """The same loops; those that continue each other are one."""
-    found: list[Loop] = []
-    for loop in loops:
-        if found and found[-1].steps == tuple(step * loop.count for step in loop.steps):
-            found[-1] = Loop(found[-1].count * loop.count, loop.steps)
-        elif loop.count > 1:
-            found.append(loop)
-    return tuple(found)
+def _job(generator: Generator, form: Normalize, whole: Expr, rows: Rows, memories: Sequence[Memory | None]) -> Job:
+    """The job: rows, or vectors of neighbouring rows, one by one."""
+    at_once = 1 if rows.along else -(-rows.size // rows.width)
+    number = prod(loop.count for loop in rows.kept) * at_once
+    work = rows.length * (1 if rows.along else rows.width)
+
+    def unit(kernel: Kernel, unit: Value) -> None:
+        f = kernel.f
+        row, vector = (unit, f.index(0)) if at_once == 1 else (unit // at_once, unit % at_once)
+        steps = [Loop(at_once, rows.vectors)] if at_once > 1 else []
+        pointers = _along([kernel.pointer(memory) for memory in memories if memory], row, rows.kept)
+        pointers = _along(pointers, vector, steps)
+        tail = 0 if rows.along else rows.size % rows.width
+
+        def run(mask: Value | None = None) -> None:
+            RowWriter(form, whole, rows, f, pointers, mask).write()
+
+        def run_tail() -> None:
+            run(f.first_lanes(f.index(tail), rows.width))
+
+        f.when_last(vector, at_once, run, run_tail) if tail else run()
+
+    return job_of_rows(generator, "normalize", number, work, unit)
 
 
-class NormalizeWriter(JobWriter):
-    """Writes the job of a Normalize node."""
-
-    def __init__(
-        self, generator: Generator, form: Normalize, whole: Expr, rows: Rows, memories: Sequence[Memory | None]
-    ) -> None:
-        super().__init__(generator)
-        self.form, self.whole, self.rows, self.memories = form, whole, rows, memories
-
-    def job(self) -> Job:
-        """The job: rows, or vectors of neighbouring rows, one by one."""
-        rows = self.rows
-        at_once = 1 if rows.along else -(-rows.size // rows.width)
-        number = prod(loop.count for loop in rows.kept) * at_once
-        work = rows.length * (1 if rows.along else rows.width)
-
-        def unit(kernel: Kernel, unit: Value) -> None:
-            f = kernel.f
-            row, vector = (unit, f.index(0)) if at_once == 1 else (unit // at_once, unit % at_once)
-            steps = [Loop(at_once, rows.vectors)] if at_once > 1 else []
-            pointers = self._moved([kernel.pointer(memory) for memory in self.memories if memory], row, rows.kept)
-            pointers = self._moved(pointers, vector, steps)
-            tail = 0 if rows.along else rows.size % rows.width
-
-            def run(mask: Value | None = None) -> None:
-                RowWriter(self, f, pointers, mask).write()
-
-            def run_tail() -> None:
-                run(f.first_lanes(f.index(tail), rows.width))
-
-            f.when_last(vector, at_once, run, run_tail) if tail else run()
-
-        return job_of_rows(self.generator, "normalize", number, work, unit)
-
-    @staticmethod
-    def _moved(pointers: Sequence[Value], number: Value, loops: Sequence[Loop]) -> list[Value]:
-        """The pointers at iteration `number` of nested loops."""
-        found = list(pointers)
-        for place, loop in reversed(list(enumerate(loops))):
-            at = number % loop.count if place else number
-            found = [pointer + at * step if step else pointer for pointer, step in zip(found, loop.steps, strict=True)]
-            number = number // loop.count if place else number
-        return found
+def _along(pointers: list[Value], number: Value, loops: Sequence[Loop]) -> list[Value]:
+    """The pointers at iteration `number` of nested loops."""
+    for level, loop in reversed(list(enumerate(loops))):
+        pointers = moved(pointers, number % loop.count if level else number, loop.steps)
+        number = number // loop.count if level else number
+    return pointers
 
 
+@dataclass(frozen=True)
 class RowWriter:
     """Writes the code for one row, or for one vector of neighbouring rows."""
 
-    def __init__(self, writer: NormalizeWriter, f: Function, pointers: Sequence[Value], mask: Value | None) -> None:
-        self.rows, self.form, self.whole = writer.rows, writer.form, writer.whole
-        self.f, self.pointers, self.mask = f, pointers, mask
+    form: Normalize
+    whole: Expr
+    rows: Rows
+    f: Function
+    pointers: Sequence[Value]
+    mask: Value | None
 
     def write(self) -> None:
         """Computes the statistics one after the other, then the results."""
-        f, rows, found, kept = self.f, self.rows, list[Value](), None
+        f, rows, statistics, kept = self.f, self.rows, list[Value](), None
         for statistic in self.form.statistics:
-            is_last = len(found) + 1 == len(self.form.statistics)
+            is_last = len(statistics) + 1 == len(self.form.statistics)
             keeps = is_last and not rows.is_short and is_costly(statistic.value)
             kept = statistic.value if keeps and exchanged(self.whole, statistic.value, Arg(0)) != self.whole else None
-            found.append(self._statistic(statistic.kind, statistic.value, found, stores=kept is not None))
+            statistics.append(self._statistic(statistic.kind, statistic.value, statistics, stores=kept is not None))
         extra = len(self.pointers) - 2
-        stored = Arg(1 + len(found) + extra)
+        stored = Arg(1 + len(statistics) + extra)
         whole = exchanged(self.whole, kept, stored) if kept else self.whole
-        expr, constants = self._per_row(whole, found, 2 + len(found) + extra)
+        expr, constants = self._per_row(whole, statistics, 2 + len(statistics) + extra)
 
         def result(pointers: Sequence[Value], mask: Value | None, total: Value | None) -> None:
-            operands = [self._load(pointers, place, mask) for place in (*range(1, len(pointers)), 0)]
-            arguments = [operands[0], *self._spread(found), *operands[1:], *constants]
+            operands = [self._load(pointers, operand, mask) for operand in (*range(1, len(pointers)), 0)]
+            arguments = [operands[0], *self._spread(statistics), *operands[1:], *constants]
             store(f, FLOAT, self._emit(expr, arguments, rows.width), pointers[0], mask)
 
         self._visit(result)
 
-    def _statistic(self, kind: str, value: Expr, found: Sequence[Value], *, stores: bool) -> Value:
+    def _statistic(self, kind: str, value: Expr, before: Sequence[Value], *, stores: bool) -> Value:
         """A statistic: one number, or a vector of those of neighbouring rows; `stores` writes all values to the
         output."""
         f, rows, fold = self.f, self.rows, Fold(kind, FLOAT, FLOAT)
         start = fold.start(f, rows.width)
-        expr, constants = self._per_row(value, found, 1 + len(found))
+        expr, constants = self._per_row(value, before, 1 + len(before))
 
         def add(pointers: Sequence[Value], mask: Value | None, total: Value | None) -> Value:
-            arguments = [self._load(pointers, 1, mask), *self._spread(found), *constants]
+            arguments = [self._load(pointers, 1, mask), *self._spread(before), *constants]
             one = self._emit(expr, arguments, rows.width)
             if stores:
                 store(f, FLOAT, one, pointers[0], mask)
@@ -207,7 +188,7 @@ class RowWriter:
         totals = self._visit(add, *[start] * CHAINS)
         total = reduce(lambda a, b: fold.combine(f, a, b), totals)
         total = fold.across(f, total) if rows.along else total
-        return total / float(rows.length) if kind == "mean" else total
+        return fold.finished(f, total, rows.length, rows.length)
 
     def _visit(
         self, body: Callable[[Sequence[Value], Value | None, Value | None], Value | None], *totals: Value
@@ -221,48 +202,43 @@ class RowWriter:
             if level == len(outer):
                 return inner(pointers, list(now))
             steps = outer[level].steps
-            return f.loop(outer[level].count, lambda i, *n: nested(level + 1, _at(pointers, steps, i), n), *now)
+            return f.loop(outer[level].count, lambda i, *n: nested(level + 1, moved(pointers, i, steps), n), *now)
 
         def inner(pointers: Sequence[Value], now: list[Value]) -> list[Value]:
             turns = 0 if rows.is_short else last.count // CHAINS
 
             def turn(i: Value, *now: Value) -> list[Value]:
-                moved, then = _at(pointers, [step * CHAINS for step in last.steps], i), list(now)
+                first, then = moved(pointers, i, [step * CHAINS for step in last.steps]), list(now)
                 for chain in range(CHAINS):
-                    step(_at(moved, last.steps, chain), self.mask, then, chain)
+                    step(moved(first, chain, last.steps), self.mask, then, chain)
                 return then
 
             now = f.loop(turns, turn, *now) if turns else now
-            for place in range(turns * CHAINS, last.count):
-                step(_at(pointers, last.steps, place), self.mask, now, place)
+            for number in range(turns * CHAINS, last.count):
+                step(moved(pointers, number, last.steps), self.mask, now, number)
             if rows.along and tail:
-                step(_at(pointers, last.steps, last.count), f.first_lanes(f.index(tail), width), now, last.count)
+                step(moved(pointers, last.count, last.steps), f.first_lanes(f.index(tail), width), now, last.count)
             return now
 
-        def step(pointers: Sequence[Value], mask: Value | None, now: list[Value], place: int) -> None:
-            found = body(pointers, mask, now[place % CHAINS] if now else None)
-            if now and found is not None:
-                now[place % CHAINS] = found
+        def step(pointers: Sequence[Value], mask: Value | None, now: list[Value], number: int) -> None:
+            total = body(pointers, mask, now[number % CHAINS] if now else None)
+            if now and total is not None:
+                now[number % CHAINS] = total
 
         return nested(0, self.pointers, totals)
 
-    def _load(self, pointers: Sequence[Value], place: int, mask: Value | None) -> Value:
-        return load(self.f, FLOAT, pointers[place], self.rows.width, self.rows.lanes[place], mask)
+    def _load(self, pointers: Sequence[Value], operand: int, mask: Value | None) -> Value:
+        return load(self.f, FLOAT, pointers[operand], self.rows.width, self.rows.lanes[operand], mask)
 
     def _emit(self, expr: Expr, arguments: Sequence[Value], lanes: int) -> Value:
         return emit(self.f, expr, arguments, [FLOAT] * len(arguments), FLOAT, lanes)
 
-    def _per_row(self, expr: Expr, found: Sequence[Value], first: int) -> tuple[Expr, list[Value]]:
+    def _per_row(self, expr: Expr, statistics: Sequence[Value], first: int) -> tuple[Expr, list[Value]]:
         """The expression with Args from `first` on for what depends on statistics alone, and the vectors of these."""
-        expr, parts = per_row(expr, range(1, 1 + len(found)), first)
+        expr, parts = per_row(expr, range(1, 1 + len(statistics)), first)
         lanes = 1 if self.rows.along else self.rows.width
-        return expr, self._spread([self._emit(part, [self.pointers[0], *found], lanes) for part in parts])
+        return expr, self._spread([self._emit(part, [self.pointers[0], *statistics], lanes) for part in parts])
 
     def _spread(self, numbers: Sequence[Value]) -> list[Value]:
         """Numbers of the row in all lanes; vectors of them as they are."""
         return [self.f.splat(number, self.rows.width) if self.rows.along else number for number in numbers]
-
-
-def _at(pointers: Sequence[Value], steps: Sequence[int], place: Value | int) -> list[Value]:
-    """The pointers moved `place` steps."""
-    return [pointer + place * step if step else pointer for pointer, step in zip(pointers, steps, strict=True)]

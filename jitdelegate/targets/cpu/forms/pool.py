@@ -15,7 +15,7 @@ from jitdelegate.ops.resize import sample_places
 from jitdelegate.targets.cpu.code.element import load
 from jitdelegate.targets.cpu.code.epilogue import Epilogue
 from jitdelegate.targets.cpu.code.fold import Fold, pieces
-from jitdelegate.targets.cpu.code.kernel import Generator, Job, JobWriter, Kernel, Memory, divisor
+from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, Memory, divisor
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT, INDEX, POINTER, Function, Value, register
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.maths.cast import cast
@@ -46,135 +46,136 @@ class Pixels:
 
 def write_pool(writer: Writer, node: Node, form: Pool) -> list[Job]:
     """The jobs of a Pool node."""
-    return ImageWriter(writer.generator).pool(form, *writer.ends(node), writer.epilogue(node))
+    return pool_jobs(writer.generator, form, *writer.ends(node), writer.epilogue(node))
+
+
+def pool_jobs(generator: Generator, form: Pool, a: Memory, c: Memory, epilogue: Epilogue) -> list[Job]:
+    """Mean or maximum over the part of each window that lies inside the image."""
+    fold = Fold(form.kind, a.layout.dtype, epilogue.source)
+    rows, columns = (_inside(form, axis, a.layout, c.layout) for axis in (0, 1))
+
+    def pixels(kernel: Kernel, lanes: int) -> Pixels:
+        def anywhere(f: Function, image: Value, y: Value, x: Value) -> Value:
+            return _pool_pixel(f, fold, form, a.layout, lanes, image, y, x)
+
+        def inside(f: Function, image: Value, y: Value, x: Value) -> Value:
+            return _whole_pool_pixel(f, fold, form, a.layout, lanes, image, y, x)
+
+        is_unrolled = form.kernel[0] * form.kernel[1] <= UNROLLED_TAPS
+        return Pixels(anywhere, inside, rows, columns) if is_unrolled else Pixels(anywhere, anywhere)
+
+    return _jobs(generator, "pool", a, c, epilogue, pixels)
 
 
 def write_resize(writer: Writer, node: Node, form: Resize) -> list[Job]:
-    """The jobs of a Resize node."""
-    return ImageWriter(writer.generator).resize(form, *writer.ends(node), writer.epilogue(node))
+    """The jobs of a Resize node: bilinear or nearest sampling, by tables of source rows and columns."""
+    a, c = writer.ends(node)
+    tables = [
+        _table(writer.generator, form, a.layout.shape[axis], c.layout.shape[axis], distance)
+        for axis, distance in ((1, a.layout.row), (2, a.layout.pixel))
+    ]
+
+    def sampler(kernel: Kernel, lanes: int) -> Pixels:
+        rows, columns = (Value(kernel.f, POINTER, table) for table in tables)
+
+        def pixel(f: Function, image: Value, y: Value, x: Value) -> Value:
+            return _resize_pixel(f, form, a.layout.dtype, lanes, image, (rows, y), (columns, x))
+
+        return Pixels(pixel, pixel)
+
+    return _jobs(writer.generator, "resize", a, c, writer.epilogue(node), sampler)
 
 
-class ImageWriter(JobWriter):
-    """Writes the jobs of forms that compute each pixel and channel block of an NHWC output independently."""
+def _jobs(
+    generator: Generator,
+    name: str,
+    a: Memory,
+    c: Memory,
+    epilogue: Epilogue,
+    pixels_of: Callable[[Kernel, int], Pixels],
+) -> list[Job]:
+    """Chunks are rows of the output, with loops over blocks and pixels inside."""
+    images, rows, columns, channels = c.layout.shape
+    at_once = divisor(rows, CHUNK_ELEMENTS // (columns * channels))
+    lanes, width = generator.lanes, _width(generator, a, c, epilogue)
+    tail = epilogue.lanes_to_mask(c.layout) if width == lanes else 0
 
-    def pool(self, form: Pool, a: Memory, c: Memory, epilogue: Epilogue) -> list[Job]:
-        """Mean or maximum over the part of each window that lies inside the image."""
-        fold = Fold(form.kind, a.layout.dtype, epilogue.source)
-        rows, columns = (_inside(form, axis, a.layout, c.layout) for axis in (0, 1))
-
-        def pixels(kernel: Kernel, lanes: int) -> Pixels:
-            def anywhere(f: Function, image: Value, y: Value, x: Value) -> Value:
-                return _pool_pixel(f, fold, form, a.layout, lanes, image, y, x)
-
-            def inside(f: Function, image: Value, y: Value, x: Value) -> Value:
-                return _whole_pool_pixel(f, fold, form, a.layout, lanes, image, y, x)
-
-            is_unrolled = form.kernel[0] * form.kernel[1] <= UNROLLED_TAPS
-            return Pixels(anywhere, inside, rows, columns) if is_unrolled else Pixels(anywhere, anywhere)
-
-        return self._jobs("pool", a, c, epilogue, pixels)
-
-    def resize(self, form: Resize, a: Memory, c: Memory, epilogue: Epilogue) -> list[Job]:
-        """Bilinear or nearest sampling, by tables of source rows and columns."""
-        tables = [
-            _table(self.generator, form, a.layout.shape[axis], c.layout.shape[axis], distance)
-            for axis, distance in ((1, a.layout.row), (2, a.layout.pixel))
+    def body(kernel: Kernel) -> None:
+        f = kernel.f
+        start = kernel.chunk * at_once
+        image, first = start // rows, start % rows
+        memories = [(a, a.layout.block), (c, c.layout.block), *((s.memory, s.block) for s in epilogue.streams)]
+        distances = [a.layout.image, c.layout.image, *(s.image for s in epilogue.streams)]
+        offsets = [0, 0, *(s.start for s in epilogue.streams)]
+        bases = [
+            kernel.pointer(memory) + (image * distance + offset)
+            for (memory, _), distance, offset in zip(memories, distances, offsets, strict=True)
         ]
+        moves = [block for _, block in memories]
 
-        def sampler(kernel: Kernel, lanes: int) -> Pixels:
-            rows, columns = (Value(kernel.f, POINTER, table) for table in tables)
-
-            def pixel(f: Function, image: Value, y: Value, x: Value) -> Value:
-                return _resize_pixel(f, form, a.layout.dtype, lanes, image, (rows, y), (columns, x))
-
-            return Pixels(pixel, pixel)
-
-        return self._jobs("resize", a, c, epilogue, sampler)
-
-    def _jobs(
-        self, name: str, a: Memory, c: Memory, epilogue: Epilogue, pixels_of: Callable[[Kernel, int], Pixels]
-    ) -> list[Job]:
-        """Chunks are rows of the output, with loops over blocks and pixels inside."""
-        images, rows, columns, channels = c.layout.shape
-        at_once = divisor(rows, CHUNK_ELEMENTS // (columns * channels))
-        lanes, width = self.generator.lanes, self._width(a, c, epilogue)
-        tail = epilogue.lanes_to_mask(c.layout) if width == lanes else 0
-
-        def body(kernel: Kernel) -> None:
-            f = kernel.f
-            start = kernel.chunk * at_once
-            image, first = start // rows, start % rows
-            memories = [(a, a.layout.block), (c, c.layout.block), *((s.memory, s.block) for s in epilogue.streams)]
-            distances = [a.layout.image, c.layout.image, *(s.image for s in epilogue.streams)]
-            offsets = [0, 0, *(s.start for s in epilogue.streams)]
-            bases = [
-                kernel.pointer(memory) + (image * distance + offset)
-                for (memory, _), distance, offset in zip(memories, distances, offsets, strict=True)
+        def block(number: Value, width: int, mask: Value | None = None, channel: int = 0) -> None:
+            pixels = pixels_of(kernel, width)
+            at = [
+                base + channel * move // lanes + number * (move * width // lanes)
+                for base, move in zip(bases, moves, strict=True)
             ]
-            moves = [block for _, block in memories]
+            f.loop(at_once, lambda i: _row(f, pixels, at, first + i, c.layout, epilogue, mask))
 
-            def block(number: Value, width: int, mask: Value | None = None, channel: int = 0) -> None:
-                pixels = pixels_of(kernel, width)
-                at = [
-                    base + channel * move // lanes + number * (move * width // lanes)
-                    for base, move in zip(bases, moves, strict=True)
-                ]
-                f.loop(at_once, lambda i: self._row(f, pixels, at, first + i, c.layout, epilogue, mask))
+        whole = channels // width if width > lanes else c.layout.blocks - (1 if tail else 0)
+        if whole:
+            f.loop(whole, lambda number: block(number, width))
+        if tail:
+            block(f.index(whole), width, f.first_lanes(f.index(tail), width))
+        left = channels % width if width > lanes else 0
+        if left and f.module.machine.avx512_lanes:
+            part = 1 << (left - 1).bit_length()
+            mask = f.first_lanes(f.index(left), part) if left < part else None
+            block(f.index(0), part, mask, channels - left)
+        elif left:
+            for channel, part in pieces(channels, width):
+                block(f.index(0), part, channel=channel)
 
-            whole = channels // width if width > lanes else c.layout.blocks - (1 if tail else 0)
-            if whole:
-                f.loop(whole, lambda number: block(number, width))
-            if tail:
-                block(f.index(whole), width, f.first_lanes(f.index(tail), width))
-            left = channels % width if width > lanes else 0
-            if left and f.module.machine.avx512_lanes:
-                part = 1 << (left - 1).bit_length()
-                mask = f.first_lanes(f.index(left), part) if left < part else None
-                block(f.index(0), part, mask, channels - left)
-            elif left:
-                for channel, part in pieces(channels, width):
-                    block(f.index(0), part, channel=channel)
+    return [generator.job(name, images * rows // at_once, body, worth=images * rows / at_once)]
 
-        return [self.generator.job(name, images * rows // at_once, body, worth=images * rows / at_once)]
 
-    def _width(self, a: Memory, c: Memory, epilogue: Epilogue) -> int:
-        """Channels that are computed together: a whole vector as they are stored, or a block if there are blocks."""
-        moving = [a, c, *(s.memory for s in epilogue.streams if s.block)]
-        if any(memory.layout.blocked and memory.layout.width > 1 for memory in moving):
-            return self.generator.lanes
-        return max(self.generator.lanes, self.generator.vector_bytes // a.layout.element)
+def _width(generator: Generator, a: Memory, c: Memory, epilogue: Epilogue) -> int:
+    """Channels that are computed together: a whole vector as they are stored, or a block if there are blocks."""
+    moving = [a, c, *(s.memory for s in epilogue.streams if s.block)]
+    if any(memory.layout.blocked and memory.layout.width > 1 for memory in moving):
+        return generator.lanes
+    return max(generator.lanes, generator.vector_bytes // a.layout.element)
 
-    @staticmethod
-    def _row(
-        f: Function, pixels: Pixels, at: Sequence[Value], y: Value, c: Layout, epilogue: Epilogue, mask: Value | None
-    ) -> None:
-        image, target, *streams = at
-        target = target + y * c.row
-        streams = [p + y * s.row for p, s in zip(streams, epilogue.streams, strict=True)]
 
-        def span(start: int, stop: int, pixel: Pixel) -> None:
-            def one(i: Value) -> None:
-                x = i + start
-                extra = [p + x * s.pixel for p, s in zip(streams, epilogue.streams, strict=True)]
-                epilogue.store(f, pixel(f, image, y, x), extra, target + x * c.pixel, mask)
+def _row(
+    f: Function, pixels: Pixels, at: Sequence[Value], y: Value, c: Layout, epilogue: Epilogue, mask: Value | None
+) -> None:
+    image, target, *streams = at
+    target = target + y * c.row
+    streams = [p + y * s.row for p, s in zip(streams, epilogue.streams, strict=True)]
 
-            if start < stop:
-                f.loop(stop - start, one)
+    def span(start: int, stop: int, pixel: Pixel) -> None:
+        def one(i: Value) -> None:
+            x = i + start
+            extra = [p + x * s.pixel for p, s in zip(streams, epilogue.streams, strict=True)]
+            epilogue.store(f, pixel(f, image, y, x), extra, target + x * c.pixel, mask)
 
-        def inside() -> None:
-            first, last = pixels.columns
-            span(0, first, pixels.anywhere)
-            span(first, last, pixels.inside)
-            span(last, c.shape[2], pixels.anywhere)
+        if start < stop:
+            f.loop(stop - start, one)
 
-        top, bottom = pixels.rows
-        if (top, bottom) == (0, c.shape[1]):
-            inside()
-        elif top >= bottom:
-            span(0, c.shape[2], pixels.anywhere)
-        else:
-            f.when(f.compare("ult", y - top, bottom - top), inside)
-            f.when(f.compare("uge", y - top, bottom - top), lambda: span(0, c.shape[2], pixels.anywhere))
+    def inside() -> None:
+        first, last = pixels.columns
+        span(0, first, pixels.anywhere)
+        span(first, last, pixels.inside)
+        span(last, c.shape[2], pixels.anywhere)
+
+    top, bottom = pixels.rows
+    if (top, bottom) == (0, c.shape[1]):
+        inside()
+    elif top >= bottom:
+        span(0, c.shape[2], pixels.anywhere)
+    else:
+        f.when(f.compare("ult", y - top, bottom - top), inside)
+        f.when(f.compare("uge", y - top, bottom - top), lambda: span(0, c.shape[2], pixels.anywhere))
 
 
 def _inside(form: Pool, axis: int, a: Layout, c: Layout) -> tuple[int, int]:
@@ -196,7 +197,7 @@ def _whole_pool_pixel(
     for i in range(form.kernel[0]):
         for j in range(form.kernel[1]):
             total = sums.combine(f, total, sums.load(f, start + (i * layout.row + j * layout.pixel), lanes))
-    return total if form.kind == "max" else fold.mean(f, cast(f, total, sums.result, fold.result), count, count)
+    return fold.finished(f, cast(f, total, sums.result, fold.result), count, count)
 
 
 def _pool_pixel(
@@ -216,7 +217,9 @@ def _pool_pixel(
         return f.loop(columns, column, total)
 
     (total,) = f.loop(rows, row, sums.start(f, lanes))
-    return total if form.kind == "max" else fold.mean(f, cast(f, total, sums.result, fold.result), rows * columns, most)
+    if not fold.combiner.mean_of:
+        return total
+    return fold.finished(f, cast(f, total, sums.result, fold.result), rows * columns, most)
 
 
 def _clip(f: Function, index: Value, stride: int, padding: int, kernel: int, size: int) -> tuple[Value, Value]:

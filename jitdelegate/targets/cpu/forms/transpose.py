@@ -15,7 +15,7 @@ from math import prod
 from jitdelegate.ir.expr import Arg, Expr
 from jitdelegate.targets.cpu.code.element import load, stored
 from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, Memory
-from jitdelegate.targets.cpu.code.nest import Loop, Nest
+from jitdelegate.targets.cpu.code.nest import Loop, Nest, indices_of, moved
 from jitdelegate.targets.cpu.code.rows import job_of_rows
 from jitdelegate.targets.cpu.code.shuffles import interleaved, joined, separated, transposed
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, INDEX, Function, Value, vector
@@ -28,8 +28,6 @@ FEW = 4
 TILE = 16, 1
 """Blocks of a tile along and across. The rows of a tile are written from end to end, which completes their lines soon,
 and its columns are few enough that the next tile finds the rest of their lines in the cache."""
-Pointers = Sequence["Value | None"]
-"""Addresses in the output and in each operand; None for constants."""
 
 
 @dataclass(frozen=True)
@@ -158,20 +156,18 @@ class TransposeWriter:
         work = sizes[0] * self.along.size * sizes[1] * self.across.size
 
         def one(kernel: Kernel, i: Value) -> None:
-            memories = [self.output, *(operand.memory for operand in nest.operands)]
-            at: Pointers = [
-                kernel.pointer(memory) + start if memory else None
-                for memory, start in zip(memories, nest.starts, strict=True)
-            ]
-            *places, column, row = _digits(i, counts)
-            for place, loop in zip(places, turn.outer, strict=True):
-                at = _moved(at, place, loop.steps)
-            shift = kernel.f.cast("ptrtoint", _given(at[0]), INDEX) % self.generator.vector_bytes // self.element
+            at = nest.pointers(kernel, self.output)
+            *indices, column, row = indices_of(i, counts)
+            for index, loop in zip(indices, turn.outer, strict=True):
+                at = moved(at, index, loop.steps)
+            shift = kernel.f.cast("ptrtoint", at[0], INDEX) % self.generator.vector_bytes // self.element
             self._tile(kernel.f, at, (column * sizes[0], row * sizes[1]), sizes, shift)
 
         return job_of_rows(self.generator, "transpose", prod(counts), work, one)
 
-    def _tile(self, f: Function, at: Pointers, firsts: tuple[Value, Value], sizes: Sequence[int], shift: Value) -> None:
+    def _tile(
+        self, f: Function, at: Sequence[Value], firsts: tuple[Value, Value], sizes: Sequence[int], shift: Value
+    ) -> None:
         """The blocks of one tile, from block number `firsts` on."""
         columns, rows = (
             cover.left(f, first, size)
@@ -179,10 +175,10 @@ class TransposeWriter:
         )
 
         def row(j: Value) -> None:
-            line = _moved(at, self.across.start(f, firsts[1] + j, shift), self.turn.across.steps)
+            line = moved(at, self.across.start(f, firsts[1] + j, shift), self.turn.across.steps)
 
             def column(i: Value) -> None:
-                self.block(f, _moved(line, self.along.start(f, firsts[0] + i, shift), self.turn.along.steps))
+                self.block(f, moved(line, self.along.start(f, firsts[0] + i, shift), self.turn.along.steps))
 
             f.loop(columns, column)
 
@@ -190,37 +186,39 @@ class TransposeWriter:
 
     # blocks; `at` points to the first element of the output and of each operand
 
-    def _turned(self, f: Function, at: Pointers) -> None:
+    def _turned(self, f: Function, at: Sequence[Value]) -> None:
         """Transposes squares in registers."""
-        self._rows(f, at, {k: self._squares(f, _given(at[k]), k) for k in self.turn.far})
+        self._rows(f, at, {k: self._squares(f, at[k], k) for k in self.turn.far})
 
-    def _separated(self, f: Function, at: Pointers) -> None:
+    def _separated(self, f: Function, at: Sequence[Value]) -> None:
         """Separates the few columns of the transposed operands."""
         far = {}
         for k in self.turn.far:
             type_, width = self._type(k, self.along.size), self.along.size * self.element
-            parts = [f.load(type_, _given(at[k]) + part * width, self.element) for part in range(self.across.size)]
+            parts = [f.load(type_, at[k] + part * width, self.element) for part in range(self.across.size)]
             far[k] = separated(f, parts)
         self._rows(f, at, far)
 
-    def _interleaved(self, f: Function, at: Pointers) -> None:
+    def _interleaved(self, f: Function, at: Sequence[Value]) -> None:
         """Computes the few columns of the output, and interleaves them."""
         lanes, steps = self.across.size, self.turn.across.steps
         columns = [
-            self._result(f, _moved(at, column, self.turn.along.steps), steps, lanes, {})
+            self._result(f, moved(at, column, self.turn.along.steps), steps, lanes, {})
             for column in range(self.along.size)
         ]
         for part, value in enumerate(interleaved(f, columns)):
-            f.store(value, _given(at[0]) + part * lanes * self.element, self.element)
+            f.store(value, at[0] + part * lanes * self.element, self.element)
 
-    def _rows(self, f: Function, at: Pointers, far: dict[int, list[Value]]) -> None:
+    def _rows(self, f: Function, at: Sequence[Value], far: dict[int, list[Value]]) -> None:
         """Computes and stores the rows of a block; `far` has the rows of the transposed operands."""
         for row in range(self.across.size):
-            here = _moved(at, row, self.turn.across.steps)
+            here = moved(at, row, self.turn.across.steps)
             known = {k: rows[row] for k, rows in far.items()}
-            f.store(self._result(f, here, self.turn.along.steps, self.along.size, known), _given(here[0]), self.element)
+            f.store(self._result(f, here, self.turn.along.steps, self.along.size, known), here[0], self.element)
 
-    def _result(self, f: Function, at: Pointers, steps: Sequence[int], lanes: int, known: dict[int, Value]) -> Value:
+    def _result(
+        self, f: Function, at: Sequence[Value], steps: Sequence[int], lanes: int, known: dict[int, Value]
+    ) -> Value:
         """`lanes` elements of the output; operands that are not `known` are read along `steps`."""
         operands = self.turn.nest.operands
         values = []
@@ -230,9 +228,9 @@ class TransposeWriter:
             elif operand.memory is None:
                 values.append(f.constant(operand.dtype, operand.value, lanes))
             elif steps[k] == self.element:
-                values.append(f.load(self._type(k, lanes), _given(at[k]), self.element))
+                values.append(f.load(self._type(k, lanes), at[k], self.element))
             else:
-                values.append(load(f, operand.dtype, _given(at[k]), lanes, steps[k]))
+                values.append(load(f, operand.dtype, at[k], lanes, steps[k]))
         if self.expr == Arg(0):
             return values[0]
         return emit(f, self.expr, values, [o.dtype for o in operands], self.output.layout.dtype, lanes)
@@ -242,37 +240,19 @@ class TransposeWriter:
         type_, step = self._type(k, self.square), self.turn.along.steps[k]
         groups = range(0, self.across.size, self.square)
         pieces = [
-            [f.load(type_, at + (place * step + group * self.element), self.element) for group in groups]
-            for place in range(self.along.size)
+            [f.load(type_, at + (number * step + group * self.element), self.element) for group in groups]
+            for number in range(self.along.size)
         ]
-        found = []
+        rows = []
         for group in range(len(groups)):
             column = [piece[group] for piece in pieces]
-            found += transposed(f, [joined(f, column[first :: self.square]) for first in range(self.square)])
-        return found
+            rows += transposed(f, [joined(f, column[first :: self.square]) for first in range(self.square)])
+        return rows
 
     def _type(self, k: int, lanes: int) -> str:
         return vector(lanes, stored(self.turn.nest.operands[k - 1].dtype))
 
 
-def _given(pointer: Value | None) -> Value:
-    assert pointer is not None
-    return pointer
-
-
 def _power_of_two(count: int) -> int:
     """The largest power of two that is at most `count`."""
     return 1 << count.bit_length() - 1
-
-
-def _digits(number: Value, counts: Sequence[int]) -> list[Value]:
-    """The index on each level of nested loops with these counts."""
-    found = []
-    for count in reversed(counts[1:]):
-        found.append(number % count if count > 1 else number.function.index(0))
-        number = number // count
-    return [number, *reversed(found)]
-
-
-def _moved(pointers: Pointers, i: Value | int, steps: Sequence[int]) -> Pointers:
-    return [p + i * step if p is not None and step else p for p, step in zip(pointers, steps, strict=True)]

@@ -14,9 +14,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from jitdelegate.base.targets import Level
 from jitdelegate.ir.forms import MatMul, Window
+from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.kernel import Generator
-from jitdelegate.targets.cpu.code.machine import Machine
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Function, Value, register, vector
 
 QUAD = 4
@@ -27,7 +28,7 @@ grow with the length of a segment. Measured on MobileNet v1: a hundredth of the 
 WORDS_SEGMENT = 63
 """Most quads in one segment of a sum of int16: each of its steps adds up to 2**23 to an int32."""
 SIGN_BITS = -0x7F7F7F80
-"""The sign bits of four bytes; a byte with the other sign bit is larger by 128, as a uint8."""
+"""The sign bits of four bytes; a byte with the other sign bit is larger by 128 as a uint8, smaller as an int8."""
 WORD, BYTE = "i16", "i8"
 PAIRS = {16: "x86.avx512.pmaddw.d.512", 8: "x86.avx2.pmadd.wd", 4: "x86.sse2.pmadd.wd"}
 """Sums in a vector -> LLVM's function that multiplies int16 and adds up neighbours."""
@@ -51,7 +52,7 @@ class Products:
         scales: scales per output channel, each for an equal part of K; 0 without any.
     """
 
-    machine: Machine
+    machine: Level
     is_signed: bool = True
     channels: ClassVar[int] = 1
     step_bytes: ClassVar[int] = 4
@@ -246,14 +247,19 @@ class IntegerProducts(Products):
         return f.splat(f.load("i32", at, 1), self.lanes)
 
 
-def plus_bytes(f: Function, total: Value, unsigned: Value, signed: Value) -> Value:
-    """The sums of int32, each plus the products of four bytes, by VNNI."""
-    return f.machine_call(f"x86.avx512.vpdpbusd.{32 * total.lanes}", total.type, total, unsigned, signed)
+def plus_bytes(f: Function, total: Value, data: Value, weights: Value) -> Value:
+    """The sums of int32, each plus the products of four bytes: data of the level's `byte_data`, and int8."""
+    return f.machine_call(f"{f.module.machine.plus_bytes}.{32 * total.lanes}", total.type, total, data, weights)
+
+
+def byte_offset(machine: Level, dtype: str) -> int:
+    """What has to be added to data of a type before `plus_bytes` multiplies it; another sign bit does."""
+    return ELEMENT_TYPES[machine.byte_data].minimum - ELEMENT_TYPES[dtype].minimum
 
 
 @dataclass(frozen=True)
 class ByteProducts(IntegerProducts):
-    """Products of four bytes by VNNI, of a uint8 and an int8 each. An int8 is first made a uint8 that is 128 larger."""
+    """Products of four bytes by `plus_bytes`. Data of the other sign gets the `offset` first."""
 
     channels: ClassVar[int] = 4
     multiple: ClassVar[int] = 4
@@ -265,14 +271,14 @@ class ByteProducts(IntegerProducts):
 
     @property
     def offset(self) -> int:
-        return 128 if self.is_signed else 0
+        return byte_offset(self.machine, "int8" if self.is_signed else "uint8")
 
     def weights(self, f: Function, at: Value) -> list[Value]:
         return [f.load(self.sum_type, at, self.weight_bytes)]
 
     def data(self, f: Function, at: Value) -> list[Value]:
         word = self.word(f, at)
-        return [word ^ SIGN_BITS if self.is_signed else word]
+        return [word ^ SIGN_BITS if self.offset else word]
 
     def add(self, f: Function, data: Sequence[Value], weights: Sequence[Value], total: Value) -> Value:
         return plus_bytes(f, total, data[0], weights[0])
@@ -326,7 +332,7 @@ class WordProducts(IntegerProducts):
 
     @property
     def speed(self) -> int:
-        return 2 if self.machine.has_vnni else 1
+        return 2 if self.machine.plus_pairs else 1
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -347,10 +353,10 @@ class WordProducts(IntegerProducts):
         return [f.cast("bitcast", self.word(f, at), vector(2 * self.lanes, WORD))]
 
     def add(self, f: Function, data: Sequence[Value], weights: Sequence[Value], total: Value) -> Value:
-        if not self.machine.has_vnni:
+        if not self.machine.plus_pairs:
             return total + sum_of_pairs(f, self.machine, data[0], weights[0])
         factors = (f.cast("bitcast", each, total.type) for each in (data[0], weights[0]))
-        return f.machine_call(f"x86.avx512.vpdpwssd.{32 * self.lanes}", total.type, total, *factors)
+        return f.machine_call(f"{self.machine.plus_pairs}.{32 * self.lanes}", total.type, total, *factors)
 
     def widened(self, f: Function, total: Value) -> Value:
         return f.convert("sext", total, "i64")
@@ -361,7 +367,7 @@ def words(f: Function, at: Value, count: int) -> Value:
     return f.convert("sext", f.load(vector(count, BYTE), at, count), WORD)
 
 
-def sum_of_pairs(f: Function, machine: Machine, a: Value, b: Value) -> Value:
+def sum_of_pairs(f: Function, machine: Level, a: Value, b: Value) -> Value:
     """a[2 * i] * b[2 * i] + a[2 * i + 1] * b[2 * i + 1] of int16, as int32."""
     type_ = vector(a.lanes // 2, "i32")
     if machine.pairs:
@@ -370,11 +376,11 @@ def sum_of_pairs(f: Function, machine: Machine, a: Value, b: Value) -> Value:
     return f.ashr(a << 16, 16) * f.ashr(b << 16, 16) + f.ashr(a, 16) * f.ashr(b, 16)
 
 
-def products_of(machine: Machine, form: Window | MatMul, dtype: str) -> Products:
+def products_of(machine: Level, form: Window | MatMul, dtype: str) -> Products:
     """How `machine` computes the form on data of type `dtype`."""
     if form.accumulator == "float32":
         return Products(machine)
     if form.accumulator == "int64":
         return WordProducts(machine)
-    kind = ByteProducts if machine.has_vnni else PairProducts
+    kind = ByteProducts if machine.plus_bytes else PairProducts
     return kind(machine, is_signed=dtype == "int8")

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from jitdelegate.ir.forms import MatMul, Softmax
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
-from jitdelegate.targets.cpu.code.axes import Axis
-from jitdelegate.targets.cpu.code.kernel import ALIGN, Job, Kernel, Memory
+from jitdelegate.targets.cpu.code.kernel import ALIGN, Axis, Job, Kernel, Memory
 from jitdelegate.targets.cpu.code.tasks import Plan
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Value
 from jitdelegate.targets.cpu.code.writer import Writer
-from jitdelegate.targets.cpu.forms.reduce import ReduceWriter
+from jitdelegate.targets.cpu.forms.reduce import softmax_row
 from jitdelegate.targets.cpu.multiply.products import Products
 from jitdelegate.targets.cpu.products.chunks import Chunks
 from jitdelegate.targets.cpu.products.matmul import FEWEST_COPIED_ROWS, MatMulWriter, Matrix, Product, matrix
@@ -71,7 +70,7 @@ class AttentionWriter(MatMulWriter):
     def attention(self, first: Product, softmax: Softmax, second: Product) -> list[Job]:
         """Chunks are (number of the product, rows)."""
         chunks = Chunks.of(first.count, 0, first.rows, self._rows(first))
-        scores, softmaxes = first.c, ReduceWriter(self.generator)
+        scores = first.c
         scratch = chunks.rows * scores.row
         self.generator.reserve_scratch(scratch)
 
@@ -83,7 +82,7 @@ class AttentionWriter(MatMulWriter):
 
             def normalize(i: Value) -> None:
                 row = start + i * scores.row
-                softmaxes.softmax_row(f, softmax.beta, row, row, scores.shape[1])
+                softmax_row(f, softmax.beta, row, row, scores.shape[1])
 
             def run(rows: int) -> None:
                 first.walk(kernel, [a, b, start, *streams], first.groups, f.index(0), rows, scratch=scratch)

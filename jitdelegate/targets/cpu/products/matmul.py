@@ -16,9 +16,9 @@ from math import prod
 from jitdelegate.ir.expr import RESULT, Arg, substitute
 from jitdelegate.ir.forms import MatMul
 from jitdelegate.ir.graph import Node
-from jitdelegate.targets.cpu.code.axes import Axis, offset_of
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.code.kernel import (
+    Axis,
     Generator,
     Job,
     JobWriter,
@@ -26,6 +26,7 @@ from jitdelegate.targets.cpu.code.kernel import (
     Memory,
     distances_along,
     divisor,
+    offset_of,
     split,
 )
 from jitdelegate.targets.cpu.code.vector_ir import Value

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from jitdelegate.base.targets import Level
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.dequantize import LEAST_NARROW, is_half, requantized
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant
-from jitdelegate.targets.cpu.code.machine import Machine
 from jitdelegate.targets.cpu.multiply.narrow_products import NARROW, BlockBytes, NibbleBytes
 from jitdelegate.targets.cpu.multiply.pairs import WordPairs
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products, products_of
@@ -42,14 +42,14 @@ class ContractFilters:
         scales, bias = (None if part is None else part[rows] for part in (self.scales, self.bias))
         return replace(self, stored=self.stored[rows], scales=scales, bias=bias)
 
-    def products(self, machine: Machine, form: Contract, dtype: str) -> Products:
+    def products(self, machine: Level, form: Contract, dtype: str) -> Products:
         """How panels of them are multiplied by data of type `dtype`."""
         if (
             not self.narrow
             and form.accumulator == "int32"
             and form.groups == 1
             and machine.pairs
-            and not machine.has_vnni
+            and not machine.plus_bytes
         ):
             return WordPairs(machine)
         if not self.narrow:
@@ -62,7 +62,7 @@ class ContractFilters:
         return NARROW[self.narrow](machine, blocks=0 if self.scales is None else self.scales.shape[1])
 
 
-def contract_filters(machine: Machine, graph: Graph, node: Node) -> ContractFilters:
+def contract_filters(machine: Level, graph: Graph, node: Node) -> ContractFilters:
     """The filters of a Contract node; floats in the narrowest type that holds the very same numbers."""
     source = graph.tensors[node.inputs[1]]
     bias = None if node.inputs[2] == ABSENT else graph.tensors[node.inputs[2]].data
@@ -73,7 +73,7 @@ def contract_filters(machine: Machine, graph: Graph, node: Node) -> ContractFilt
     if weights.size < LEAST_NARROW:
         return ContractFilters(weights, bias=bias)
     if weights.dtype != np.float32:
-        multiplies_bytes = machine.has_vnni and isinstance(node.form, Contract) and node.form.accumulator == "int32"
+        multiplies_bytes = machine.plus_bytes and isinstance(node.form, Contract) and node.form.accumulator == "int32"
         is_narrow = multiplies_bytes and weights.size < MOST_NIBBLES * len(weights) and _are_small(weights)
         return ContractFilters(weights, "int4" if is_narrow else "", bias=bias)
     integers = requantized(weights, source.grid) if source.grid else None

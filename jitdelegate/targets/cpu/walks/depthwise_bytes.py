@@ -24,7 +24,7 @@ from jitdelegate.targets.cpu.code.narrow import EVERY_STEP, NARROW, Narrowing, S
 from jitdelegate.targets.cpu.code.shuffles import joined
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Function, Value, vector
 from jitdelegate.targets.cpu.multiply.depthwise_terms import QUAD, terms_of, words_of
-from jitdelegate.targets.cpu.multiply.products import WORD, plus_bytes, sum_of_pairs
+from jitdelegate.targets.cpu.multiply.products import WORD, byte_offset, plus_bytes, sum_of_pairs
 from jitdelegate.targets.cpu.walks.depthwise_row import Filters, Row, RowShape, bias_of
 from jitdelegate.targets.maths.expression import emit
 
@@ -40,7 +40,7 @@ LARGEST_BYTE = 255
 LARGEST = 64
 """Bytes of the longest vector."""
 SIGN = -128
-"""The sign bit: a byte with the other one is larger by 128, as a uint8."""
+"""The sign bit: a byte with the other one is larger by 128 as a uint8, smaller as an int8."""
 
 
 def byte_filters(
@@ -56,19 +56,19 @@ def byte_filters(
     machine = generator.machine
     if (
         data not in ("int8", "uint8")
-        or not (machine.has_vnni or machine.pairs)
+        or not (machine.plus_bytes or machine.pairs)
         or form.multiplier > 1
         or prod(form.kernel) > MOST_TAPS
     ):
         return None
-    packed = terms_of(weights[0]) if machine.has_vnni else words_of(weights[0])
+    packed = terms_of(weights[0]) if machine.plus_bytes else words_of(weights[0])
     *_, columns, channels = target.shape
     layouts = target, *(s.memory.layout for s in epilogue.streams if s.pixel)
     reads_beyond = channels % QUAD != 0 and any(s.memory.exact for s in epilogue.streams)
     if packed is None or reads_beyond or any(layout.blocked for layout in layouts):
         return None
     (rows, terms), taps = packed, weights.reshape(-1, channels)
-    folds = bias_of(bias, taps, form.input_zero + (-SIGN if data == "int8" else 0), "int32")
+    folds = bias_of(bias, taps, form.input_zero + byte_offset(machine, data), "int32")
     steps = Steps.of(epilogue.expr, _largest(generator, epilogue, taps, folds))
     filters = ByteFilters(taps, folds, data, "int32", "int32", rows=rows, terms=terms, steps=steps)
     joined, rest = divmod(generator.vector_bytes, channels)
@@ -215,9 +215,9 @@ class ByteRow(Row):
         return [self.f.load(type_, at + part * QUAD * self.lanes, QUAD * self.lanes) for part in range(QUAD)]
 
     def _loaded(self, at: Value) -> Value:
-        """A block's channels of a pixel as uint8; an int8 is then larger by 128."""
+        """A block's channels of a pixel, in the type that is multiplied."""
         loaded = self.f.load(vector(QUAD * self.lanes, "i8"), at, 1)
-        return loaded ^ SIGN if self.shape.filters.data == "int8" else loaded
+        return loaded ^ SIGN if byte_offset(self.f.module.machine, self.shape.filters.data) else loaded
 
     def _interleaved(self, group: tuple[int, ...], at: Mapping[int, Value]) -> list[Value]:
         """The bytes of four rows, which may be equal, as vectors of quads of bytes, or those of two rows as pairs of

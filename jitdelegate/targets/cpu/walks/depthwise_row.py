@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from jitdelegate.base.targets import Level
 from jitdelegate.ir.dequantize import LEAST_NARROW, is_half, requantized
 from jitdelegate.ir.forms import Depthwise
 from jitdelegate.ir.graph import Tensor
@@ -15,7 +16,6 @@ from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.element import load
 from jitdelegate.targets.cpu.code.epilogue import Epilogue
 from jitdelegate.targets.cpu.code.kernel import Generator, split
-from jitdelegate.targets.cpu.code.machine import Machine
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Function, Value, register, vector
 from jitdelegate.targets.cpu.multiply.narrow_products import read_lines
 from jitdelegate.targets.cpu.multiply.products import folded
@@ -136,7 +136,7 @@ def bias_of(bias: np.ndarray | None, taps: np.ndarray, zero: int, dtype: str) ->
     return np.zeros(taps.shape[1], dtype) if bias is None else bias
 
 
-def narrow_taps(machine: Machine, weights: Tensor) -> tuple[np.ndarray, np.ndarray | None]:
+def narrow_taps(machine: Level, weights: Tensor) -> tuple[np.ndarray, np.ndarray | None]:
     """Weights [1, kh, kw, C] in the narrowest type that holds the very same numbers, floats with scales f32[C] for
     int8."""
     data, grid = weights.data, weights.grid

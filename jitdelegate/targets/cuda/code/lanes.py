@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from math import inf
 
-import numpy as np
-
+from jitdelegate.ir.combiners import COMBINERS
 from jitdelegate.targets.cuda.code.device_code import Code, Value, reduce_tree, size_of
+from jitdelegate.targets.maths.expression import emit
 
 FLOAT = 4
 WARP = 32
@@ -16,24 +15,16 @@ Combine = Callable[[Code, Value, Value], Value]
 """Combines two values of one type; their order makes no difference unless one is NaN."""
 
 
-COMBINE: dict[str, Combine] = {
-    "sum": lambda code, a, b: a + b,
-    "mean": lambda code, a, b: a + b,
-    "prod": lambda code, a, b: a * b,
-    "max": Code.maximum,
-    "min": Code.minimum,
-}
-"""How two float32, int32 or int64 are combined, by the kind of reduction."""
+def combine_of(kind: str, dtype: str) -> Combine:
+    """How two values of a type are combined in a reduction of a kind of COMBINERS."""
+    step = COMBINERS[kind].step
+    return lambda code, a, b: emit(code, step, (a, b), (dtype, dtype))
 
 
-def neutral(kind: str, dtype: str) -> float:
-    """The neutral value of a reduction of this kind. Minima and maxima that are combined one by one from this value on
-    skip NaN, as on the CPU."""
-    if kind == "max":
-        return -inf if dtype == "float32" else int(np.iinfo(dtype).min)
-    if kind == "min":
-        return inf if dtype == "float32" else int(np.iinfo(dtype).max)
-    return 1 if kind == "prod" else 0
+def identity_of(code: Code, kind: str, dtype: str) -> Value:
+    """The value from which a reduction starts. Minima and maxima that are combined one by one from this value on skip
+    NaN, as on the CPU."""
+    return code.constant(dtype, COMBINERS[kind].identity_of(dtype))
 
 
 def power_of_two(number: int) -> int:
@@ -61,8 +52,8 @@ def _combine_warps(code: Code, value: Value, warps: int, combine: Combine, name:
     with code.when((thread & (WARP - 1)).equals(0)):
         code.store([value], shared, thread // WARP * nbytes)
     code.barrier()
-    found = [code.load(shared, warp * nbytes, type_)[0] for warp in range(warps)]
-    return reduce_tree(found, lambda a, b: combine(code, a, b))
+    values = [code.load(shared, warp * nbytes, type_)[0] for warp in range(warps)]
+    return reduce_tree(values, lambda a, b: combine(code, a, b))
 
 
 @contextmanager

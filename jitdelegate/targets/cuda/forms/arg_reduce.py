@@ -16,15 +16,11 @@ from jitdelegate.targets.cuda.code.sizes import Kind, Number
 from jitdelegate.targets.cuda.code.template import Template
 from jitdelegate.targets.cuda.code.writer import Writer
 from jitdelegate.targets.maths.cast import cast
+from jitdelegate.targets.maths.selection import FIRST, NOTHING, index_of, rank
 
 THREADS = 256
 LONG_ROW = 1024
 """Elements of a row from which on a whole block works on the row."""
-HIGHEST_PLACE = (1 << 31) - 1
-NOTHING = -(1 << 63)
-"""A rank below that of any element."""
-FIRST = (1 << 63) - 1
-"""A rank above that of any element."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,29 +91,10 @@ def write_arg_reduce(writer: Writer, node: Node, form: ArgReduce) -> None:
     """Writes the launch of an ArgReduce node: a block, a warp or a part of a warp per row, or a thread per column."""
     source, target = node.inputs[0], node.outputs[0]
     rows = Rows.of(writer.shape(source), form.axis)
-    lanes = _lanes(rows.length) if rows.pitch.size == 1 else 1
+    lanes = THREADS if rows.length >= LONG_ROW else min(WARP, power_of_two(rows.length))
+    lanes = lanes if rows.pitch.size == 1 else 1
     template = ArgReduceTemplate(form.kind, lanes, writer.element(source), writer.element(target))
     writer.launch(template, template.grid(rows.number * lanes), [writer.pointer(target), writer.pointer(source), rows])
-
-
-def _lanes(size: int) -> int:
-    """Threads of a row."""
-    return THREADS if size >= LONG_ROW else min(WARP, power_of_two(size))
-
-
-def rank(code: Code, value: Value, place: Value) -> Value:
-    """An int64 that orders by the value (a float32 or int32), and equal values by index, the first one highest."""
-    bits = code.bits(value + 0.0) if value.is_float else value  # -0.0 + 0.0 is 0.0, which -0.0 equals
-    if value.is_float:
-        sign = Value(code, code.builder.ashr(bits.value, I32(31)))
-        bits = bits ^ (sign & HIGHEST_PLACE)
-    high = Value(code, code.builder.sext(bits.value, I64)) << 32
-    return high | Value(code, code.builder.zext((HIGHEST_PLACE - place).value, I64))
-
-
-def place_of(code: Code, found: Value) -> Value:
-    """The index in a rank."""
-    return HIGHEST_PLACE - Value(code, code.builder.trunc(found.value, I32))
 
 
 def highest(code: Code, a: Value, b: Value) -> Value:
@@ -147,15 +124,15 @@ class TopKTemplate(Template):
             own = self._own(code, data, row * sizes.length, sizes.length, last)
             following[0] = combine_lanes(code, own, THREADS, highest, "ranks")
             with code.when(thread.equals(0)):
-                store(code, Element.INT32, [place_of(code, following[0])], out, row * sizes.results + number)
+                store(code, Element.INT32, [index_of(code, following[0])], out, row * sizes.results + number)
             code.barrier()  # the next round writes to the shared memory that this round reads
 
     def _own(self, code: Code, data: Value, first: Value, size: Value, last: Value) -> Value:
         """The highest rank below `last` among the thread's own elements of a row."""
         start = [Value(code, I64(NOTHING))]
         with code.carried(size, start, code.special("tid.x"), THREADS) as (place, (best,), following):
-            found = rank(code, load(code, self.source, data, first + place)[0], place)
-            following[0] = code.select((found < last) & (found > best), found, best)
+            ranked = rank(code, load(code, self.source, data, first + place)[0], place)
+            following[0] = code.select((ranked < last) & (ranked > best), ranked, best)
         return following[0]
 
 

@@ -65,6 +65,7 @@ def factors(count: int) -> np.ndarray:
     return np.stack([found.real, found.imag], axis=-1).astype(np.float32)
 
 
+@dataclass
 class FourierKernel:
     """Writes the kernel of one template.
 
@@ -72,13 +73,16 @@ class FourierKernel:
     other meet different banks.
     """
 
-    def __init__(
-        self, template: FourierTemplate, code: Code, out: Value, data: Value, table: Value, size: Value
-    ) -> None:
-        self.template, self.code = template, code
-        self.out, self.data, self.table, self.size = out, data, table, size
-        self.thread, self.row = code.special("tid.x"), code.special("ctaid.x")
-        self.shared = code.static_shared(2 * template.pitch, "row")
+    template: FourierTemplate
+    code: Code
+    out: Value
+    data: Value
+    table: Value
+    size: Value
+
+    def __post_init__(self) -> None:
+        self.thread, self.row = self.code.special("tid.x"), self.code.special("ctaid.x")
+        self.shared = self.code.static_shared(2 * self.template.pitch, "row")
 
     def write(self) -> None:
         """Writes the whole kernel."""

@@ -15,7 +15,8 @@ from jitdelegate.targets.cuda.code.lanes import combine_lanes
 from jitdelegate.targets.cuda.code.sizes import Kind
 from jitdelegate.targets.cuda.code.template import Template
 from jitdelegate.targets.cuda.code.writer import Writer
-from jitdelegate.targets.cuda.forms.arg_reduce import NOTHING, RankedSizes, highest, place_of, rank
+from jitdelegate.targets.cuda.forms.arg_reduce import RankedSizes, highest
+from jitdelegate.targets.maths.selection import NOTHING, Box, has_area, index_of, overlap_exceeds, rank
 
 THREADS = 256
 GONE = -inf
@@ -26,29 +27,6 @@ SIDES = 4
 def own_boxes(code: Code, size: Value) -> AbstractContextManager[tuple[Value, list[Value], list[Value]]]:
     """Writes a loop over the thread's own boxes that carries the highest rank."""
     return code.carried(size, [Value(code, I64(NOTHING))], code.special("tid.x"), THREADS)
-
-
-@dataclass(frozen=True)
-class Box:
-    """A box, given by its sides."""
-
-    ymin: Value
-    xmin: Value
-    ymax: Value
-    xmax: Value
-
-    @property
-    def area(self) -> Value:
-        return (self.ymax - self.ymin) * (self.xmax - self.xmin)
-
-
-def overlap_exceeds(code: Code, a: Box, b: Box, limit: Value) -> Value:
-    """Whether the boxes' intersection over union exceeds `limit`; False where a box has no area."""
-    zero = code.real(0.0)
-    height = code.maximum(code.minimum(a.ymax, b.ymax) - code.maximum(a.ymin, b.ymin), zero)
-    width = code.maximum(code.minimum(a.xmax, b.xmax) - code.maximum(a.xmin, b.xmin), zero)
-    shared = height * width
-    return (shared / (a.area + b.area - shared) > limit) & (a.area > 0.0) & (b.area > 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +56,7 @@ class SuppressTemplate(Template):
         with code.carried(sizes.results, [first]) as (number, (own,), following):
             best = combine_lanes(code, own, THREADS, highest, "ranks")
             found = best > NOTHING
-            place = code.select(found, place_of(code, best), -1)
+            place = code.select(found, index_of(code, best), -1)
             with code.when(code.special("tid.x").equals(0)):
                 store(code, Element.INT32, [place], out, row * sizes.results + number)
             following[0] = self._without(
@@ -102,19 +80,21 @@ class SuppressTemplate(Template):
         one = self._box(code, boxes, size, kept)
         with own_boxes(code, code.select(found, size, 0)) as (place, (best,), following):
             score = load(code, Element.FLOAT32, left, first + place)[0]
-            struck = overlap_exceeds(code, one, self._box(code, boxes, size, place), limit) | place.equals(kept)
+            other = self._box(code, boxes, size, place)
+            overlaps = overlap_exceeds(code, one, other, limit) & has_area(code, one) & has_area(code, other)
+            struck = overlaps | place.equals(kept)
             score = code.select(struck, GONE, score)
             store(code, Element.FLOAT32, [score], left, first + place)
             following[0] = _better(code, score, place, best)
         return following[0]
 
-    def _box(self, code: Code, boxes: Value, size: Value, place: Value) -> Box:
+    def _box(self, code: Code, boxes: Value, size: Value, place: Value) -> Box[Value]:
         return Box(*(load(code, self.boxes, boxes, size * side + place)[0] for side in range(SIDES)))
 
 
 def _better(code: Code, score: Value, place: Value, best: Value) -> Value:
-    found = rank(code, score, place)
-    return code.select((score > GONE) & (found > best), found, best)
+    ranked = rank(code, score, place)
+    return code.select((score > GONE) & (ranked > best), ranked, best)
 
 
 def write_suppress(writer: Writer, node: Node, form: Suppress) -> None:

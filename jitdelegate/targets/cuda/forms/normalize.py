@@ -13,6 +13,7 @@ from functools import cached_property
 from math import prod
 from typing import Any, ClassVar, NamedTuple
 
+from jitdelegate.ir.combiners import COMBINERS
 from jitdelegate.ir.expr import Expr
 from jitdelegate.ir.forms import Normalize, Statistic
 from jitdelegate.ir.graph import Node
@@ -23,7 +24,7 @@ from jitdelegate.targets.cuda.code.division import divided, divisor
 from jitdelegate.targets.cuda.code.element import Element, common_width, store
 from jitdelegate.targets.cuda.code.epilogue import load_run, read_operand
 from jitdelegate.targets.cuda.code.expression import emit
-from jitdelegate.targets.cuda.code.lanes import COMBINE, WARP, combine_lanes, combine_rows, neutral, power_of_two
+from jitdelegate.targets.cuda.code.lanes import WARP, combine_lanes, combine_of, combine_rows, identity_of, power_of_two
 from jitdelegate.targets.cuda.code.sizes import Divisor, Kind, Number
 from jitdelegate.targets.cuda.code.template import Argument, Pointer, Template
 from jitdelegate.targets.cuda.code.writer import Writer
@@ -110,39 +111,36 @@ class NormalizeTemplate(Template):
         Share(self, code, *arguments).write()
 
 
+@dataclass
 class Share:
     """A thread's share of a row, or of a vector of neighbouring rows: every lanes-th vector.
 
     What belongs to rows is a list of values: one, or one per element of a vector of neighbouring rows.
+
+    Attributes:
+        known: the parts of statistics that other launches computed.
+        count: elements of a row.
+        kept, reduced: the sizes of the axes as divisors, and their strides.
     """
 
-    def __init__(
-        self,
-        template: NormalizeTemplate,
-        code: Code,
-        out: Value,
-        data: Value,
-        extra: Sequence[Value],
-        known: Sequence[Value],
-        count: Value,
-        sizes: NormalizeSizes,
-        kept: Sequence[Sequence[Value]],
-        reduced: Sequence[Sequence[Value]],
-    ) -> None:
-        """
-        Args:
-            known: the parts of statistics that other launches computed.
-            count: elements of a row.
-            kept, reduced: the sizes of the axes as divisors, and their strides.
-        """
-        self.template, self.code, self.out, self.data, self.extra = template, code, out, data, extra
-        self.known, self.count, self.sizes, self.reduced = known, count, sizes, reduced
+    template: NormalizeTemplate
+    code: Code
+    out: Value
+    data: Value
+    extra: Sequence[Value]
+    known: Sequence[Value]
+    count: Value
+    sizes: NormalizeSizes
+    kept: Sequence[Sequence[Value]]
+    reduced: Sequence[Sequence[Value]]
+
+    def __post_init__(self) -> None:
+        template, code, sizes = self.template, self.code, self.sizes
         thread, lanes, columns = code.special("tid.x"), template.lanes, template.columns
-        along = template.along
-        self.lane = thread & (lanes - 1) if along else thread // columns
-        self.column = thread // lanes if along else thread & (columns - 1)
+        self.lane = thread & (lanes - 1) if template.along else thread // columns
+        self.column = thread // lanes if template.along else thread & (columns - 1)
         self.row = code.special("ctaid.x") * columns + self.column
-        self.base = offset_along(code, self.row, *kept)
+        self.base = offset_along(code, self.row, *self.kept)
         first, last = code.integer(0), sizes.inputs
         if template.stage != WHOLE:
             first = code.special("ctaid.y") * sizes.share
@@ -156,7 +154,7 @@ class Share:
         found: list[list[Value]] = []
         for number, statistic in enumerate(statistics[: template.stage if template.stage != WHOLE else None]):
             total = self._joined(statistic.kind, self.known[number]) if self.known else self._total(statistic, found)
-            found.append([value / self.count for value in total] if statistic.kind == "mean" else total)
+            found.append([value / self.count for value in total] if COMBINERS[statistic.kind].mean_of else total)
         if WHOLE < template.stage < len(statistics):
             self._store_part(self._total(statistics[template.stage], found))
         else:
@@ -165,7 +163,7 @@ class Share:
     # elements
 
     @cached_property
-    def _kept(self) -> list[tuple[Value, Value, list[Value]]]:
+    def _in_registers(self) -> list[tuple[Value, Value, list[Value]]]:
         """(offset, whether it is inside, elements) of every vector that stays in registers."""
         indices = [self.first + k * self.template.lanes for k in range(self.template.vectors)]
         inside = [index < self.last for index in indices]
@@ -184,11 +182,11 @@ class Share:
 
     def _total(self, statistic: Statistic, found: Sequence[Sequence[Value]]) -> list[Value]:
         """The statistic of the whole row or part, before it is divided by the number of elements."""
-        template, code, combine = self.template, self.code, COMBINE[statistic.kind]
+        template, code, combine = self.template, self.code, combine_of(statistic.kind, FLOAT)
         value = self._function(statistic.value, found, 0)
-        nothing = code.real(neutral(statistic.kind, FLOAT))
+        nothing = identity_of(code, statistic.kind, FLOAT)
         if template.vectors:
-            vectors = [[code.select(is_in, one, nothing) for one in value(x, [])] for _, is_in, x in self._kept]
+            vectors = [[code.select(is_in, one, nothing) for one in value(x, [])] for _, is_in, x in self._in_registers]
         else:
             vectors = self._chains(lambda vector: value(vector, []), combine, nothing)
         own = [reduce_tree(column, lambda a, b: combine(code, a, b)) for column in zip(*vectors, strict=True)]
@@ -217,12 +215,12 @@ class Share:
 
     def _joined(self, kind: str, parts: Value) -> list[Value]:
         """The statistic that the parts of the row make up."""
-        code, outputs = self.code, self._outputs
-        start = [code.real(neutral(kind, FLOAT))] * outputs
+        code, outputs, combine = self.code, self._outputs, combine_of(kind, FLOAT)
+        start = [identity_of(code, kind, FLOAT)] * outputs
         place = code.select(self.row < self.sizes.rows, self.row, 0)
         with code.carried(self.sizes.parts, start) as (part, now, then):
             found = load_run(code, Element.FLOAT32, parts, (part * self.sizes.rows + place) * outputs, outputs)
-            then[:] = [COMBINE[kind](code, a, b) for a, b in zip(now, found, strict=True)]
+            then[:] = [combine(code, a, b) for a, b in zip(now, found, strict=True)]
         return then
 
     @property
@@ -268,7 +266,7 @@ class Share:
             store(self.code, self.template.target, result(vector, self._operands(offset)), self.out, offset)
 
         if self.template.vectors:
-            for offset, inside, vector in self._kept:
+            for offset, inside, vector in self._in_registers:
                 with self.code.when(inside):
                     write(offset, vector)
         else:

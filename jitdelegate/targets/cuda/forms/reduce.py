@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar, NamedTuple
 
+from jitdelegate.ir.combiners import COMBINERS
 from jitdelegate.ir.forms import Reduce
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.types import ELEMENT_TYPES
@@ -16,7 +17,15 @@ from jitdelegate.targets.cuda.code.division import divided, divisor, divisors
 from jitdelegate.targets.cuda.code.element import OWN, Element, common_width, store
 from jitdelegate.targets.cuda.code.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.code.index_map import dense_strides
-from jitdelegate.targets.cuda.code.lanes import COMBINE, WARP, combine_lanes, combine_rows, neutral, power_of_two
+from jitdelegate.targets.cuda.code.lanes import (
+    WARP,
+    Combine,
+    combine_lanes,
+    combine_of,
+    combine_rows,
+    identity_of,
+    power_of_two,
+)
 from jitdelegate.targets.cuda.code.sizes import Divisor, Kind, Number
 from jitdelegate.targets.cuda.code.template import Argument, Pointer, Template
 from jitdelegate.targets.cuda.code.writer import Writer
@@ -96,7 +105,7 @@ class ReduceTemplate(Template):
     Grid row k combines part k of the inputs into part k of the outputs.
 
     Attributes:
-        kind: a key of COMBINE, or "mean", which divides the sum by an argument.
+        kind: a key of COMBINERS; a mean divides by an argument.
         kept, reduced: number of kept and of reduced axes, each at least one.
         along: whether the innermost axis is reduced. If so, neighbouring threads and vectors read along this axis;
             otherwise they compute neighbouring outputs.
@@ -119,6 +128,10 @@ class ReduceTemplate(Template):
     def dtype(self) -> str:
         """The type in which values are combined."""
         return combined_type(self.epilogue.dtype)
+
+    @property
+    def combine(self) -> Combine:
+        return combine_of(self.kind, self.dtype)
 
     @property
     def columns(self) -> int:
@@ -147,11 +160,11 @@ class ReduceTemplate(Template):
         reduced: Sequence[Sequence[Value]],
     ) -> None:
         """Args:
-        count: divisor of "mean".
+        count: the number of elements, for a mean.
         kept, reduced: the sizes of the axes as divisors, and their strides.
         """
         values = self._combine_inputs(code, data, sizes, kept, reduced)
-        combine = COMBINE[self.kind]
+        combine = self.combine
         if self.along:
             values = [combine_lanes(code, values[0], self.lanes, combine, "warps")]
         else:
@@ -189,12 +202,12 @@ class ReduceTemplate(Template):
             return [cast(code, value, self.source.dtype, self.dtype) for value in found]
 
         found = self._chains(code, load, first + lane, last)
-        combine = COMBINE[self.kind]
+        combine = self.combine
         return [reduce_tree(found, lambda a, b: combine(code, a, b))] if self.along else found
 
     def _chains(self, code: Code, load: Callable[[Value], list[Value]], first: Value, last: Value) -> list[Value]:
         """The vectors `first`, `first + lanes`, ... below `last`, combined element by element."""
-        combine, nothing = COMBINE[self.kind], code.constant(self.dtype, neutral(self.kind, self.dtype))
+        combine, nothing = self.combine, identity_of(code, self.kind, self.dtype)
         start = [first, *[nothing] * (CHAINS * self.width)]
         with code.carried(last - (CHAINS - 1) * self.lanes, start, first, CHAINS * self.lanes) as (index, now, then):
             loaded = [value for chain in range(CHAINS) for value in load(index + chain * self.lanes)]
@@ -207,19 +220,13 @@ class ReduceTemplate(Template):
         return then
 
     def _write_outputs(
-        self,
-        code: Code,
-        out: Value,
-        extra: Sequence[Value],
-        count: Value,
-        sizes: ReduceSizes,
-        values: Sequence[Value],
+        self, code: Code, out: Value, extra: Sequence[Value], count: Value, sizes: ReduceSizes, values: Sequence[Value]
     ) -> None:
         (lane, _), output = self._place(code), self._output(code)
         with code.when(lane.equals(0) & (output < sizes.outputs)):
             index = (code.special("ctaid.y") * sizes.outputs + output) * self.outputs
             pixel, channel = divided(code, index, sizes.channels)
-            results = [value / count for value in values] if self.kind == "mean" else values
+            results = [value / count for value in values] if COMBINERS[self.kind].mean_of else values
             results = [cast(code, value, self.dtype, self.epilogue.dtype) for value in results]
             results = self.epilogue.apply(code, results, pixel, channel, extra)
             store(code, self.target, results, out, index)
@@ -230,8 +237,8 @@ class Work:
     """The work of one launch: it combines the reduced runs of `data`.
 
     Attributes:
-        kind: a key of COMBINE, or "mean".
-        count: divisor of "mean".
+        kind: a key of COMBINERS.
+        count: the number of elements, for a mean.
         channels: channels of a pixel of the output.
         epilogue, extra: the epilogue and its operands.
     """
@@ -269,7 +276,8 @@ def write_reduce(writer: Writer, node: Node, form: Reduce) -> None:
     """Writes the launches of a Reduce node: one, or two where there are few outputs with very many inputs each."""
     output = node.outputs[0]
     source, shape = node.inputs[0], writer.shape(node.inputs[0])
-    assert form.kind != "mean" or writer.element(source).dtype == "float32", "integers have no mean"
+    is_float = writer.element(source).dtype == "float32"
+    assert is_float or not COMBINERS[form.kind].mean_of, "integers have no mean"
     epilogue, extra = writer.epilogue(node)
     work = Work(
         kind=form.kind,
@@ -293,7 +301,7 @@ def _write_work(writer: Writer, work: Work, out: Pointer) -> None:
     if parts == 1:
         _launch(writer, work, lanes, 1, out)
         return
-    kind, stored = "sum" if work.kind == "mean" else work.kind, OWN[combined_type(work.epilogue.dtype)]
+    kind, stored = COMBINERS[work.kind].mean_of or work.kind, OWN[combined_type(work.epilogue.dtype)]
     first = replace(work, kind=kind, target=stored, epilogue=Epilogue(dtype=stored.dtype), extra=())
     outputs = prod(run.size for run in work.runs if not run.is_reduced)
     between = writer.temporary(parts * outputs * stored.nbytes)
@@ -325,15 +333,7 @@ def _parts(writer: Writer, work: Work, lanes: int) -> int:
 def _launch(writer: Writer, work: Work, lanes: int, parts: int, out: Pointer) -> None:
     kept, reduced = sides_of(work.runs, work.width)
     template = ReduceTemplate(
-        work.kind,
-        work.source,
-        work.target,
-        len(kept),
-        len(reduced),
-        work.along,
-        work.width,
-        lanes,
-        work.epilogue,
+        work.kind, work.source, work.target, len(kept), len(reduced), work.along, work.width, lanes, work.epilogue
     )
     outputs, inputs = work.sizes
     sizes = ReduceSizes(outputs, inputs, -(-inputs // parts), Divisor(*divisor(work.channels)))

@@ -12,7 +12,7 @@ from jitdelegate.ir.index_forms import Scatter
 from jitdelegate.targets.cuda.code.device_code import Code, Value
 from jitdelegate.targets.cuda.code.division import divided, divisor
 from jitdelegate.targets.cuda.code.element import Element, load, store
-from jitdelegate.targets.cuda.code.lanes import COMBINE
+from jitdelegate.targets.cuda.code.lanes import combine_of
 from jitdelegate.targets.cuda.code.refusal import KINDS, first_outside, refusal_arguments, refuse
 from jitdelegate.targets.cuda.code.sizes import Divisor, Kind, Number
 from jitdelegate.targets.cuda.code.template import Template
@@ -66,7 +66,7 @@ class ScatterTemplate(Template):
         thread = self.thread(code)
         with code.when(thread < sizes.outputs):
             own, inner = divided(code, thread, sizes.inside)
-            start = [code.constant(self.source.dtype, self.initial)]
+            start, combine = [code.constant(self.source.dtype, self.initial)], combine_of(self.kind, self.source.dtype)
             with code.carried(sizes.updates, start) as (update, (total,), following):
                 first = update * self.depth
                 number, is_inside = slice_at(code, self.places, places, first, limits)
@@ -74,7 +74,7 @@ class ScatterTemplate(Template):
                     self._refuse(code, places, first, limits, is_inside, refusal)
                 is_own = is_inside & number.equals(own)
                 index = code.select(is_own, update, 0) * sizes.inside.size + inner
-                added = COMBINE[self.kind](code, total, load(code, self.source, data, index)[0])
+                added = combine(code, total, load(code, self.source, data, index)[0])
                 following[0] = code.select(is_own, added, total)
             store(code, self.target, following, out, thread)
 

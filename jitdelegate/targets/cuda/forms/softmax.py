@@ -13,7 +13,7 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.code.device_code import Code, Value, reduce_tree
 from jitdelegate.targets.cuda.code.element import Element, common_width, store
 from jitdelegate.targets.cuda.code.epilogue import Epilogue, load_run
-from jitdelegate.targets.cuda.code.lanes import COMBINE, WARP, combine_lanes, neutral, power_of_two
+from jitdelegate.targets.cuda.code.lanes import WARP, combine_lanes, combine_of, identity_of, power_of_two
 from jitdelegate.targets.cuda.code.sizes import Kind
 from jitdelegate.targets.cuda.code.template import Template
 from jitdelegate.targets.cuda.code.writer import Writer
@@ -53,27 +53,26 @@ class SoftmaxTemplate(Template):
         row.write_kept() if self.vectors else row.write_long()
 
 
+@dataclass
 class SoftmaxRow:
     """A thread's row, and the thread's share of this row: every lanes-th vector."""
 
-    def __init__(
-        self,
-        template: SoftmaxTemplate,
-        code: Code,
-        out: Value,
-        data: Value,
-        extra: Sequence[Value],
-        beta: Value,
-        rows: Value,
-        length: Value,
-    ) -> None:
-        self.template, self.code, self.out, self.data, self.extra = template, code, out, data, extra
-        self.beta, self.length = beta, length
+    template: SoftmaxTemplate
+    code: Code
+    out: Value
+    data: Value
+    extra: Sequence[Value]
+    beta: Value
+    rows: Value
+    length: Value
+
+    def __post_init__(self) -> None:
+        code, lanes, width = self.code, self.template.lanes, self.template.width
         thread = code.special("tid.x")
-        self.row = code.special("ctaid.x") * (THREADS // template.lanes) + thread // template.lanes
-        self.first = (thread & (template.lanes - 1)) * template.width
-        self.end = code.select(self.row < rows, length, 0)
-        self.step = template.lanes * template.width
+        self.row = code.special("ctaid.x") * (THREADS // lanes) + thread // lanes
+        self.first = (thread & (lanes - 1)) * width
+        self.end = code.select(self.row < self.rows, self.length, 0)
+        self.step = lanes * width
 
     def write_kept(self) -> None:
         """Reads every element once. Elements past the end count as -inf in the maximum and as 0 in the sum."""
@@ -105,8 +104,8 @@ class SoftmaxRow:
 
     def _chains(self, kind: str, function: Callable[[Value], Value]) -> list[Value]:
         """`function` of the thread's elements, combined separately for each element of a vector."""
-        combine = COMBINE[kind]
-        start = [self.code.real(neutral(kind, "float32"))] * self.template.width
+        combine = combine_of(kind, "float32")
+        start = [identity_of(self.code, kind, "float32")] * self.template.width
         with self.code.carried(self.end, start, self.first, self.step) as (column, now, then):
             loaded = self._load(column)
             then[:] = [combine(self.code, a, function(b)) for a, b in zip(now, loaded, strict=True)]
@@ -114,7 +113,7 @@ class SoftmaxRow:
 
     def _combined(self, kind: str, values: Sequence[Value]) -> Value:
         """The values of all threads of the row combined."""
-        combine = COMBINE[kind]
+        combine = combine_of(kind, "float32")
         own = reduce_tree(values, lambda a, b: combine(self.code, a, b))
         return combine_lanes(self.code, own, self.template.lanes, combine, kind)
 
