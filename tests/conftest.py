@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:  # few tests need these
-    from tests.cuda_stub.compiler import Compiler
-    from tests.cuda_stub.library import Library
+    from tests.gpu.stub.compiler import Compiler
+    from tests.gpu.stub.library import Library
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -54,7 +54,7 @@ def op_tests() -> Path:
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
     """Stands in for the compiler of CUDA programs."""
-    from tests.cuda_stub.compiler import install_compiler
+    from tests.gpu.stub.compiler import install_compiler
 
     return install_compiler(monkeypatch)
 
@@ -62,8 +62,8 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
     """The driver of a machine with one GPU."""
-    from tests.cuda_stub.install import install
-    from tests.cuda_stub.programs import library
+    from tests.gpu.stub.install import install
+    from tests.gpu.stub.programs import library
 
     return install(monkeypatch, library())
 

@@ -65,12 +65,12 @@ from scripts.gpu_check.run_sections import run_sections
 from scripts.gpu_check.sections import DEVICE, RUNS, SECTIONS, Section, seconds_of
 from scripts.gpu_check.sides import interleave
 from tests.api.small_models import convolution
-from tests.cuda_stub.cubins import cubin
-from tests.cuda_stub.install import install
-from tests.cuda_stub.library import Library
-from tests.cuda_stub.programs import KERNELS, SCALE, SHIFT, Kernels, packed, scale_and_shift
-from tests.cuda_stub.programs import library as stub_library
-from tests.scripts.stubbed_gpu import ROOT
+from tests.gpu.stub.cubins import cubin
+from tests.gpu.stub.install import install
+from tests.gpu.stub.library import Library
+from tests.gpu.stub.processes import ROOT
+from tests.gpu.stub.programs import KERNELS, SCALE, SHIFT, Kernels, packed, scale_and_shift
+from tests.gpu.stub.programs import library as stub_library
 
 X = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 MACHINE = [Row("device", "machine", "GPU", note="Stub 9000"), Row("device", "machine", "xxhash", note="3.5")]

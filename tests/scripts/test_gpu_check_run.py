@@ -30,8 +30,8 @@ from scripts.prepare_gpu_check.folder import Folder
 from scripts.prepare_gpu_check.networks import network
 from scripts.prepare_gpu_check.source import Feed, Source
 from tests.api.small_models import convolution
+from tests.gpu.stub.processes import ROOT, stubbed_environment, write_kernels
 from tests.ops.litert import model_of
-from tests.scripts.stubbed_gpu import ROOT, stubbed_environment, write_kernels
 
 SANITIZER = """#!{python}
 import subprocess, sys
