@@ -1,24 +1,22 @@
 """Speed of TRANSPOSE on the CPU: models of one operator, jitdelegate against LiteRT with XNNPACK, interleaved.
 
-    python -m scripts.bench_transpose [--threads 1 2] [--rounds 40] [--only TEXT] [--json]
-
 Shapes and permutations are those of real networks. Both sides run `Interpreter.invoke`. The speed is LiteRT's time over
-ours, the median of the rounds' ratios: above 1 we are faster. `GB/s` counts each byte once read and once written. The
+ours, the median of the rounds' ratios: above 1 we are faster. GB/s count each byte once read and once written. The
 time of a call that moves a few bytes only, measured first, says how much of the smallest times is the call itself.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
+from collections.abc import Iterator
+from itertools import product
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from jitdelegate.tflite.write import ModelBuilder
-from scripts.bench_latency import compare_content, geometric_mean
+from scripts.bench.rounds import mean_speeds, pair_columns, versus_litert
+from scripts.bench.suite import Column, Row, Suite, add_only
 
 Shape = tuple[int, ...]
 TINY: tuple[Shape, Shape] = ((2, 2), (1, 0))
@@ -85,40 +83,23 @@ def model(shape: Shape, order: Shape, dtype: str = "float32") -> bytes:
     return builder.finish()
 
 
-def compare(shape: Shape, order: Shape, threads: int, rounds: int) -> dict[str, Any]:
-    """As `compare_content`, and the rate."""
-    found = compare_content(model(shape, order), threads, rounds)
-    rate = 2 * prod(shape) * 4 / (1e-6 * found["ours_us"])
-    return {"shape": shape, "order": order, **found, "gigabytes_per_second": rate / 1e9}
+def rows(arguments: argparse.Namespace) -> Iterator[Row]:
+    """One per number of threads, shape and order."""
+    for threads, (shape, order) in product(arguments.threads, (TINY, *SHAPES)):
+        if arguments.only in str(shape):
+            row = versus_litert(model(shape, order), threads, arguments.rounds, "us", target="cpu")
+            rate = 2 * prod(shape) * 4 / (1e-6 * row["ours_us"]) / 1e9
+            yield {"shape": shape, "order": order, **row, "gigabytes_per_second": rate}
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 when everything ran."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--only", default="", help="a part of the shape's text, as '56, 56'")
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args(argv)
-    chosen = [(shape, order) for shape, order in (TINY, *SHAPES) if arguments.only in str(shape)]
-    results = []
-    for threads in arguments.threads:
-        for shape, order in chosen:
-            results.append(compare(shape, order, threads, arguments.rounds))
-            if not arguments.json:
-                print(
-                    "{shape!s:26} {order!s:19} {threads} threads {ours_us:9.1f} us {gigabytes_per_second:6.1f} GB/s  "
-                    "LiteRT {litert_us:9.1f} us  speed {speed:.2f}".format(**results[-1]),
-                    flush=True,
-                )
-        counted = [result["speed"] for result in results if result["threads"] == threads and result["shape"] != TINY[0]]
-        if counted and not arguments.json:
-            print(f"geometric mean of {len(counted)} shapes, {threads} threads: {geometric_mean(counted):.3f}")
-    if arguments.json:
-        json.dump(results, sys.stdout, indent=2)
-        print()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+SUITE = Suite(
+    columns=(
+        *(Column("shape", "<26"), Column("order", "<19"), Column("threads", "7"), *pair_columns("us")),
+        Column("gigabytes_per_second", "6.1f", "GB/s"),
+    ),
+    rows=rows,
+    models=False,
+    rounds=40,
+    options=add_only,
+    summary=lambda rows: mean_speeds((row for row in rows if row["shape"] != TINY[0]), "threads"),
+)

@@ -1,22 +1,15 @@
 """Speed of integer convolutions on the CPU: jitdelegate against LiteRT with XNNPACK, interleaved in one process.
 
-    python -m scripts.bench_integer_convolutions [--threads 1 2] [--rounds 40] [--only TEXT] [--dtype int8] [--json]
-
 Models are chains of one to three CONV_2D, DEPTHWISE_CONV_2D or FULLY_CONNECTED, shapes those of real networks: in a
 chain, data comes from another layer as in a network, not from the caller. Both sides run `Interpreter.invoke`. The
-speed is LiteRT's time over ours, the median of the rounds' ratios: above 1 we are faster. `peak` is the share of the
-multiply-adds per second that a loop of the level's own instruction for products of bytes reaches on one thread, which
-is measured first.
+speed is LiteRT's time over ours, the median of the rounds' ratios: above 1 we are faster. `share` is that of the
+multiply-adds per second that `peak.py` measures first.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
-import json
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -24,14 +17,10 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir.graph import Quant
-from jitdelegate.runtime.cpu.features import level
-from jitdelegate.runtime.memory import Memory
-from jitdelegate.targets.cpu.code.machine import MACHINES, compile_object, triple
-from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Module
-from jitdelegate.targets.cpu.entry.link import link
-from jitdelegate.targets.cpu.multiply.products import ByteProducts, PairProducts
 from jitdelegate.tflite.write import ModelBuilder
-from scripts.bench_latency import compare_content, geometric_mean
+from scripts.bench.peak import peak
+from scripts.bench.rounds import mean_speeds, pair_columns, versus_litert
+from scripts.bench.suite import Column, Row, Suite, add_only
 
 LAYERS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     "mobilenet_v1 conv_1": (224, 3, 2, (3, 32)),
@@ -73,7 +62,6 @@ DEPTHWISE: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     "single channels 96 depthwise": (96, 3, 1, (8, 8, 8)),
 }
 """Name -> edge of the image (0 for one row of numbers), edge of the windows, stride, channels before and after each."""
-SUMS = 24
 
 
 def model(
@@ -110,69 +98,31 @@ def model(
     return builder.finish(), work
 
 
-def peak() -> float:
-    """Multiply-adds of bytes per second and thread."""
-    machine = MACHINES[level()]
-    products = (ByteProducts if machine.has_vnni else PairProducts)(machine, is_signed=False)
-    module = Module(machine)
-    f = module.function("loop", [("data", POINTER), ("count", INDEX)], exported=True)
-    data, count = f.parameters
-    one = products.data(f, data)
-    starts = [f.load(products.sum_type, data + 64 * k) for k in range(SUMS)]
-    ends = f.loop(count, lambda i, *sums: [products.add(f, one, one, each) for each in sums], *starts)
-    for k, end in enumerate(ends):
-        f.store(end, data + 64 * k)
-    f.finish()
-    blob, entries = link(compile_object(module.text(triple(machine.features)), machine.features))
-    code, memory, times = 1 << 16, Memory(64 * SUMS), 20
-    space = Memory(len(blob))
-    space.write(blob)
-    space.make_executable()
-    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(space.address + entries["loop"])
-    found = min(_thread_seconds(lambda: run(memory.address, code)) for _ in range(times))
-    return code * SUMS * machine.lanes * products.channels / found
-
-
-def _thread_seconds(run: Callable[[], object]) -> float:
-    start = time.thread_time()
-    run()
-    return time.thread_time() - start
-
-
-def compare(name: str, dtype: str, threads: int, rounds: int, most: float) -> dict[str, Any]:
-    """As `compare_content`, and the share of the peak, `most` multiply-adds per second and thread."""
-    content, work = model(*(LAYERS | DEPTHWISE)[name], dtype, depthwise=name in DEPTHWISE)
-    found = compare_content(content, threads, rounds)
-    return {"layers": name, **found, "peak": work / (1e-6 * found["ours_us"]) / most / threads}
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 when everything ran."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--only", default="", help="a part of the layers' name")
-    parser.add_argument("--dtype", choices=["int8", "uint8", "int16"], default="int8")
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args(argv)
-    most, results = peak(), []
+def rows(arguments: argparse.Namespace) -> Iterator[Row]:
+    """One per number of threads and chain of layers."""
+    most = peak()
     for threads in arguments.threads:
-        for name in (name for name in (*LAYERS, *DEPTHWISE) if arguments.only in name):
-            results.append(compare(name, arguments.dtype, threads, arguments.rounds, most))
-            if not arguments.json:
-                print(
-                    "{layers:38} {threads} threads {ours_us:9.1f} us  LiteRT {litert_us:9.1f} us  speed {speed:.2f}  "
-                    "peak {peak:4.0%}  {}".format("equal" if results[-1]["equal"] else "DIFFERENT", **results[-1]),
-                    flush=True,
-                )
-        counted = [result["speed"] for result in results if result["threads"] == threads]
-        if counted and not arguments.json:
-            print(f"geometric mean of {len(counted)} models, {threads} threads: {geometric_mean(counted):.3f}")
-    if arguments.json:
-        json.dump(results, sys.stdout, indent=2)
-        print()
-    return 0
+        for name, layers in (LAYERS | DEPTHWISE).items():
+            if arguments.only in name:
+                content, work = model(*layers, arguments.dtype, depthwise=name in DEPTHWISE)
+                row = versus_litert(content, threads, arguments.rounds, "us", target="cpu")
+                yield {"layers": name, **row, "share": work / (1e-6 * row["ours_us"]) / most / threads}
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def options(parser: argparse.ArgumentParser) -> None:
+    """Which layers, of which type."""
+    add_only(parser)
+    parser.add_argument("--dtype", choices=["int8", "uint8", "int16"], default="int8")
+
+
+SUITE = Suite(
+    columns=(
+        *(Column("layers", "<38"), Column("threads", "7"), *pair_columns("us")),
+        *(Column("share", "5.0%"), Column("equal", "<9")),
+    ),
+    rows=rows,
+    models=False,
+    rounds=40,
+    options=options,
+    summary=lambda rows: mean_speeds(rows, "threads"),
+)

@@ -1,7 +1,5 @@
 """Throughput of run_async against runs in a loop and a pool of Python threads, and its cost on a tiny model.
 
-    python -m scripts.bench_async [MODEL ...] [--threads 2] [--rounds 7] [--seconds 0.2] [--json]
-
 The sides, interleaved in one process: `run_by_index` in a loop; run_async over eight pairs of buffers with one, two and
 four requests in flight, waited for at the end; one request at a time, each waited for; and two Python threads with a
 model of one thread each. A time is the median of the rounds, in microseconds per inference; the ratio is the loop's
@@ -11,25 +9,24 @@ time over it. Without a model: RELU of four numbers, whose times are the cost of
 from __future__ import annotations
 
 import argparse
-import json
-import random
 import statistics
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from functools import partial
+from itertools import product
 from typing import Any
 
 import jitdelegate
-from scripts.bench_call import tiny_model
+from scripts.bench.call import tiny_model
+from scripts.bench.rounds import interleaved
+from scripts.bench.suite import Column, Row, Suite
 
 LOOP = "loop"
 PAIRS = 8
 """Pairs of lists of buffers, so that requests do not wait for each other."""
 IN_FLIGHT = (1, 2, 4)
 WORKERS = 2
-WARM_UP = 1
 
 
 def sides(content: bytes, threads: int) -> dict[str, Callable[[int], None]]:
@@ -40,12 +37,12 @@ def sides(content: bytes, threads: int) -> dict[str, Callable[[int], None]]:
             content, target="cpu", num_threads=num_threads, requests_in_flight=in_flight, serialization_dir=False
         )
 
-    found: dict[str, Callable[[int], None]] = {LOOP: _loop(opened(threads))}
+    runs: dict[str, Callable[[int], None]] = {LOOP: _loop(opened(threads))}
     for in_flight in IN_FLIGHT:
-        found[f"run_async, {in_flight} in flight"] = _requests(opened(threads, in_flight))
-    found["run_async, each waited for"] = _one_by_one(opened(threads))
-    found[f"{WORKERS} Python threads"] = _pool([opened(1) for _ in range(WORKERS)])
-    return found
+        runs[f"run_async, {in_flight} in flight"] = _requests(opened(threads, in_flight))
+    runs["run_async, each waited for"] = _one_by_one(opened(threads))
+    runs[f"{WORKERS} Python threads"] = _pool([opened(1) for _ in range(WORKERS)])
+    return runs
 
 
 def _buffers(model: Any) -> tuple[list[Any], list[Any]]:
@@ -93,49 +90,39 @@ def _pool(models: list[Any]) -> Callable[[int], None]:
     return run
 
 
-def measure(content: bytes, threads: int, rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Side to microseconds per inference of every round; in each round all sides run, in another order."""
-    found = sides(content, threads)
-    for run in found.values():
+def measure(content: bytes, threads: int, rounds: int, seconds: float) -> dict[str, float]:
+    """Side to microseconds per inference, the median of the rounds."""
+    runs = sides(content, threads)
+    for run in runs.values():
         run(PAIRS)
     start = time.perf_counter()
-    found[LOOP](PAIRS)
+    runs[LOOP](PAIRS)
     count = max(PAIRS, int(seconds / (time.perf_counter() - start) * PAIRS))
-    times: dict[str, list[float]] = {}
-    order, shuffled = random.Random(0), list(found.items())
-    for round_ in range(WARM_UP + rounds):
-        order.shuffle(shuffled)
-        for name, run in shuffled:
-            start = time.perf_counter()
-            run(count)
-            if round_ >= WARM_UP:
-                times.setdefault(name, []).append(1e6 * (time.perf_counter() - start) / count)
-    return {name: times[name] for name in found}
+    times = interleaved({name: partial(run, count) for name, run in runs.items()}, rounds, settled=False, warm_up=1)
+    return {name: 1e6 * statistics.median(row) / count for name, row in times.items()}
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 measured, 2 wrong arguments."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", type=Path, help="default: RELU of four numbers, made here")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=7)
+def rows(arguments: argparse.Namespace) -> Iterator[Row]:
+    """One per model, number of threads and side."""
+    for model, threads in product(arguments.model, arguments.threads):
+        times = measure(model.read_bytes(), threads, arguments.rounds, arguments.seconds)
+        for side, taken in times.items():
+            yield {"model": model.name, "threads": threads, "side": side, "us": taken, "speed": times[LOOP] / taken}
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """How long."""
     parser.add_argument("--seconds", type=float, default=0.2, help="how long a round of one side lasts")
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args(argv)
-    contents = {path.name: path.read_bytes() for path in arguments.models} or {"tiny": tiny_model()}
-    results = {}
-    for name, content in contents.items():
-        times = measure(content, arguments.threads, arguments.rounds, arguments.seconds)
-        medians = {side: statistics.median(found) for side, found in times.items()}
-        results[name] = medians
-        if not arguments.json:
-            print(name)
-            for side, median in medians.items():
-                print(f"  {side:<28}{median:>12.1f} us  x{medians[LOOP] / median:.2f}")
-    if arguments.json:
-        print(json.dumps(results, indent=2))
-    return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+SUITE = Suite(
+    columns=(
+        *(Column("model", "<32"), Column("threads", "7"), Column("side", "<28")),
+        *(Column("us", "10.1f"), Column("speed", "6.2f")),
+    ),
+    rows=rows,
+    make=tiny_model,
+    threads=(2,),
+    rounds=7,
+    options=options,
+)

@@ -1,7 +1,5 @@
 """Decoders with key and value caches: jitdelegate against LiteRT's CompiledModel.
 
-    python -m scripts.bench_decoders MODEL [MODEL ...] [--threads 1 2] [--tokens 64] [--rounds 9] [--json]
-
 A decoder has signatures with token numbers, their positions and cache tensors as inputs, and the caches as outputs of
 the same names; one signature takes one token and gives logits too, as litert-torch converts generative models. Both
 sides read the same seeded prompt by the longest prefill signature, then generate tokens greedily. LiteRT gets the same
@@ -9,24 +7,24 @@ buffer as input and output of a cache.
 
 - start, first token: seconds of a fresh process from the model's path until it is ready to run, and until the first
   token is known; peak memory is that of the process. "cold" is with an empty cache of programs, which LiteRT lacks.
-- prefill, decode: tokens a second, medians of rounds in which both sides take turns in one process. The speed is
-  LiteRT's time over ours, round by round: above 1 we are faster.
+- prefill, decode: microseconds of a token, medians of rounds in which both sides take turns in one process.
 
-Generated tokens have to be equal; the first difference is printed, and how far LiteRT's best two logits are apart.
+The speed is LiteRT's figure over ours: above 1 we are better. Generated tokens have to be equal for the command to
+succeed; the first difference is printed, and how far LiteRT's best two logits are apart.
 Where data is quantized at run time, an element halfway between two bytes may become either, so that logits differ.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import random
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any, Protocol
@@ -38,7 +36,11 @@ from jitdelegate.commands.measurement.process import run_module
 from jitdelegate.commands.measurement.timing import ratio, settle
 from jitdelegate.commands.measurement.timing import seconds as seconds_of
 from jitdelegate.errors import ModelError
+from scripts.bench.rounds import in_turns, medians
+from scripts.bench.suite import Column, Row, Suite
 
+STARTS = ("ours, cold", "ours, warm")
+SAME = "the same"
 PREFILLS = 8
 """Runs of the prefill signature in a round."""
 
@@ -234,74 +236,69 @@ def margin(side: Side, tokens: Sequence[int], generated: Sequence[int]) -> float
     return float(best - second)
 
 
-def measure_start(side: str, model: str, threads: int) -> dict[str, float]:
-    """Seconds until the side is ready and until the first token, and the most memory of this process, in bytes."""
+def measure_start(arguments: argparse.Namespace) -> dict[str, float]:
+    """The child: milliseconds until a side is ready and until the first token, and the most memory of this process."""
     start = time.perf_counter()
-    opened = SIDES[side](model, threads)
+    opened = SIDES[arguments.child](str(arguments.model[0]), arguments.threads[0])
     ready = time.perf_counter()
     tokens = prompt(opened)
     prefill(opened, tokens)
     generate(opened, tokens, 1)
     first = time.perf_counter()
     generate(opened, tokens, 8)
-    return {"start": ready - start, "first_token": first - start, "memory": peak_bytes()}
+    times = {"start, ms": 1e3 * (ready - start), "first token, ms": 1e3 * (first - start)}
+    return {**times, "peak memory, MiB": peak_bytes() / 2**20}
 
 
-def starts(model: str, threads: int, rounds: int) -> dict[str, dict[str, float]]:
+def starts(model: Path, threads: int, rounds: int) -> dict[str, dict[str, float]]:
     """Medians of `measure_start` in processes of their own, which take turns."""
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in ("ours, cold", "ours, warm", "LiteRT") if rounds}
+
+    def start(name: str, cache: str) -> dict[str, float]:
+        given = ["decoders", str(model), "--child", name.partition(",")[0], "--threads", str(threads)]
+        try:
+            return run_module(name, "scripts.bench", given, {"XDG_CACHE_HOME": cache})[0]
+        except ModelError as error:
+            sys.exit(str(error))
+
+    found: list[dict[str, dict[str, float]]] = []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as cache:
-            for name in found:
-                side = name.partition(",")[0]
-                arguments = [model, "--child", side, "--threads", str(threads)]
-                try:
-                    figures, _ = run_module(name, "scripts.bench_decoders", arguments, {"XDG_CACHE_HOME": cache})
-                except ModelError as error:
-                    sys.exit(str(error))
-                found[name].append(figures)
-    return {name: _medians(each) for name, each in found.items()}
+            sides = {name: partial(start, name, cache) for name in (*STARTS, "LiteRT")}
+            found += in_turns(sides, 1, shuffled=False)
+    return {name: medians([row[name] for row in found]) for name in (*STARTS, "LiteRT") if found}
 
 
-def _medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
+@dataclass
+class Rounds:
+    """What both sides did in some rounds.
+
+    Attributes:
+        seconds: of a token, by phase and side.
+        generated: tokens, by side.
+    """
+
+    seconds: dict[str, dict[str, list[float]]]
+    generated: dict[str, list[int]]
 
 
-def rates(model: str, threads: int, tokens: int, rounds: int) -> dict[str, Any]:
-    """Tokens a second of both sides in prefill and decode, the speeds, and the first token that differs."""
-    sides = {name: side(model, threads) for name, side in SIDES.items()}
-    seconds: dict[str, dict[str, list[float]]] = {name: {"prefill": [], "decode": []} for name in sides}
-    generated: dict[str, list[int]] = {}
-    order, shuffled = random.Random(0), list(sides.items())
-    for _ in range(rounds):
-        order.shuffle(shuffled)
-        for name, side in shuffled:
-            text = prompt(side)
-            count = min(tokens, _room(side))
-            side.reset()
-            settle(lambda side=side, text=text: prefill(side, text))
-            seconds[name]["prefill"].append(
-                statistics.median(seconds_of(lambda side=side, text=text: prefill(side, text)) for _ in range(PREFILLS))
-                / side.prefill.count
-            )
-            settle(lambda side=side, text=text: generate(side, text, 1))
-            start = time.perf_counter()
-            generated[name] = generate(side, text, count)
-            seconds[name]["decode"].append((time.perf_counter() - start) / count)
-    result: dict[str, Any] = {}
-    for phase in ("prefill", "decode"):
-        ours, theirs = (seconds[name][phase] for name in SIDES)
-        result[phase] = {name: 1 / statistics.median(seconds[name][phase]) for name in SIDES}
-        result[phase]["speed"] = ratio(theirs, ours)
-    ours_said, theirs_said = (generated[name] for name in SIDES)
-    differences = [k for k, pair in enumerate(zip(ours_said, theirs_said, strict=True)) if pair[0] != pair[1]]
-    result |= {"tokens": len(ours_said), "first_difference": None, "margin": None}
-    if differences:
-        litert = sides["LiteRT"]
-        litert.reset()
-        found = margin(litert, prompt(litert), theirs_said[: differences[0]])
-        result |= {"first_difference": differences[0], "margin": found}
-    return result
+def take_turns(sides: Mapping[str, Side], tokens: int, rounds: int) -> Rounds:
+    """Both sides read the prompt and generate tokens."""
+
+    def one(side: Side) -> tuple[float, float, list[int]]:
+        text = prompt(side)
+        count = min(tokens, _room(side))
+        side.reset()
+        settle(lambda: prefill(side, text))
+        read = statistics.median(seconds_of(lambda: prefill(side, text)) for _ in range(PREFILLS))
+        settle(lambda: generate(side, text, 1))
+        start = time.perf_counter()
+        generated = generate(side, text, count)
+        return read / side.prefill.count, (time.perf_counter() - start) / count, generated
+
+    turns = list(in_turns({name: partial(one, side) for name, side in sides.items()}, rounds))
+    phases = ("prefill", "decode")
+    seconds = {phase: {name: [row[name][k] for row in turns] for name in sides} for k, phase in enumerate(phases)}
+    return Rounds(seconds, {name: turns[-1][name][2] for name in sides})
 
 
 def _room(side: Side) -> int:
@@ -309,54 +306,51 @@ def _room(side: Side) -> int:
     return max(max(shape[:-1]) for shape, _ in side.decode.caches.values()) - side.prefill.count - 1
 
 
-def compare(model: str, threads: int, tokens: int, rounds: int, start_rounds: int) -> dict[str, Any]:
-    """All figures of a model."""
-    found = rates(model, threads, tokens, rounds)
-    return {"model": Path(model).name, "threads": threads, **found, "starts": starts(model, threads, start_rounds)}
+def rows(arguments: argparse.Namespace) -> Iterator[Row]:
+    """One per model, number of threads and figure; that of decode says whether the generated tokens are equal."""
+    for model, threads in product(arguments.model, arguments.threads):
+        about = {"model": model.name, "threads": threads}
+        sides = {name: side(str(model), threads) for name, side in SIDES.items()}
+        done = take_turns(sides, arguments.tokens, arguments.rounds)
+        for phase, seconds in done.seconds.items():
+            middle = {name: 1e6 * statistics.median(times) for name, times in seconds.items()}
+            speed = ratio(seconds["LiteRT"], seconds["ours"])
+            row = {"ours": middle["ours"], "litert": middle["LiteRT"], "speed": speed}
+            same = difference(sides["LiteRT"], done.generated) if phase == "decode" else ""
+            yield {**about, "figure": f"{phase}, us a token", **row, "tokens": same}
+        figures = starts(model, threads, arguments.start_rounds)
+        for name in STARTS if figures else ():
+            for figure, ours in figures[name].items():
+                theirs = figures["LiteRT"][figure]
+                row = {"ours": ours, "litert": theirs, "speed": theirs / ours}
+                yield {**about, "figure": f"{name.partition(', ')[2]} {figure}", **row}
 
 
-def lines(found: Mapping[str, Any]) -> list[str]:
-    """What is printed of a model."""
-    difference = found["first_difference"]
-    same = "the same"
-    if difference is not None:
-        same = f"DIFFERENT from number {difference} on, where LiteRT's best two are {found['margin']:.2g} apart"
-    result = [f"{found['model']}, {found['threads']} threads: {found['tokens']} generated tokens are {same}"]
-    for phase in ("prefill", "decode"):
-        one = found[phase]
-        speed = f"{one['ours']:10.1f} tokens/s  LiteRT {one['LiteRT']:10.1f}  speed {one['speed']:.3f}"
-        result.append(f"  {phase:<11}{speed}")
-    for name, each in found["starts"].items():
-        times = f"start {1e3 * each['start']:7.1f} ms, first token after {1e3 * each['first_token']:7.1f} ms"
-        result.append(f"  {name:<11}{times}, peak memory {each['memory'] / 2**20:6.1f} MiB")
-    return result
+def difference(litert: Side, generated: Mapping[str, Sequence[int]]) -> str:
+    """Whether both sides generated the same tokens, in words."""
+    ours, theirs = (generated[name] for name in SIDES)
+    differences = [k for k, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1]]
+    if not differences:
+        return f"{len(ours)} {SAME}"
+    litert.reset()
+    apart = margin(litert, prompt(litert), theirs[: differences[0]])
+    return f"DIFFERENT from number {differences[0]} on, where LiteRT's best two are {apart:.2g} apart"
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 when both sides generated the same tokens for every model."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", nargs="+")
-    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+def options(parser: argparse.ArgumentParser) -> None:
+    """How long."""
     parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--start-rounds", type=int, default=3, help="0 leaves start and memory out")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--child", choices=SIDES, help=argparse.SUPPRESS)
-    arguments = parser.parse_args(argv)
-    if arguments.child:
-        print(json.dumps(measure_start(arguments.child, arguments.model[0], arguments.threads[0])))
-        return 0
-    results = []
-    for model in arguments.model:
-        for threads in arguments.threads:
-            results.append(compare(model, threads, arguments.tokens, arguments.rounds, arguments.start_rounds))
-            if not arguments.json:
-                print("\n".join(lines(results[-1])), flush=True)
-    if arguments.json:
-        json.dump(results, sys.stdout, indent=2)
-        print()
-    return 0 if all(found["first_difference"] is None for found in results) else 1
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+SUITE = Suite(
+    columns=(
+        *(Column("model", "<40"), Column("threads", "7"), Column("figure", "<22"), Column("ours", "10.1f")),
+        *(Column("litert", "10.1f", "LiteRT"), Column("speed", "6.3f"), Column("tokens", "<9")),
+    ),
+    rows=rows,
+    rounds=9,
+    options=options,
+    holds=lambda rows: not any("DIFFERENT" in row.get("tokens", "") for row in rows),
+    child=measure_start,
+)

@@ -1,8 +1,6 @@
 """Speed of operators that move, map, pool or resample quantized values on the CPU: models of one operator against
 LiteRT with XNNPACK, interleaved.
 
-    python -m scripts.bench_integer_operators [--threads 1] [--rounds 20] [--only TEXT] [--json]
-
 Shapes are those of real networks. Both sides run `Interpreter.invoke` on the same random input. The speed is LiteRT's
 time over ours, the median of the rounds' ratios: above 1 we are faster. The time of a call that copies a few bytes,
 measured first, says how much of the smallest times is the call itself.
@@ -11,8 +9,6 @@ measured first, says how much of the smallest times is the call itself.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,7 +16,8 @@ import numpy as np
 
 from jitdelegate.ir.graph import Quant
 from jitdelegate.tflite.write import ModelBuilder
-from scripts.bench_latency import compare_content, geometric_mean
+from scripts.bench.rounds import mean_speeds, pair_columns, versus_litert
+from scripts.bench.suite import Column, Row, Suite, add_only
 
 Shape = tuple[int, ...]
 SMALL, LARGE = (1, 14, 14, 96), (1, 56, 56, 64)
@@ -120,32 +117,27 @@ def _moves(dtype: str, shape: Shape) -> Iterator[tuple[str, bytes]]:
     yield f"PAD {shape}", one.finished("PAD", [one.data(shape), margins], padded, QUANTS[0])
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 when everything ran."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--types", nargs="+", choices=[*BYTE], default=["int8"])
-    parser.add_argument("--only", default="", help="a part of the name, as 'ADD (1, 56'")
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args(argv)
-    results = []
+def rows(arguments: argparse.Namespace) -> Iterator[Row]:
+    """One per type of values, operator and number of threads."""
     for dtype in arguments.types:
         for name, content in models(dtype):
             if arguments.only in name or name == TINY:
-                found = compare_content(content, arguments.threads, arguments.rounds)
-                results.append({"name": f"{dtype} {name}", **found})
-                if not arguments.json:
-                    line = "{name:50} {ours_us:9.1f} us  LiteRT {litert_us:9.1f} us  speed {speed:.2f} on {target}"
-                    print(line.format(**results[-1]), flush=True)
-    counted = [result["speed"] for result in results if TINY not in result["name"]]
-    if counted and not arguments.json:
-        print(f"geometric mean of {len(counted)} models, {arguments.threads} threads: {geometric_mean(counted):.3f}")
-    if arguments.json:
-        json.dump(results, sys.stdout, indent=2)
-        print()
-    return 0
+                for threads in arguments.threads:
+                    row = versus_litert(content, threads, arguments.rounds, "us", target="cpu")
+                    yield {"operator": f"{dtype} {name}", **row}
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def options(parser: argparse.ArgumentParser) -> None:
+    """Which operators, of which types."""
+    add_only(parser)
+    parser.add_argument("--types", nargs="+", choices=[*BYTE], default=["int8"])
+
+
+SUITE = Suite(
+    columns=(Column("operator", "<50"), Column("threads", "7"), *pair_columns("us"), Column("target", "<8")),
+    rows=rows,
+    models=False,
+    threads=(1,),
+    options=options,
+    summary=lambda rows: mean_speeds((row for row in rows if TINY not in row["operator"]), "threads"),
+)

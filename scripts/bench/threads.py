@@ -1,7 +1,5 @@
 """Two threads against one, ours and XNNPACK's, beside a measurement of what the machine's second CPU is worth.
 
-    python -m scripts.bench_threads MODEL [MODEL ...] [--rounds 60] [--busy fma|cache] [--pin CPU] [--json]
-
 Two CPUs of a virtual machine may be two cores at one time and two hyperthreads of one core at another. So each round
 first runs a loop of FMA and a loop over a second-level cache on one thread and on two at once, in CPU time, which other
 processes do not lengthen. The gain is the work of two threads over that of one: near 2 the round is "quiet", near 1
@@ -13,28 +11,22 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
 import multiprocessing
 import os
-import random
-import statistics
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import ai_edge_litert.interpreter as litert
-
-import jitdelegate
 from jitdelegate.runtime.cpu.features import level
 from jitdelegate.runtime.memory import Memory
 from jitdelegate.targets.cpu.code.machine import MACHINES, compile_object, triple
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Module, Value, vector
 from jitdelegate.targets.cpu.entry.link import link
-from scripts.bench_latency import ready
+from scripts.bench.rounds import in_turns, medians, our_side, their_side
+from scripts.bench.suite import Column, Row, Suite
 
 QUIET, SHARED = 1.75, 1.5
 """Gains of two threads in the FMA loop from which, and up to which, a round has a state."""
@@ -159,10 +151,8 @@ def sides_of(model: Path) -> dict[str, Callable[[], object]]:
     """One call each of ours and XNNPACK's, on one and on two threads."""
     sides: dict[str, Callable[[], object]] = {}
     for threads in (1, 2):
-        delegate = jitdelegate.GpuDelegate(target="cpu")
-        ours = jitdelegate.Interpreter(str(model), num_threads=threads, experimental_delegates=[delegate])
-        sides[f"ours {threads}"] = ready(ours).invoke
-        sides[f"XNNPACK {threads}"] = ready(litert.Interpreter(str(model), num_threads=threads)).invoke
+        sides[f"ours {threads}"] = our_side(model, threads, target="cpu").invoke
+        sides[f"XNNPACK {threads}"] = their_side(model, threads).invoke
     return sides
 
 
@@ -186,58 +176,47 @@ def delay_seconds() -> float:
 
 
 def measure(model: Path, probe: Probe, rounds: int) -> dict[str, list[dict[str, float]]]:
-    """State -> rounds; a round has the seconds of each side and the probe's gains."""
-    found: dict[str, list[dict[str, float]]] = {}
-    sides, order = sides_of(model), random.Random(0)
-    names = list(sides)
-    before = probe.gain("fma")
-    for _ in range(rounds):
-        order.shuffle(names)
-        start, delay = time.perf_counter(), delay_seconds()
-        row = {name: mean_seconds(sides[name]) for name in names}
+    """State -> rounds; a round has the milliseconds of the sides, their ratios and the probe's gains."""
+    states: dict[str, list[dict[str, float]]] = {}
+    sides = {name: partial(mean_seconds, run) for name, run in sides_of(model).items()}
+    before, start, delay = probe.gain("fma"), time.perf_counter(), delay_seconds()
+    for times in in_turns(sides, rounds):
         is_disturbed = delay_seconds() - delay > MOST_DELAY * (time.perf_counter() - start)
         after = probe.gain("fma")
-        row |= {"fma": after, "cache": probe.gain("cache")}
         state = state_of(after) if state_of(before) == state_of(after) else "mixed"
-        state = "disturbed" if is_disturbed else state
-        found.setdefault(state, []).append(row)
-        before = after
-    return found
+        row = {name: 1e3 * seconds for name, seconds in times.items()} | {"fma": after, "cache": probe.gain("cache")}
+        row |= {f"{a} / {b}": times[a] / times[b] for a, b in RATIOS}
+        states.setdefault("disturbed" if is_disturbed else state, []).append(row)
+        before, start, delay = after, time.perf_counter(), delay_seconds()
+    return states
 
 
-def summary(rows: list[dict[str, float]]) -> dict[str, Any]:
-    """Medians of one state."""
-    milliseconds = {name: 1e3 * statistics.median(row[name] for row in rows) for name in SIDES}
-    ratios = {f"{a} / {b}": statistics.median(row[a] / row[b] for row in rows) for a, b in RATIOS}
-    gains = {f"{name} loop": statistics.median(row[name] for row in rows) for name in ("fma", "cache")}
-    return {"rounds": len(rows), "ms": milliseconds, "ratios": ratios, "gains": gains}
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 when everything ran."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", nargs="+", type=Path)
-    parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--busy", choices=("fma", "cache"))
-    parser.add_argument("--pin", type=int, help="run everything on this CPU alone")
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args(argv)
+def rows(arguments: argparse.Namespace) -> Iterator[Row]:
+    """One per model and state of the machine."""
     if arguments.pin is not None:
         os.sched_setaffinity(0, {arguments.pin})
-    probe, results = Probe(), []
+    probe = Probe()
     with busy(arguments.busy):
         for model in arguments.model:
-            states = {state: summary(rows) for state, rows in measure(model, probe, arguments.rounds).items()}
-            results.append({"model": model.name, "states": states})
-            for state, each in sorted(states.items()) if not arguments.json else ():
-                shown = [f"{name} {value:.3f}" for name, value in each["ms"].items()]
-                shown += [f"{name} = {value:.2f}" for name, value in (each["ratios"] | each["gains"]).items()]
-                print(f"{model.name[:32]:32} {state:9} {each['rounds']:3} rounds, ms: {', '.join(shown)}", flush=True)
-    if arguments.json:
-        json.dump(results, sys.stdout, indent=2)
-        print()
-    return 0
+            for state, found in sorted(measure(model, probe, arguments.rounds).items()):
+                yield {"model": model.name, "state": state, "rounds": len(found), **medians(found)}
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def options(parser: argparse.ArgumentParser) -> None:
+    """What makes it harder."""
+    parser.add_argument("--busy", choices=("fma", "cache"))
+    parser.add_argument("--pin", type=int, help="run everything on this CPU alone")
+
+
+SUITE = Suite(
+    columns=(
+        *(Column("model", "<32"), Column("state", "<9"), Column("rounds", "3")),
+        *(Column(name, "9.3f", f"{name} ms") for name in SIDES),
+        *(Column(f"{a} / {b}", "5.2f") for a, b in RATIOS),
+        *(Column("fma", "5.2f", "fma loop"), Column("cache", "5.2f", "cache loop")),
+    ),
+    rows=rows,
+    threads=(),
+    rounds=60,
+    options=options,
+)

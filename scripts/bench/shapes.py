@@ -1,24 +1,22 @@
-"""What further input shapes cost: a model runs with one batch size after another, on each road in a process of its own.
+"""What further input shapes cost: a model runs with one batch size after another, each road in a process of its own.
 
-    python scripts/bench_shapes.py [MODEL] [--batches 1 4 12] [--roads load delegate litert]
-
-MODEL needs inputs whose first size is open. Prints, after so many batch sizes, resident memory, the process's share of
-it (Pss), what no file holds, and the peak so far, all in MB and without what Python took before; then the CPU seconds
-of the median first run with a new shape, of a second process as well, and the entries that are left in the cache.
+A model needs inputs whose first size is open. Prints, after so many batch sizes, resident memory, the process's share
+of it (Pss), what no file holds, and the peak so far, all in MB and without what Python took before; then the CPU
+seconds of the median first run with a new shape, of a second process as well, and the entries and MB in the cache.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
+
+from jitdelegate.commands.measurement.process import run_module
+from scripts.bench.suite import Column, Row, Suite
 
 ROADS = ("load", "delegate", "litert")
 MB = 1 << 20
@@ -26,50 +24,29 @@ LAYERS, WIDTH = 6, 3584
 KINDS = ("Rss", "Pss", "Anonymous")
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 measured, 2 wrong arguments."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", nargs="?", type=Path, help="default: six dense layers of 3584, 294 MB")
-    parser.add_argument("--batches", nargs="+", type=int, default=[1, 4, 12])
-    parser.add_argument("--roads", nargs="+", choices=ROADS, default=ROADS)
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    arguments = parser.parse_args(argv)
-    if arguments.child:
-        print(json.dumps(run(arguments.child, str(arguments.model), arguments.batches, *arguments.roads)))
-        return 0
-    with tempfile.TemporaryDirectory(prefix="jitdelegate-bench-") as name:
-        model = arguments.model or dense(Path(name) / "dense.tflite")
-        print(f"{model.name}, {model.stat().st_size / MB:.0f} MB")
-        for road in arguments.roads:
-            for start in ("cold", "warm") if road != "litert" else ("",):
-                measure(road, start, model, arguments.batches, Path(name) / road)
-    return 0
+def rows(arguments: argparse.Namespace) -> Iterator[Row]:
+    """One per model, road, start and number of batch sizes; each start is one process."""
+    for model, road in product(arguments.model, arguments.roads):
+        cache = arguments.folder / model.stem / road
+        given = [
+            "shapes",
+            str(model),
+            "--child",
+            str(cache),
+            "--roads",
+            road,
+            "--batches",
+            *map(str, arguments.batches),
+        ]
+        for start in ("cold", "warm") if road != "litert" else ("",):
+            figures, _ = run_module(road, "scripts.bench", given)
+            memory = figures.pop("memory")
+            for count, row in memory.items():
+                megabytes = {kind: value / MB for kind, value in row.items()}
+                yield {"model": model.name, "road": road, "start": start, "sizes": int(count), **megabytes, **figures}
 
 
-def measure(road: str, start: str, model: Path, batches: list[int], cache: Path) -> None:
-    """One process; prints its rows."""
-    numbers = list(map(str, batches))
-    command = [
-        sys.executable,
-        __file__,
-        "--child",
-        str(cache),
-        "--roads",
-        road,
-        "--batches",
-        *numbers,
-        "--",
-        str(model),
-    ]
-    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    for count, row in found["memory"].items():
-        told = "  ".join(f"{kind} {value / MB:6.0f}" for kind, value in row.items())
-        print(f"{road:<9}{start:<5}{count:>3} batch sizes  {told}")
-    print(f"{road:<9}{start:<5}a new shape takes {found['seconds']:.2f} CPU s, {found['entries']} entries, "
-          f"{found['bytes'] / MB:.0f} MB")  # fmt: skip
-
-
-def dense(path: Path) -> Path:
+def dense() -> bytes:
     """f32[?,WIDTH] -> LAYERS times FULLY_CONNECTED and RELU."""
     import numpy as np
 
@@ -81,13 +58,14 @@ def dense(path: Path) -> Path:
         weights = builder.constant(random.standard_normal((WIDTH, WIDTH), np.float32) / WIDTH**0.5)
         value = builder.op("RELU", [builder.op("FULLY_CONNECTED", [value, weights, None], (1, WIDTH))], (1, WIDTH))
     builder.output(value)
-    path.write_bytes(builder.finish())
-    return path
+    return builder.finish()
 
 
-def run(cache: str, model: str, batches: list[int], road: str) -> dict[str, Any]:
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """The child: run with batch sizes from 1 on."""
     import numpy as np
+
+    cache, model, batches, road = arguments.child, str(arguments.model[0]), arguments.batches, arguments.roads[0]
 
     before, seconds, memory = in_memory(), [], {}
     call, shape = opened(road, model, cache)
@@ -100,7 +78,7 @@ def run(cache: str, model: str, batches: list[int], road: str) -> dict[str, Any]
             memory[batch] = {kind: value - before[kind] for kind, value in in_memory().items()}
     entries = [path.stat().st_size for path in Path(cache).glob("*.jitd")]
     further = statistics.median(seconds[1:] or seconds)
-    return {"memory": memory, "seconds": further, "entries": len(entries), "bytes": sum(entries)}
+    return {"memory": memory, "seconds": further, "entries": len(entries), "cache": sum(entries) / MB}
 
 
 def opened(road: str, model: str, cache: str) -> tuple[Callable[[Any], object], tuple[int, ...]]:
@@ -136,5 +114,22 @@ def in_memory() -> dict[str, int]:
     return {**{kind: known[kind] for kind in KINDS}, "peak": peak}
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def options(parser: argparse.ArgumentParser) -> None:
+    """What is run, and how often."""
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 4, 12])
+    parser.add_argument("--roads", nargs="+", choices=ROADS, default=ROADS)
+
+
+SUITE = Suite(
+    columns=(
+        *(Column("model", "<24"), Column("road", "<8"), Column("start", "<5"), Column("sizes", "5")),
+        *(Column(kind, "6.0f", f"{kind} MB") for kind in (*KINDS, "peak")),
+        *(Column("seconds", "6.2f", "CPU s"), Column("entries", "7"), Column("cache", "6.0f", "cache MB")),
+    ),
+    rows=rows,
+    make=dense,
+    threads=(),
+    rounds=1,
+    options=options,
+    child=run,
+)

@@ -1,23 +1,18 @@
 """What a call costs beside the computation: jitdelegate against LiteRT on a tiny model, interleaved in one process.
 
-    python -m scripts.bench_call [MODEL] [--rounds 200] [--json]
-
 Six sides, each with one thread: the machine code's entry alone, as ctypes calls it; `load()()` on an array;
 set_tensor, invoke and get_tensor of our `Interpreter`; the same of LiteRT's; `run_by_index` of our `CompiledModel`, and
-of LiteRT's. A time is the median of the rounds, in microseconds per call. The marks: `load()()` at most 4 us over the
-entry, our `Interpreter` at most 2 us over LiteRT's, our `CompiledModel` at most LiteRT's.
+of LiteRT's. A time is the median of the rounds, in microseconds per call; difference and ratio are medians too. The
+marks: `load()()` at most 4 us over the entry, our `Interpreter` at most 2 us over LiteRT's, our `CompiledModel` at most
+LiteRT's. What exceeds its mark is printed so, never a failure.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import random
 import statistics
 import sys
-import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ai_edge_litert.interpreter as litert
@@ -26,10 +21,11 @@ from ai_edge_litert import compiled_model
 
 import jitdelegate
 from jitdelegate.tflite.write import ModelBuilder
+from scripts.bench.rounds import interleaved
+from scripts.bench.suite import Column, Row, Suite
 
 CALLS = 100
 """Calls per round and side: one is too short for the clock."""
-WARM_UP = 3
 DIFFERENCES = (
     ("load()()", "entry", 4.0),
     ("Interpreter", "LiteRT", 2.0),
@@ -70,8 +66,8 @@ def _entry(model: Any, values: list[Any]) -> Callable[[], object]:
     session: Any = model._opened.session
     if session is None:
         sys.exit(f"the model is not compiled: {model._opened.reason}")
-    for place, value in enumerate(values):
-        session.set_input(place, value)
+    for position, value in enumerate(values):
+        session.set_input(position, value)
     session.invoke()
     run, arguments = session._code.run, session._memory.arguments[0]
 
@@ -103,56 +99,35 @@ def _through(interpreter: Any, values: list[Any]) -> Callable[[], object]:
     return call
 
 
-def measure(content: bytes, rounds: int) -> dict[str, list[float]]:
-    """Side to microseconds per call of every round; in each round all sides run, in another order."""
-    times: dict[str, list[float]] = {}
-    order, shuffled = random.Random(0), list(sides(content).items())
-    for round_ in range(WARM_UP + rounds):
-        order.shuffle(shuffled)
-        for name, call in shuffled:
-            start = time.perf_counter()
-            for _ in range(CALLS):
-                call()
-            took = time.perf_counter() - start
-            if round_ >= WARM_UP:
-                times.setdefault(name, []).append(1e6 * took / CALLS)
-    return times
+def rows(arguments: argparse.Namespace) -> Iterator[Row]:
+    """One per model and comparison."""
+    for model in arguments.model:
+        taken = interleaved(sides(model.read_bytes()), arguments.rounds, CALLS, settled=False)
+        times = {name: [1e6 * seconds for seconds in row] for name, row in taken.items()}
+        for side, other, mark in DIFFERENCES:
+            pairs = list(zip(times[side], times[other], strict=True))
+            difference = statistics.median(a - b for a, b in pairs)
+            yield {
+                "model": model.name,
+                "side": side,
+                "side_us": statistics.median(times[side]),
+                "other": other,
+                "other_us": statistics.median(times[other]),
+                "difference": difference,
+                "ratio": statistics.median(a / b for a, b in pairs),
+                "mark": mark,
+                "verdict": "holds" if difference <= mark else "EXCEEDED",
+            }
 
 
-def compared(times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
-    """Per comparison the medians over the rounds of difference (microseconds) and ratio, and the mark."""
-    return {
-        f"{side} over {other}": {
-            "difference": statistics.median(a - b for a, b in zip(times[side], times[other], strict=True)),
-            "ratio": statistics.median(a / b for a, b in zip(times[side], times[other], strict=True)),
-            "mark": mark,
-        }
-        for side, other, mark in DIFFERENCES
-    }
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 measured, 1 not compiled, 2 wrong arguments. What exceeds its mark is printed so."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", nargs="?", type=Path, help="default: RELU of four numbers, made here")
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args(argv)
-    times = measure(arguments.model.read_bytes() if arguments.model else tiny_model(), arguments.rounds)
-    medians = {name: statistics.median(found) for name, found in times.items()}
-    differences = compared(times)
-    if arguments.json:
-        print(json.dumps({"microseconds": medians, "differences": differences}, indent=2))
-        return 0
-    for name in sorted(medians):
-        print(f"{name:<24}{medians[name]:>8.2f} us")
-    for title, found in differences.items():
-        verdict = "holds" if found["difference"] <= found["mark"] else "EXCEEDED"
-        print(
-            f"{title:<42}{found['difference']:>6.2f} us  x{found['ratio']:.2f}  mark {found['mark']:.0f} us {verdict}"
-        )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+SUITE = Suite(
+    columns=(
+        *(Column("model", "<24"), Column("side", "<14"), Column("side_us", "8.2f", "us")),
+        *(Column("other", "<23", "over"), Column("other_us", "8.2f", "us"), Column("difference", "6.2f")),
+        *(Column("ratio", "6.2f"), Column("mark", "4.0f"), Column("verdict", "<8")),
+    ),
+    rows=rows,
+    make=tiny_model,
+    threads=(),
+    rounds=200,
+)
