@@ -32,7 +32,7 @@ from jitdelegate.commands.measurement.difference import nrmse
 from jitdelegate.engine.example_values import example_values
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.tflite.read import read
-from scripts.model_files import models_in
+from scripts.models import models_in
 
 FLOAT_LIMIT = 1e-5
 HALF_LIMIT = 1e-4

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from jitdelegate.errors import DelegateWarning
 from scripts.bench.suite import Suite
-from scripts.model_files import models_in
+from scripts.models import models_in
 
 SUITES = {
     "startup": "opening a model, and whole processes, cold, warm, and LiteRT's",

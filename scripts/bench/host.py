@@ -16,8 +16,9 @@ from ai_edge_litert.interpreter import Interpreter
 
 import jitdelegate
 from jitdelegate.engine.litert_delegate import callbacks
-from scripts.bench.rounds import pair_columns, ready, versus
+from scripts.bench.rounds import pair_columns, versus
 from scripts.bench.suite import Column, Row, Suite
+from scripts.models import ready
 
 CREATIONS = 15
 

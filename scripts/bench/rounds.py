@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from jitdelegate.commands.measurement import timing
 from scripts.bench.suite import Column, Row
+from scripts.models import ready
 
 WARM_UP = 5
 UNITS = {"ms": 1e3, "us": 1e6}
@@ -57,21 +58,6 @@ def _seconds(run: timing.Run, calls: int, *, settled: bool) -> float:
 def medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The median of every quantity."""
     return {key: statistics.median(row[key] for row in rounds) for key in rounds[0]}
-
-
-def ready(interpreter: Any) -> Any:
-    """The interpreter with tensors allocated and seeded random input; integers that are no quantized numbers are
-    indices, 0 or 1."""
-    import numpy as np
-
-    interpreter.allocate_tensors()
-    values = np.random.default_rng(0)
-    for detail in interpreter.get_input_details():
-        value = values.uniform(-1, 1, detail["shape"])
-        if np.issubdtype(detail["dtype"], np.integer):
-            value = value * 100 if detail["quantization"][0] else value > 0
-        interpreter.set_tensor(detail["index"], value.astype(detail["dtype"]))
-    return interpreter
 
 
 def our_side(model: Path | bytes, threads: int, **options: Any) -> Any:
