@@ -4,6 +4,8 @@ made up, and what no test may leave to another."""
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,10 +80,17 @@ def model(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.fixture(scope="session")
+def cache_homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Paths of folders that are not there yet, one for each test: few tests need theirs, and making one takes time."""
+    folder = tmp_path_factory.mktemp("cache-homes")
+    return (str(folder / f"{number}") for number in count())
+
+
 @pytest.fixture(autouse=True)
-def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def private_cache(cache_homes: Iterator[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes the user's cache."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg-cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", next(cache_homes))
 
 
 @pytest.fixture(autouse=True)
