@@ -32,6 +32,7 @@ from jitdelegate.commands.measurement.difference import nrmse
 from jitdelegate.engine.example_values import example_values
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.tflite.read import read
+from scripts.models import models_in
 
 FLOAT_LIMIT = 1e-5
 HALF_LIMIT = 1e-4
@@ -62,11 +63,6 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.json:
         print(json.dumps(rows, indent=2))
     return 1 if any(row["verdict"] not in ("ok", "refused by both") for row in rows) else 0
-
-
-def models_in(path: Path) -> list[Path]:
-    """The .tflite files at a path, nested ones too."""
-    return sorted(path.rglob("*.tflite")) if path.is_dir() else [path] * path.exists()
 
 
 def _in_child(model: Path, through: str, threads: int) -> dict[str, Any]:

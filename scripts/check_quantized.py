@@ -32,8 +32,8 @@ from pathlib import Path
 from jitdelegate.errors import CompileError, JitDelegateError, ModelError
 from jitdelegate.ir.graph import Tensor
 from jitdelegate.tflite.read import read
-from scripts.check_models import models_in
 from scripts.in_child import Failed, in_child
+from scripts.models import models_in
 from scripts.one_op_models import MAKERS, one_op_models
 from scripts.quantized_inputs import Inputs, hostile, pictures, seeded
 from scripts.quantized_models import (

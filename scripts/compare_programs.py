@@ -205,7 +205,7 @@ def report(before: Mapping[str, Mapping[str, Hashes]], after: Mapping[str, Mappi
 def serve(model: Path, threads: int) -> int:
     """Answer each line on stdin, a number of inferences, with the seconds that one of them took."""
     import jitdelegate
-    from scripts.bench_latency import ready
+    from scripts.models import ready
 
     delegate = jitdelegate.GpuDelegate(serialization_dir=False, target="cpu")
     interpreter = ready(jitdelegate.Interpreter(str(model), num_threads=threads, experimental_delegates=[delegate]))

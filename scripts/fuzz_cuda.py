@@ -35,8 +35,8 @@ from jitdelegate.targets.host import level
 from jitdelegate.targets.reference.evaluate import run_graph
 from jitdelegate.tflite.read import read
 from scripts.fuzz_graphs import GRAPHS, GRAPHS_HELP, LIMIT, difference
+from tests.gpu.simulator import SimulationError
 from tests.ops.litert import model_of
-from tests.ptx_simulator import SimulationError
 from tests.targets.cuda_execute import run
 from tests.targets.cuda_session import run_session
 from tests.targets.execute import execute

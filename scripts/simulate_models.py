@@ -24,7 +24,7 @@ from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.targets.cuda.code.gpu import GPUS
 from jitdelegate.targets.host import level
 from scripts.lowered_models import lowered_models
-from tests.ptx_simulator import SimulationError
+from tests.gpu.simulator import SimulationError
 from tests.targets.cuda_execute import run
 from tests.targets.execute import execute
 

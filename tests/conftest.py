@@ -4,14 +4,16 @@ made up, and what no test may leave to another."""
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:  # few tests need these
-    from tests.cuda_stub.compiler import Compiler
-    from tests.cuda_stub.library import Library
+    from tests.gpu.stub.compiler import Compiler
+    from tests.gpu.stub.library import Library
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -54,7 +56,7 @@ def op_tests() -> Path:
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
     """Stands in for the compiler of CUDA programs."""
-    from tests.cuda_stub.compiler import install_compiler
+    from tests.gpu.stub.compiler import install_compiler
 
     return install_compiler(monkeypatch)
 
@@ -62,8 +64,8 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
     """The driver of a machine with one GPU."""
-    from tests.cuda_stub.install import install
-    from tests.cuda_stub.programs import library
+    from tests.gpu.stub.install import install
+    from tests.gpu.stub.programs import library
 
     return install(monkeypatch, library())
 
@@ -78,10 +80,17 @@ def model(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.fixture(scope="session")
+def cache_homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Paths of folders that are not there yet, one for each test: few tests need theirs, and making one takes time."""
+    folder = tmp_path_factory.mktemp("cache-homes")
+    return (str(folder / f"{number}") for number in count())
+
+
 @pytest.fixture(autouse=True)
-def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def private_cache(cache_homes: Iterator[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes the user's cache."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg-cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", next(cache_homes))
 
 
 @pytest.fixture(autouse=True)

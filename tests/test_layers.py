@@ -118,10 +118,10 @@ def _module(package: str, name: str) -> str:
     return f"{package}.{name}" if path.with_suffix(".py").exists() or path.is_dir() else package
 
 
-def _own(path: Path) -> set[str]:
-    """The modules of ours that one imports, whenever and for whomever."""
-    found = _imports(ast.parse(path.read_text()), deferred=True, typed=True)
-    return {module for module in found if module.startswith("jitdelegate.")}
+def _own(path: Path, package: str = "jitdelegate") -> set[str]:
+    """The modules of a package of ours that one imports, whenever and for whomever."""
+    modules = _imports(ast.parse(path.read_text()), deferred=True, typed=True)
+    return {module for module in modules if module.startswith(f"{package}.")}
 
 
 def _layer(module: str) -> int:
@@ -169,9 +169,19 @@ def test_a_room_of_targets_can_be_looked_over() -> None:
     assert {path.name: size for path, size in sizes.items() if size > MOST_FILES} == {}
 
 
-def test_no_modules_import_each_other() -> None:
-    graph = {_name(path): _own(path) - {_name(path)} for path in _modules("jitdelegate")}
+@pytest.mark.parametrize("package", ["jitdelegate", "scripts"])
+def test_no_modules_import_each_other(package: str) -> None:
+    graph = {_name(path): _own(path, package) - {_name(path)} for path in _modules(package)}
     TopologicalSorter(graph).prepare()  # raises CycleError, which names a circle
+
+
+def test_no_folders_of_scripts_import_each_other() -> None:
+    def folder(module: str) -> str:
+        is_package = ROOT.joinpath(*module.split(".")).is_dir()
+        return module if is_package else module.rpartition(".")[0]
+
+    arrows = {(folder(_name(path)), folder(other)) for path in _modules("scripts") for other in _own(path, "scripts")}
+    assert {(one, other) for one, other in arrows if one < other and (other, one) in arrows} == set()
 
 
 QUESTION = re.compile(r"""[=!]= ?["'](?:cuda|cpu)["']|["'](?:cuda|cpu)["'] ?(?:if|in) """)

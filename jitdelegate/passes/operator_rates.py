@@ -1,7 +1,7 @@
 """Measured rates of operators on a CPU: compiled code against LiteRT's kernels, both on one thread with AVX-512;
 `Level.slowdown` has other instruction sets.
 
-The numbers are rounded to a tenth. Check them with `python -m scripts.bench_partitions MODEL --only-ops OPERATOR`: it
+The numbers are rounded to a tenth. Check them with `python -m scripts.bench partitions MODEL --only-ops OPERATOR`: it
 compares LiteRT with models in which only this operator is compiled.
 """
 

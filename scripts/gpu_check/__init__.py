@@ -1,7 +1,7 @@
 """Checks and measures jitdelegate on a GPU machine, with programs that `scripts/prepare_gpu_check` compiled before.
 
 - `__main__.py`: one section, or those of one command, each in a process of its own (`run_sections.py`, `sections.py`).
-- `bundle.py`: the folder that is carried along. `restore.py`: the weights of its programs. `row.py`: one finding.
+- `bundle.py`: the folder that is carried along. `weights.py`: those of its programs. `row.py`: one finding.
   `report.py`: JSON and the tables.
 - A section is a module with `rows(bundle, *arguments)`, which yields its findings as they come: `device_facts.py` (with
   `ceilings.py`), `restore.py`, `sanitizer.py`, `correctness.py`, `latency.py`, `launches.py`, `ncu.py`,

@@ -1,6 +1,6 @@
 """The folder that is carried to a GPU machine: programs, inputs, expected outputs, and one manifest that names them.
 
-The weights of a network are in its model, once, though every program of it lays them out in its own way: `restore.py`
+The weights of a network are in its model, once, though every program of it lays them out in its own way: `weights.py`
 puts them back into the programs, which are kept with zeros instead.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from jitdelegate.errors import ProgramError
 from jitdelegate.runtime.cuda.architectures import is_portable, parsed
 from jitdelegate.runtime.cuda.device import Device, runs
-from scripts.gpu_check.restore import restored
+from scripts.gpu_check.weights import restored
 
 MANIFEST = "manifest.json"
 FORMAT = 2

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from scripts import bench_compile
+from scripts.bench import compile as bench_compile
 from scripts.gpu_check.bundle import Bundle
 from scripts.gpu_check.child import output_of
 from scripts.gpu_check.gpu import gpu
@@ -49,8 +49,8 @@ def _compile(model: Path, precision: str, cache: Path) -> float:
     Raises:
         DeviceError: it failed, for instance since numba-cuda is not of a version that it knows.
     """
-    command = [bench_compile.__file__, str(model), "--target", f"cuda:{gpu().architecture}", "--precision", precision]
+    command = ["-m", "scripts.bench", "compile", str(model), "--target", f"cuda:{gpu().architecture}"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    output_of([*command, "--child", str(cache)])
+    output_of([*command, "--precision", precision, "--child", str(cache)])
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime

@@ -19,7 +19,7 @@ from jitdelegate.runtime.cache.key import fingerprint, variant_parts
 from jitdelegate.targets.cuda.target import CudaDevice
 from scripts.gpu_check.bundle import Bundle, Case, Entry, Values, pack, write_bundle
 from scripts.gpu_check.ceiling_kernels import ceilings_program
-from scripts.gpu_check.restore import plan_of
+from scripts.gpu_check.weights import plan_of
 from scripts.prepare_gpu_check.source import Feed, Source, limits
 
 

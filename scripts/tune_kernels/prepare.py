@@ -14,7 +14,7 @@ from jitdelegate.targets.cuda.generate import Builder
 from jitdelegate.targets.cuda.plan.plan import Plan
 from jitdelegate.targets.cuda.tuning import problems_of
 from scripts.gpu_check.ceiling_kernels import ceilings_program
-from scripts.gpu_check.restore import lowered
+from scripts.gpu_check.weights import lowered
 from scripts.prepare_gpu_check.source import Source
 from scripts.tune_kernels.sweep import Candidate, Problem, Sweep
 

@@ -33,8 +33,8 @@ from jitdelegate.base.options import DelegateOptions
 from jitdelegate.errors import DelegateWarning, DelegationError, DeviceError, OptionError
 from tests.api import small_models
 from tests.api.test_cuda import EXPECTED, X
-from tests.cuda_stub.compiler import Compiler, scale_and_shift_model
-from tests.cuda_stub.library import Library
+from tests.gpu.stub.compiler import Compiler, scale_and_shift_model
+from tests.gpu.stub.library import Library
 
 
 def run(model: CompiledModel) -> np.ndarray:

@@ -23,10 +23,10 @@ from jitdelegate.runtime.cache.key import CHOSEN, INPUTS, Key, fingerprint, vari
 from jitdelegate.runtime.cuda import toolchain as toolchain_module
 from jitdelegate.targets.cuda.target import CudaDevice
 from jitdelegate.tflite.write import ModelBuilder
-from tests.cuda_stub.compiler import Compiler, install_compiler, scale_and_shift_model
-from tests.cuda_stub.install import install
-from tests.cuda_stub.library import Library
-from tests.cuda_stub.programs import SCALE, SHIFT, library
+from tests.gpu.stub.compiler import Compiler, install_compiler, scale_and_shift_model
+from tests.gpu.stub.install import install
+from tests.gpu.stub.library import Library
+from tests.gpu.stub.programs import SCALE, SHIFT, library
 
 X = np.linspace(1, 2, 6, dtype=np.float32).reshape(2, 3)
 LAUNCHES = {"float32": 4, "tf32": 3, "float16": 1, "bfloat16": 2}

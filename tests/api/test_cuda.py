@@ -24,11 +24,11 @@ from jitdelegate.targets.cuda.target import CudaDevice
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import small_models
 from tests.api.test_gpu_buffers import GpuArray
-from tests.cuda_stub import library as stub
-from tests.cuda_stub.compiler import TOOLCHAIN, Compiler, scale_and_shift_model
-from tests.cuda_stub.install import install
-from tests.cuda_stub.library import Library
-from tests.cuda_stub.programs import SCALE, SHIFT, library
+from tests.gpu.stub import library as stub
+from tests.gpu.stub.compiler import TOOLCHAIN, Compiler, scale_and_shift_model
+from tests.gpu.stub.install import install
+from tests.gpu.stub.library import Library
+from tests.gpu.stub.programs import SCALE, SHIFT, library
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 EXPECTED = (X * np.float32(SCALE) + np.float32(SHIFT)).reshape(3, 2)

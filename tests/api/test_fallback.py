@@ -20,8 +20,7 @@ from jitdelegate.targets.cpu import target as cpu_target
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial
 from tests.api import small_models
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.child import in_child
 
 
 def test_strings_go_in_and_out(models: Path) -> None:
@@ -196,28 +195,32 @@ def added(scale: float | None, others: float = 0.5) -> bytes:
 
 
 @pytest.mark.parametrize("scale", [None, 0.0, -0.0, float("nan"), float("inf"), 1e-45, 1e38])
-@pytest.mark.parametrize("target", ["auto", "litert"])
-def test_scales_that_litert_ends_the_process_at_are_refused(scale: float | None, target: str) -> None:
-    """In a child, where LiteRT is asked alone first: a model that it prepares is never refused."""
-    code = (
-        "import sys, jitdelegate; from ai_edge_litert.interpreter import Interpreter\n"
-        "from tests.api.test_fallback import added\n"
-        "content = added(None if sys.argv[2] == 'None' else float(sys.argv[2]))\n"
-        "if sys.argv[1] == 'litert alone': Interpreter(model_content=content).allocate_tensors()\n"
-        "else:\n"
-        "    try: jitdelegate.load(content, target=sys.argv[1], serialization_dir=False)\n"
-        "    except jitdelegate.ModelError as error: print(error)\n"
-    )
-    alone, ours = (
-        subprocess.run([sys.executable, "-c", code, way, str(scale)], capture_output=True, text=True, cwd=ROOT)
-        for way in ("litert alone", target)
-    )
+def test_scales_that_litert_ends_the_process_at_are_refused(scale: float | None) -> None:
+    """In children, where LiteRT is asked alone first: a model that it prepares is never refused."""
+    alone, ours = (in_child(run, added(scale)) for run in (allocated_by_litert, refusals))
     assert ours.returncode >= 0
     if alone.returncode < 0:
-        assert ours.stdout.startswith("operator 0 (ADD) has a tensor of int8 with ")
-        assert f"LiteRT would end the process by signal {-alone.returncode}" in ours.stdout
+        for target, refusal in zip(TARGETS, ours.stdout.splitlines(), strict=True):
+            assert refusal.startswith(f"{target}: operator 0 (ADD) has a tensor of int8 with ")
+            assert f"LiteRT would end the process by signal {-alone.returncode}" in refusal
     elif alone.returncode == 0:
         assert ours.stdout == ""
+
+
+TARGETS = ("auto", "litert")
+
+
+def allocated_by_litert(content: bytes) -> None:
+    LiteRT(model_content=content).allocate_tensors()
+
+
+def refusals(content: bytes) -> None:
+    """Prints what each target says of a model that it refuses."""
+    for target in TARGETS:
+        try:
+            jitdelegate.load(content, target=target, serialization_dir=False)
+        except jitdelegate.ModelError as error:
+            sys.stdout.write(f"{target}: {error}\n")
 
 
 def test_models_with_ordinary_scales_are_not_tried_in_a_child() -> None:

@@ -23,11 +23,11 @@ from jitdelegate.runtime.cuda.driver import LEGACY_STREAM, Driver
 from jitdelegate.runtime.cuda.memory import DevicePlace
 from jitdelegate.runtime.cuda.session import MOST_GRAPHS, CudaSession
 from jitdelegate.runtime.given_outputs import run_into
-from tests.cuda_stub.capture import Stream
-from tests.cuda_stub.handles import GlBuffer
-from tests.cuda_stub.install import install
-from tests.cuda_stub.library import INVALID_VALUE, Library
-from tests.cuda_stub.programs import SCALE, SHIFT, X_OFFSET, library, opened, scale_and_shift
+from tests.gpu.stub.capture import Stream
+from tests.gpu.stub.handles import GlBuffer
+from tests.gpu.stub.install import install
+from tests.gpu.stub.library import INVALID_VALUE, Library
+from tests.gpu.stub.programs import SCALE, SHIFT, X_OFFSET, library, opened, scale_and_shift
 from tests.runtime.tiny import SCALE as TINY_SCALE
 from tests.runtime.tiny import tiny_program
 

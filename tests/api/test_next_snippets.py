@@ -14,9 +14,9 @@ import pytest
 from jitdelegate import Accelerator, CompiledModel, Environment, GpuOptions, Options, TensorBuffer
 from jitdelegate.program.program import Program
 from tests.api import small_models
-from tests.cuda_stub.install import install
-from tests.cuda_stub.library import Library
-from tests.cuda_stub.simulator import SimulatedMemory, simulate
+from tests.gpu.stub.install import install
+from tests.gpu.stub.library import Library
+from tests.gpu.stub.simulator import SimulatedMemory, simulate
 
 
 @pytest.fixture(params=["cpu", "cuda"])
@@ -33,7 +33,7 @@ def install_simulated_gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
     pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
     from jitdelegate.runtime.cuda import session
     from jitdelegate.targets.cuda.compile import compile_templates
-    from tests.ptx_simulator import Memory, Module
+    from tests.gpu.simulator import Memory, Module
 
     modules: dict[str, Module] = {}
     kinds: dict[str, str] = {}

@@ -22,8 +22,8 @@ from jitdelegate.errors import DeviceError, OptionError
 from jitdelegate.program.read import read
 from jitdelegate.targets import target_named
 from tests.api import small_models
-from tests.cuda_stub.install import install
-from tests.cuda_stub.programs import library
+from tests.gpu.stub.install import install
+from tests.gpu.stub.programs import library
 
 AUTO, PRECISION, LATENCY, MEMORY = range(4)
 """TFLite's numbers of the priorities."""

@@ -12,7 +12,10 @@ from skimage.data import astronaut
 from skimage.transform import resize
 
 import jitdelegate
+from jitdelegate.base.options import DelegateOptions
+from jitdelegate.commands.analysis.survey import analyze as survey
 from jitdelegate.commands.measurement.difference import nrmse
+from tests.commands.analysis.analyzed_models import assert_foretold
 
 FLOAT, HALF = 1e-5, 1e-4
 """Bounds on the NRMSE, for float32 weights and for fp16 ones."""
@@ -57,6 +60,7 @@ def test_a_real_model_is_compiled_whole_and_agrees_with_litert(models: Path, nam
     path = models / f"{name}.tflite"
     with jitdelegate.load(path, serialization_dir=False, num_threads=2) as model:
         assert model.report().fully_delegated
+        assert_foretold(survey(str(path), DelegateOptions(serialization_dir=False, num_threads=2)), model.report())
         for value in values(model.inputs[0].shape):
             outputs = model(value)
             outputs = outputs if isinstance(outputs, tuple) else (outputs,)

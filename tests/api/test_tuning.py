@@ -24,9 +24,9 @@ from jitdelegate.targets.cuda.target import CudaDevice
 from jitdelegate.targets.cuda.tuning import ROUNDS
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api.test_cuda import gpu_of
-from tests.cuda_stub.compiler import Compiler, install_compiler, scale_and_shift_model
-from tests.cuda_stub.install import install
-from tests.cuda_stub.library import Library
+from tests.gpu.stub.compiler import Compiler, install_compiler, scale_and_shift_model
+from tests.gpu.stub.install import install
+from tests.gpu.stub.library import Library
 
 TUNED = "0123456789abcdef"
 FEW = 2

@@ -482,10 +482,10 @@ def test_the_users_cache_directory_is_the_default(capsys: pytest.CaptureFixture[
     assert MODEL_A in capsys.readouterr().out
 
 
-def test_looking_makes_no_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_looking_makes_no_directory(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ls"]) == 0
     assert capsys.readouterr().out == ""
-    assert not (tmp_path / "xdg-cache").exists()
+    assert not Path(os.environ["XDG_CACHE_HOME"]).exists()
 
 
 def test_a_reader_that_goes_away_is_no_error(folder: Path) -> None:

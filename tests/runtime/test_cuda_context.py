@@ -16,9 +16,9 @@ from jitdelegate.runtime.cuda.context import hold_context
 from jitdelegate.runtime.cuda.device import Device
 from jitdelegate.runtime.cuda.driver import Driver
 from jitdelegate.runtime.cuda.session import CudaSession
-from tests.cuda_stub import library as stub
-from tests.cuda_stub.library import CAPTURE_GLOBAL, CAPTURE_RELAXED, CAPTURE_THREAD_LOCAL, Library
-from tests.cuda_stub.programs import SCALE, SHIFT, library, opened, scale_and_shift
+from tests.gpu.stub import library as stub
+from tests.gpu.stub.library import CAPTURE_GLOBAL, CAPTURE_RELAXED, CAPTURE_THREAD_LOCAL, Library
+from tests.gpu.stub.programs import SCALE, SHIFT, library, opened, scale_and_shift
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 EXPECTED = (X * np.float32(SCALE) + np.float32(SHIFT)).reshape(3, 2)

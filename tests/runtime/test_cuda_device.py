@@ -12,8 +12,8 @@ from jitdelegate.runtime.cuda import device as cuda_device
 from jitdelegate.runtime.cuda.device import Device, find_device, runs
 from jitdelegate.runtime.cuda.driver import Driver
 from jitdelegate.targets.cuda.target import open_library
-from tests.cuda_stub.library import NO_DEVICE, Library
-from tests.cuda_stub.programs import library
+from tests.gpu.stub.library import NO_DEVICE, Library
+from tests.gpu.stub.programs import library
 
 
 def test_a_device_is_found_with_its_name_and_architecture() -> None:

@@ -17,8 +17,8 @@ from jitdelegate.runtime.cuda.device import Device
 from jitdelegate.runtime.cuda.driver import Driver
 from jitdelegate.runtime.cuda.memory import GpuMemory
 from jitdelegate.runtime.cuda.weights import Weights
-from tests.cuda_stub.library import ILLEGAL_ADDRESS, INVALID_VALUE, WITHOUT_INITIALISATION, CudaError, GlBuffer, Library
-from tests.cuda_stub.programs import KERNELS, KINDS
+from tests.gpu.stub.library import ILLEGAL_ADDRESS, INVALID_VALUE, WITHOUT_INITIALISATION, CudaError, GlBuffer, Library
+from tests.gpu.stub.programs import KERNELS, KINDS
 from tests.runtime.gate import place
 from tests.runtime.test_cuda_session import session
 

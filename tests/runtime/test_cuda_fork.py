@@ -16,12 +16,12 @@ from jitdelegate.runtime.cuda import route
 from jitdelegate.runtime.cuda.device import Device
 from jitdelegate.runtime.cuda.driver import Driver
 from jitdelegate.runtime.cuda.session import CudaSession
-from tests.cuda_stub import library as stub
-from tests.cuda_stub.capture import MissingEdgeError
-from tests.cuda_stub.cubins import cubin
-from tests.cuda_stub.library import Library, Value
-from tests.cuda_stub.memory import DeviceMemory
-from tests.cuda_stub.programs import floats, opened, packed
+from tests.gpu.stub import library as stub
+from tests.gpu.stub.capture import MissingEdgeError
+from tests.gpu.stub.cubins import cubin
+from tests.gpu.stub.library import Library, Value
+from tests.gpu.stub.memory import DeviceMemory
+from tests.gpu.stub.programs import floats, opened, packed
 
 X, EXPECTED = np.float32([1, 2, 3, 4]), np.float32([20, 40, 60, 80])
 X_OFFSET, Y_OFFSET, ARENA = 768, 1024, 768

@@ -14,11 +14,11 @@ from jitdelegate.errors import DeviceError
 from jitdelegate.runtime.binding import Place
 from jitdelegate.runtime.cuda.session import CudaSession
 from jitdelegate.runtime.event import Event
-from tests.cuda_stub import library as stub
-from tests.cuda_stub.install import install
-from tests.cuda_stub.library import Library, Value
-from tests.cuda_stub.memory import DeviceMemory
-from tests.cuda_stub.programs import KERNELS, SCALE, SHIFT, library
+from tests.gpu.stub import library as stub
+from tests.gpu.stub.install import install
+from tests.gpu.stub.library import Library, Value
+from tests.gpu.stub.memory import DeviceMemory
+from tests.gpu.stub.programs import KERNELS, SCALE, SHIFT, library
 from tests.runtime.gate import place
 from tests.runtime.test_cuda_session import other_stream, session
 from tests.runtime.test_requests import failure

@@ -20,10 +20,10 @@ from jitdelegate.runtime.cuda.context import hold_context
 from jitdelegate.runtime.cuda.device import Device
 from jitdelegate.runtime.cuda.driver import OPENGL_PROTOTYPES, PROTOTYPES, Driver
 from jitdelegate.runtime.cuda.session import CudaSession
-from tests.cuda_stub import library as stub
-from tests.cuda_stub.library import Library
-from tests.cuda_stub.memory import HostMemory
-from tests.cuda_stub.programs import KERNELS, SCALE, SHIFT, X_OFFSET, floats, library, opened, scale_and_shift
+from tests.gpu.stub import library as stub
+from tests.gpu.stub.library import Library
+from tests.gpu.stub.memory import HostMemory
+from tests.gpu.stub.programs import KERNELS, SCALE, SHIFT, X_OFFSET, floats, library, opened, scale_and_shift
 from tests.runtime.tiny import tiny_program
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -15,8 +15,8 @@ from jitdelegate.runtime.cache.store import open_store
 from jitdelegate.runtime.cuda.device import Device
 from jitdelegate.runtime.cuda.driver import Driver
 from jitdelegate.runtime.cuda.session import CudaSession
-from tests.cuda_stub.library import Library
-from tests.cuda_stub.programs import SHIFT, library, scale_and_shift
+from tests.gpu.stub.library import Library
+from tests.gpu.stub.programs import SHIFT, library, scale_and_shift
 
 PAGE, PAGES = 4096, 20
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

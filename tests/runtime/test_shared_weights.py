@@ -21,8 +21,8 @@ from jitdelegate.runtime.cuda.driver import Driver
 from jitdelegate.runtime.cuda.session import CudaSession
 from jitdelegate.runtime.io_binding import IOBinding
 from jitdelegate.runtime.memory import Weights
-from tests.cuda_stub import library as stub
-from tests.cuda_stub.programs import library, scale_and_shift, scaled_state
+from tests.gpu.stub import library as stub
+from tests.gpu.stub.programs import library, scale_and_shift, scaled_state
 from tests.runtime.running_sums import running_sums_program
 from tests.runtime.tiny import SCALE, opened_from, tiny_program
 

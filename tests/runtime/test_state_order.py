@@ -14,7 +14,7 @@ from jitdelegate.runtime.event import Event
 from jitdelegate.runtime.io_binding import IOBinding
 from jitdelegate.runtime.partitioned_session import PartitionedSession
 from tests.api import partial_models as partial
-from tests.cuda_stub.programs import library
+from tests.gpu.stub.programs import library
 from tests.runtime.gate import place
 from tests.runtime.test_partitioned_session import program_of
 from tests.runtime.test_states import X, running_sums, scaled_sums

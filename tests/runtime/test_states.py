@@ -15,9 +15,9 @@ from jitdelegate.runtime.cuda.device import Device
 from jitdelegate.runtime.cuda.driver import Driver
 from jitdelegate.runtime.cuda.session import CudaSession
 from jitdelegate.runtime.io_binding import IOBinding
-from tests.cuda_stub import library as stub
-from tests.cuda_stub.library import Library
-from tests.cuda_stub.programs import SCALE, library, opened, scaled_state
+from tests.gpu.stub import library as stub
+from tests.gpu.stub.library import Library
+from tests.gpu.stub.programs import SCALE, library, opened, scaled_state
 from tests.runtime.running_sums import running_sums_program
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

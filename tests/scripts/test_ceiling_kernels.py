@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ptx_simulator import Memory, Module
+from tests.gpu.simulator import Memory, Module
 
 pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
 

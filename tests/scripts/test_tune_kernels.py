@@ -27,10 +27,10 @@ from scripts.tune_kernels.models import MODELS, Model, line_of
 from scripts.tune_kernels.prepare import problems_in
 from scripts.tune_kernels.run import Times, read_times
 from scripts.tune_kernels.sweep import Candidate, Problem, Sweep, kinds_in, read_sweep, write_sweep
-from tests.cuda_stub.cubins import cubin
-from tests.cuda_stub.install import install
-from tests.cuda_stub.library import Library
-from tests.cuda_stub.programs import KINDS, library, scale_and_shift
+from tests.gpu.stub.cubins import cubin
+from tests.gpu.stub.install import install
+from tests.gpu.stub.library import Library
+from tests.gpu.stub.programs import KINDS, library, scale_and_shift
 from tests.targets.tuned_graphs import convolution, depthwise, fully_connected, product
 
 GPU = GPUS["sm_90"]

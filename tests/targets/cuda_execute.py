@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.graph import Graph
-from tests.ptx_simulator import Memory, Module
+from tests.gpu.simulator import Memory, Module
 
 pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
 pytest.importorskip("cuda.bindings.nvvm", reason="needs cuda-bindings, the extra 'cuda'")

@@ -23,9 +23,9 @@ from jitdelegate.targets.cuda.code.choices import Choices
 from jitdelegate.targets.cuda.code.gpu import gpu_of
 from jitdelegate.targets.cuda.compile.template_store import TemplateStore
 from jitdelegate.targets.cuda.plan.plan import plan
-from tests.cuda_stub.library import Library
-from tests.cuda_stub.simulator import SimulatedMemory, simulate
-from tests.ptx_simulator import Memory, Module
+from tests.gpu.simulator import Memory, Module
+from tests.gpu.stub.library import Library
+from tests.gpu.stub.simulator import SimulatedMemory, simulate
 from tests.targets.execute import port_of
 
 

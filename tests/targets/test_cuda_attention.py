@@ -17,9 +17,9 @@ from jitdelegate.targets.cuda.plan.plan import plan
 from jitdelegate.targets.cuda.products import attention as attention_module
 from jitdelegate.targets.cuda.products import matmul as matmul_module
 from jitdelegate.targets.cuda.walks.matmul_mma import MMA_TILES
-from tests.ptx_simulator import SimulationError
-from tests.simulator import mutate
-from tests.simulator.mutate import NoSuchPlaceError
+from tests.gpu import mutate
+from tests.gpu.mutate import NoSuchPlaceError
+from tests.gpu.simulator import SimulationError
 from tests.targets import cuda_execute
 from tests.targets.cuda_execute import ptx_of, templates_of
 from tests.targets.cuda_graphs import Shape, compare

@@ -12,8 +12,8 @@ from jitdelegate.ir.forms import Softmax
 from jitdelegate.ir.graph import Graph
 from jitdelegate.targets.cuda.code.dependent_launch import for_architecture
 from jitdelegate.targets.cuda.code.template import Template
-from tests.ptx_simulator import Memory, Module, SimulationError
-from tests.simulator.one_instruction import kernel
+from tests.gpu.one_instruction import kernel
+from tests.gpu.simulator import Memory, Module, SimulationError
 from tests.targets.cuda_execute import ptx_of, templates_of, text_of
 from tests.targets.cuda_graphs import graph_of, stored_between
 from tests.targets.sass import early_accesses, written_early

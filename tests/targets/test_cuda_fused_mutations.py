@@ -7,8 +7,8 @@ import pytest
 from jitdelegate.ir.graph import Graph
 from jitdelegate.targets.cuda.multiply.mma_tile import Tile
 from jitdelegate.targets.cuda.products import separable
-from tests.ptx_simulator import SimulationError
-from tests.simulator import mutate
+from tests.gpu import mutate
+from tests.gpu.simulator import SimulationError
 from tests.targets import cuda_execute
 from tests.targets.cuda_execute import ptx_of, templates_of
 from tests.targets.cuda_graphs import compare

@@ -29,7 +29,7 @@ from jitdelegate.targets.cuda.walks import split_k
 from jitdelegate.targets.cuda.walks.mma_kernel import Mma
 from jitdelegate.targets.planning.epilogue import Reach
 from jitdelegate.targets.reference.evaluate import run_node
-from tests.ptx_simulator import Memory, Module
+from tests.gpu.simulator import Memory, Module
 from tests.targets.cuda_execute import ptx_of, text_of
 
 TOLERANCES = {"float16": 6e-4, "bfloat16": 5e-3, "tf32": 1e-4}

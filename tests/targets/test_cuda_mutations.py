@@ -10,9 +10,9 @@ import pytest
 from jitdelegate.ir.forms import Contract
 from jitdelegate.targets.cuda.multiply.mma_tile import TILES
 from jitdelegate.targets.cuda.walks import split_k
-from tests.ptx_simulator import SimulationError
-from tests.simulator import mutate
-from tests.simulator.mutate import NoSuchPlaceError
+from tests.gpu import mutate
+from tests.gpu.mutate import NoSuchPlaceError
+from tests.gpu.simulator import SimulationError
 from tests.targets.cuda_execute import ptx_of
 from tests.targets.test_cuda_mma import TOLERANCES, Case, Prepared, error, expected, prepare, run, use
 

@@ -11,9 +11,9 @@ from jitdelegate.ir.expr import Arg, unary
 from jitdelegate.ir.forms import IndexMap, Normalize, Statistic
 from jitdelegate.ir.graph import Graph
 from jitdelegate.targets.cuda.forms.normalize import NormalizeTemplate
-from tests.ptx_simulator import SimulationError
-from tests.simulator import mutate
-from tests.simulator.mutate import NoSuchPlaceError
+from tests.gpu import mutate
+from tests.gpu.mutate import NoSuchPlaceError
+from tests.gpu.simulator import SimulationError
 from tests.targets import cuda_execute
 from tests.targets.cuda_execute import assert_compiles_everywhere, ptx_of, templates_of
 from tests.targets.cuda_graphs import compare, graph_of, stored_between

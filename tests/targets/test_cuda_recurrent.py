@@ -13,7 +13,7 @@ from jitdelegate.ir.forms import Recurrent
 from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.targets.cuda.products import recurrent as module
 from jitdelegate.targets.cuda.products.recurrent import RecurrentTemplate
-from tests.ptx_simulator import SimulationError
+from tests.gpu.simulator import SimulationError
 from tests.targets import cuda_execute
 from tests.targets.cuda_execute import assert_compiles_everywhere, ptx_of, run, templates_of
 from tests.targets.cuda_graphs import compare, stored_between

@@ -17,7 +17,7 @@ from jitdelegate.passes import run as rewrite
 from jitdelegate.runtime.cuda.session import CudaSession
 from jitdelegate.tflite.read import read
 from tests.api.refusing_models import GATHER, REFUSING, Refusing, constant
-from tests.cuda_stub.library import Library
+from tests.gpu.stub.library import Library
 from tests.targets.cuda_execute import assert_compiles_everywhere, templates_of
 from tests.targets.cuda_session import session_of
 

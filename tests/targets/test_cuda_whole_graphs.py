@@ -22,9 +22,9 @@ from jitdelegate.tflite.write import ModelBuilder
 from tests.api.cached_models import CACHE, ROWS, STEPS, WIDTH, decoder, stepped
 from tests.api.resource_models import ring, streaming
 from tests.conftest import models_dir
-from tests.cuda_stub.install import install
-from tests.cuda_stub.library import Library
-from tests.cuda_stub.simulator import SimulatedMemory, simulate
+from tests.gpu.stub.install import install
+from tests.gpu.stub.library import Library
+from tests.gpu.stub.simulator import SimulatedMemory, simulate
 from tests.ops.recurrent_models import LstmModel
 from tests.targets.audio import birds, words
 from tests.targets.detector import detector
@@ -34,7 +34,7 @@ pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
 
 from jitdelegate.engine import precompile
 from jitdelegate.targets.cuda.compile import compile_templates
-from tests.ptx_simulator import Memory, Module
+from tests.gpu.simulator import Memory, Module
 
 ARCHITECTURE = "sm_90"
 TOLERANCES = {"float32": 1e-5, "float16": 5e-3}

@@ -1,14 +1,28 @@
-"""Small models about which an analysis has something to say."""
+"""Small models about which an analysis has something to say, and that it foretells what `load` does."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from jitdelegate import Report
+from jitdelegate.commands.analysis.facts import Analysis
 from jitdelegate.tflite.write import ModelBuilder
 
 SIDE, CHANNELS = 80, 64
 ELEMENTS = SIDE * SIDE * CHANNELS
 ROUNDING = {"min": 0.0, "max": 255.0, "num_bits": 8}
+
+
+def assert_foretold(survey: Analysis, report: Report) -> None:
+    """Every operator is where the survey said, for the reason that it gave."""
+    main = survey.main
+    assert [(node.index, node.op, node.place, node.reason, node.code) for node in main.nodes] == [
+        (one.index, one.op, one.place, one.reason, one.code) for one in report.operators
+    ]
+    assert (main.target, main.features) == (report.target, report.features)
+    assert main.totals.delegated == report.delegated
+    kernels = {node.partition: node.place for node in main.nodes if node.partition is not None}
+    assert kernels == {partition.index: partition.place for partition in main.partitions if partition.nodes}
 
 
 def convolved(model: ModelBuilder, value: int, shape: tuple[int, ...], outputs: int, name: str = "") -> int:

@@ -38,11 +38,6 @@ GRAPHS: dict[str, tuple[int, dict[tuple[int, int], bool]]] = {
 }
 
 
-@pytest.fixture(params=GRAPHS)
-def graph(request: pytest.FixtureRequest) -> tuple[int, dict[tuple[int, int], bool]]:
-    return GRAPHS[request.param]
-
-
 def reached(found: Layout, start: Point) -> set[Point]:
     """The points to which lines lead from one."""
     following: dict[Point, list[Point]] = {}
@@ -58,8 +53,9 @@ def reached(found: Layout, start: Point) -> set[Point]:
     return seen
 
 
-def test_no_two_nodes_overlap_and_all_are_inside(graph: tuple[int, dict[tuple[int, int], bool]]) -> None:
-    count, edges = graph
+@pytest.mark.parametrize("name", GRAPHS)
+def test_no_two_nodes_overlap_all_are_inside_and_every_line_leads_downwards(name: str) -> None:
+    count, edges = GRAPHS[name]
     found = laid_out(count, edges)
     assert len(found.nodes) == count
     rows: dict[float, list[float]] = {}
@@ -72,10 +68,7 @@ def test_no_two_nodes_overlap_and_all_are_inside(graph: tuple[int, dict[tuple[in
         assert (gaps >= WIDTH).all()
     heights = sorted(rows)
     assert all(below - above >= RISE - 1e-9 for above, below in pairwise(heights))
-
-
-def test_every_line_leads_downwards(graph: tuple[int, dict[tuple[int, int], bool]]) -> None:
-    for line in laid_out(*graph).lines:
+    for line in found.lines:
         heights = [y for _, y in line.points]
         assert heights == sorted(heights)
         assert len(set(heights)) == len(heights)

@@ -12,10 +12,10 @@ from jitdelegate.commands.analysis.survey import analyze
 from jitdelegate.commands.analysis.verdict import Verdict, verdict
 from jitdelegate.errors import DelegationError, DeviceError, JitDelegateError
 from tests.api import small_models
-from tests.cuda_stub.compiler import Compiler, scale_and_shift_model
-from tests.cuda_stub.install import install
-from tests.cuda_stub.library import Library
-from tests.cuda_stub.programs import library
+from tests.gpu.stub.compiler import Compiler, scale_and_shift_model
+from tests.gpu.stub.install import install
+from tests.gpu.stub.library import Library
+from tests.gpu.stub.programs import library
 
 
 @pytest.fixture

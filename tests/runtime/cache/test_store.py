@@ -156,10 +156,10 @@ def test_a_store_that_is_turned_off_compiles_each_time(tmp_path: Path) -> None:
     assert compiler.calls == 2 and counts.write_failures == 0
 
 
-def test_the_users_cache_directory_is_the_default(tmp_path: Path) -> None:
+def test_the_users_cache_directory_is_the_default() -> None:
     store = open_store(None)
     assert store.directory is not None
-    assert store.directory.path == str(tmp_path / "xdg-cache" / "jitdelegate")
+    assert store.directory.path == str(Path(os.environ["XDG_CACHE_HOME"]) / "jitdelegate")
 
 
 def test_what_a_compiler_raises_reaches_the_caller_and_frees_the_lock(store: Store, folder: Path) -> None:

@@ -1,0 +1,121 @@
+"""Cold compile of models, CPU and CUDA (no GPU needed), in fresh processes that store the program in a cache.
+
+Prints kernels, functions and bytes of code; the program's size and the process's peak resident memory as multiples of
+the model's file; CPU seconds of the whole process, median and range, its wall-clock seconds, and those of the stages.
+
+CUDA is measured three times: with an empty cache of templates, when Numba lowers every kernel; with their NVVM IR, as
+for a GPU of another architecture; and with their PTX too, as for another model of the same kinds of layers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from jitdelegate.commands.measurement.clock import peak_bytes
+
+from jitdelegate.commands.demo_model import mobilenet_v1
+from jitdelegate.commands.measurement.process import run_module
+from scripts.bench.rounds import medians
+from scripts.bench.suite import Column, Row, Suite
+
+EMPTY, LOWERED, FILLED = "no templates", "NVVM IR", "templates"
+"""What the cache of templates holds, in the order in which runs with the same cache fill it."""
+
+
+def compile_once(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The child: compile for a target, keeping the templates in a folder; gives what it took."""
+    model, target, precision, folder = arguments.model[0], arguments.target[0], arguments.precision, arguments.child
+    from jitdelegate.base.options import DelegateOptions
+    from jitdelegate.compiler.entry import compiled
+    from jitdelegate.runtime.cache.key import KeyParts, model_key, this_machine
+    from jitdelegate.runtime.cache.store import open_store
+
+    kind, _, features = target.partition(":")
+    loader = "cubin" if kind == "cuda" else "flat"
+    own = KeyParts(kind, features or "x86-64-v3", loader, this_machine(), toolchain="")
+    key = model_key("", own, options=(("precision", precision),))
+    seconds: dict[str, float] = {}
+    options = DelegateOptions(serialization_dir=folder, precision=precision)
+    lookup = open_store(folder).fetch(key, lambda: compiled(model.read_bytes(), options, key, seconds))
+    program = lookup.program
+    assert lookup.path and program
+    sizes = {
+        "program": Path(lookup.path).stat().st_size,
+        "kernels": len(program.launches or program.kernels),
+        "functions": len({kernel.name for kernel in program.kernels}),
+        "code": len(program.code),
+    }
+    os.remove(lookup.path)  # the templates stay
+    return {"seconds": seconds, "peak": peak_bytes(), **sizes}
+
+
+def rows(arguments: argparse.Namespace) -> Iterator[Row]:
+    """One per model, target and contents of the cache of templates."""
+    for model in arguments.model:
+        runs: dict[str, list[dict[str, Any]]] = {}
+        for number in range(arguments.rounds):
+            for target in arguments.target:
+                cache = arguments.folder / f"{model.stem}-{target.replace(':', '-')}-{number}"
+                for state in (EMPTY, LOWERED, FILLED) if target.startswith("cuda") else ("",):
+                    if state == LOWERED:
+                        forget_ptx(cache)
+                    name = f"{target}, {state}" if state else target
+                    runs.setdefault(name, []).append(_child(model, target, arguments.precision, cache))
+        for name, rounds in runs.items():
+            yield {"model": model.name, "target": name, **_summary(model.stat().st_size, rounds)}
+
+
+def forget_ptx(cache: Path) -> None:
+    """Leaves only the NVVM IR of templates."""
+    for file in cache.glob("*.ptx"):
+        file.unlink()
+
+
+def _child(model: Path, target: str, precision: str, cache: Path) -> dict[str, Any]:
+    command = ["compile", str(model), "--target", target, "--precision", precision, "--child", str(cache)]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    figures, wall = run_module(target, "scripts.bench", command)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return {"wall": wall, "cpu": cpu, **figures}
+
+
+def _summary(size: int, rounds: list[dict[str, Any]]) -> Row:
+    first, figures = rounds[0], medians([{key: row[key] for key in ("cpu", "wall", "peak")} for row in rounds])
+    stages = medians([row["seconds"] for row in rounds])
+    return {
+        **{key: first[key] for key in ("kernels", "functions", "code")},
+        "program": first["program"] / size,
+        "peak": figures["peak"] / size,
+        "peak_mb": figures["peak"] / 1e6,
+        **{key: figures[key] for key in ("cpu", "wall")},
+        "range": f"{min(row['cpu'] for row in rounds):.2f} to {max(row['cpu'] for row in rounds):.2f}",
+        "stages": ", ".join(f"{stage} {value:.2f}" for stage, value in stages.items()),
+    }
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What to compile for."""
+    parser.add_argument("--target", nargs="+", default=["cpu", "cuda:sm_90"])
+    parser.add_argument("--precision", default="float32")
+
+
+SUITE = Suite(
+    columns=(
+        *(Column("model", "<32"), Column("target", "<24"), Column("kernels", "7"), Column("functions", "9")),
+        *(Column("code", "8"), Column("program", "7.3f"), Column("peak", "6.2f"), Column("peak_mb", "6.0f", "peak MB")),
+        *(Column("cpu", "6.2f", "CPU s"), Column("range", "<14"), Column("wall", "6.2f", "wall s")),
+        Column("stages", "<6"),
+    ),
+    rows=rows,
+    make=mobilenet_v1,
+    threads=(),
+    rounds=5,
+    options=options,
+    child=compile_once,
+)

@@ -1,0 +1,89 @@
+"""What a suite says of itself, and the table that its rows make."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table.
+
+    Attributes:
+        key: of the row's value.
+        form: its format with a width, for instance "9.3f"; values that are no numbers are written as text. "<40" is
+            text.
+        title: the key where it is "".
+    """
+
+    key: str
+    form: str
+    title: str = ""
+
+    @property
+    def width(self) -> int:
+        """Characters, never fewer than the title's."""
+        digits = self.form.lstrip("<").partition(".")[0].rstrip("f%deg,")
+        return max(int(digits), len(self.title or self.key))
+
+    def head(self) -> str:
+        """The title above the column."""
+        return self._aligned(self.title or self.key)
+
+    def cell(self, value: object) -> str:
+        """A value of the column; nothing for None."""
+        if value is None:
+            return self._aligned("")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return self._aligned(str(value))
+        return self._aligned(format(value, self.form))
+
+    def _aligned(self, text: str) -> str:
+        return format(text, f"{'<' if self.form.startswith('<') else '>'}{self.width}")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One measurement.
+
+    Attributes:
+        columns: of its table.
+        rows: measures; it gets the command's arguments, whose `folder` is a temporary one, and gives each row as soon
+            as it is known.
+        models: whether it measures models that the command names.
+        make: a model's bytes, measured where the command names none; None where it has to.
+        threads, rounds: what the command takes where it is not told; no threads where the suite has a fixed number.
+        options: adds the suite's own arguments.
+        summary: lines below the table.
+        holds: whether the rows are such that the command succeeds.
+        child: measures in a process of its own, for `--child TEXT`, which the suite starts; what it gives is printed.
+    """
+
+    columns: Sequence[Column]
+    rows: Callable[[argparse.Namespace], Iterator[Row]]
+    models: bool = True
+    make: Callable[[], bytes] | None = None
+    threads: Sequence[int] = (1, 2)
+    rounds: int = 20
+    options: Callable[[argparse.ArgumentParser], object] = lambda parser: None
+    summary: Callable[[Sequence[Row]], Iterable[str]] = lambda rows: ()
+    holds: Callable[[Sequence[Row]], bool] = lambda rows: True
+    child: Callable[[argparse.Namespace], Mapping[str, Any]] | None = None
+
+    def head(self) -> str:
+        """The titles of the table."""
+        return "  ".join(column.head() for column in self.columns).rstrip()
+
+    def line(self, row: Row) -> str:
+        """A row of the table."""
+        return "  ".join(column.cell(row.get(column.key)) for column in self.columns).rstrip()
+
+
+def add_only(parser: argparse.ArgumentParser) -> None:
+    """The option of suites that make their models."""
+    parser.add_argument("--only", default="", metavar="TEXT", help="a part of the names of what is measured")

@@ -1,0 +1,35 @@
+"""Every instruction the simulator knows, by family; importing this package registers them."""
+
+from tests.gpu.simulator.instructions import (
+    arithmetic,
+    asynchronous,
+    atomics,
+    bits,
+    cluster,
+    compare,
+    convert,
+    dependent_launch,
+    functions,
+    loads_and_stores,
+    moves,
+    tensor_core,
+    warp,
+    warp_group,
+)
+
+__all__ = [
+    "arithmetic",
+    "asynchronous",
+    "atomics",
+    "bits",
+    "cluster",
+    "compare",
+    "convert",
+    "dependent_launch",
+    "functions",
+    "loads_and_stores",
+    "moves",
+    "tensor_core",
+    "warp",
+    "warp_group",
+]

@@ -1,0 +1,228 @@
+"""The memory spaces a kernel addresses: shared, local, global, and generic addresses that lead to one of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from tests.gpu.simulator.errors import Fault
+from tests.gpu.simulator.memory import BASE as GLOBAL_BASE
+from tests.gpu.simulator.memory import Memory
+from tests.gpu.simulator.shadow import GlobalShadow, SharedShadow
+from tests.gpu.simulator.types import UNSIGNED, Array
+
+if TYPE_CHECKING:
+    from tests.gpu.simulator.group import Group
+
+SHARED_START = 1024  # as on hardware, where the first kilobyte is the system's; it also makes address 0 an error
+SHARED_WINDOW = 0x6E00_0000_0000
+LOCAL_WINDOW = 0x6D00_0000_0000
+
+
+RANK_STEP = 1 << 24
+"""Distance between addresses of the same place in neighbouring blocks of a cluster; see `mapa`."""
+
+
+class Space(Protocol):
+    """Addresses are int64, one per active lane; values are raw columns, one element per active lane."""
+
+    def load(self, group: Group, addresses: Array, width: int, count: int) -> list[Array]:
+        """`count` columns of elements of `width` bytes."""
+
+    def store(self, group: Group, addresses: Array, width: int, columns: list[Array]) -> None:
+        """Writes the columns one after another at each address."""
+
+    def update(self, group: Group, addresses: Array, width: int) -> tuple[Array, Array]:
+        """For an atomic: (memory as elements of `width` bytes, element of each lane)."""
+
+
+class GlobalSpace:
+    """Global memory as one launch sees it."""
+
+    def __init__(self, memory: Memory, shadow: GlobalShadow | None) -> None:
+        self.memory, self.shadow = memory, shadow
+
+    def load(self, group: Group, addresses: Array, width: int, count: int) -> list[Array]:
+        """See Space."""
+        self._require_late(group, addresses, width * count, "reads")
+        columns = self.memory.load(group, addresses, width, count)
+        if self.shadow:
+            self.shadow.on_read(group, addresses - GLOBAL_BASE, width * count)
+        return columns
+
+    def store(self, group: Group, addresses: Array, width: int, columns: list[Array]) -> None:
+        """See Space."""
+        self._require_late(group, addresses, width * len(columns), "writes")
+        self.memory.store(group, addresses, width, columns)
+        if self.shadow:
+            self.shadow.on_write(group, addresses - GLOBAL_BASE, width * len(columns))
+
+    def update(self, group: Group, addresses: Array, width: int) -> tuple[Array, Array]:
+        """See Space."""
+        self._require_late(group, addresses, width, "updates")
+        self.memory.load(group, addresses, width, 1)
+        return self.memory.data.view(UNSIGNED[width]), (addresses - GLOBAL_BASE) // width
+
+    def _require_late(self, group: Group, addresses: Array, nbytes: int, verb: str) -> None:
+        """Fault "early" where a lane touches what a launch may be about to write or read, and has not waited for it."""
+        lanes = group.active.lanes
+        if not group.is_early(lanes):
+            return
+        assert group.early is not None
+        bad = group.early[lanes] & ~self.memory.is_constant(addresses, nbytes)
+        if bad.any():
+            place = int(np.flatnonzero(bad)[0])
+            where = self.memory.describe(int(addresses[place]))
+            raise Fault("early", f"{verb} {nbytes} bytes at {where}, before the wait for other launches", lanes[place])
+
+
+class SharedSpace:
+    """The shared memory of a batch of blocks, `size` bytes each, from address SHARED_START on."""
+
+    def __init__(self, blocks: int, size: int, granule: int, check_races: bool, cluster: int = 1) -> None:
+        self.size = size
+        self.cluster = ClusterSpace(self, cluster)
+        self.stride = -(-size // 1024) * 1024 + 1024
+        self.data = np.full(blocks * self.stride, 0xFF, np.uint8)
+        self.shadow = SharedShadow(blocks, self.stride, granule, check_races)
+
+    def offsets(
+        self, group: Group, lanes: Array, addresses: Array, total: int, verb: str, blocks: Array | None = None
+    ) -> Array:
+        """Where in `data` the accesses of `total` bytes lie; Fault "out of bounds" or "misaligned".
+
+        `blocks`: whose memory each lane accesses, its own block's by default.
+        """
+        relative = np.where(addresses >= SHARED_WINDOW, addresses - SHARED_WINDOW, addresses) - SHARED_START
+        outside = (relative < 0) | (relative + total > self.size)
+        if outside.any():
+            place = int(np.flatnonzero(outside)[0])
+            where = f"byte {int(relative[place])} of {self.size} bytes of shared memory"
+            raise Fault("out of bounds", f"{verb} {total} bytes at {where}", lanes[place])
+        crooked = relative & (total - 1) != 0
+        if crooked.any():
+            place = int(np.flatnonzero(crooked)[0])
+            where = f"byte {int(relative[place])} of shared memory"
+            raise Fault("misaligned", f"{verb} {total} bytes at {where}", lanes[place])
+        blocks = group.block_in_batch[lanes] if blocks is None else blocks
+        result: Array = relative + blocks * self.stride
+        return result
+
+    def load(self, group: Group, addresses: Array, width: int, count: int) -> list[Array]:
+        """See Space."""
+        return self.load_lanes(group, group.active.lanes, addresses, width, count)
+
+    def load_lanes(self, group: Group, lanes: Array, addresses: Array, width: int, count: int) -> list[Array]:
+        """As `load`, for the lanes named."""
+        offsets = self.offsets(group, lanes, addresses, width * count, "reads")
+        self.shadow.on_read(group, lanes, offsets, width * count)
+        data, first = self.data.view(UNSIGNED[width]), offsets // width
+        return [data[first + column] for column in range(count)]
+
+    def store(self, group: Group, addresses: Array, width: int, columns: list[Array]) -> None:
+        """See Space."""
+        offsets = self.offsets(group, group.active.lanes, addresses, width * len(columns), "writes")
+        self.shadow.on_write(group, group.active.lanes, offsets, width * len(columns))
+        data, first = self.data.view(UNSIGNED[width]), offsets // width
+        for column, values in enumerate(columns):
+            data[first + column] = values
+
+    def update(self, group: Group, addresses: Array, width: int) -> tuple[Array, Array]:
+        """See Space."""
+        lanes = group.active.lanes
+        offsets = self.offsets(group, lanes, addresses, width, "updates")
+        written = self.shadow.state[self.shadow.cells(offsets, width)] & (1 << 16)
+        if not written.all():
+            place = int(np.flatnonzero(written.min(axis=1) == 0)[0])
+            raise Fault("uninitialised", "updates shared memory that nobody wrote", lanes[place])
+        return self.data.view(UNSIGNED[width]), offsets // width
+
+
+class ClusterSpace:
+    """The shared memory of all blocks of a cluster; the blocks of a batch are whole clusters of `size`."""
+
+    def __init__(self, shared: SharedSpace, size: int) -> None:
+        self.shared, self.size = shared, size
+
+    def _offsets(self, group: Group, addresses: Array, total: int, verb: str) -> tuple[Array, Array]:
+        """(where in the shared memory the accesses lie, whether that is another block's)."""
+        lanes, ranks = group.active.lanes, addresses // RANK_STEP - 1
+        own = group.block_in_batch[lanes]
+        wrong = ranks >= self.size
+        if wrong.any():
+            lane = lanes[int(np.flatnonzero(wrong)[0])]
+            raise Fault("out of bounds", f"{verb} memory of a block that is not in the cluster of {self.size}", lane)
+        blocks = np.where(ranks < 0, own, own // self.size * self.size + ranks)
+        return self.shared.offsets(group, lanes, addresses % RANK_STEP, total, verb, blocks), blocks != own
+
+    def load(self, group: Group, addresses: Array, width: int, count: int) -> list[Array]:
+        """See Space."""
+        offsets, is_remote = self._offsets(group, addresses, width * count, "reads")
+        lanes, shadow = group.active.lanes, self.shared.shadow
+        shadow.on_read(group, lanes[~is_remote], offsets[~is_remote], width * count)
+        shadow.on_remote(lanes[is_remote], offsets[is_remote], width * count, writes=False)
+        data, first = self.shared.data.view(UNSIGNED[width]), offsets // width
+        return [data[first + column] for column in range(count)]
+
+    def store(self, group: Group, addresses: Array, width: int, columns: list[Array]) -> None:
+        """See Space."""
+        offsets, is_remote = self._offsets(group, addresses, width * len(columns), "writes")
+        lanes, shadow = group.active.lanes, self.shared.shadow
+        shadow.on_write(group, lanes[~is_remote], offsets[~is_remote], width * len(columns))
+        shadow.on_remote(lanes[is_remote], offsets[is_remote], width * len(columns), writes=True)
+        data, first = self.shared.data.view(UNSIGNED[width]), offsets // width
+        for column, values in enumerate(columns):
+            data[first + column] = values
+
+    def update(self, group: Group, addresses: Array, width: int) -> tuple[Array, Array]:
+        """See Space."""
+        raise Fault("unknown", "no atomics on the memory of other blocks are known", group.active.lanes[0])
+
+
+class LocalSpace:
+    """The stack of every lane of a group, `size` bytes each."""
+
+    def __init__(self, lanes: int, size: int) -> None:
+        self.size = -(-size // 16) * 16
+        self.data = np.full(lanes * self.size, 0xFF, np.uint8)
+
+    def _offsets(self, group: Group, addresses: Array, total: int) -> Array:
+        relative = np.where(addresses >= LOCAL_WINDOW, addresses - LOCAL_WINDOW, addresses)
+        lanes = group.active.lanes
+        for kind, bad in (
+            ("out of bounds", (relative < 0) | (relative + total > self.size)),
+            ("misaligned", relative & (total - 1) != 0),
+        ):
+            if bad.any():
+                place = int(np.flatnonzero(bad)[0])
+                where = f"byte {int(relative[place])} of {self.size} bytes of local memory"
+                raise Fault(kind, f"touches {total} bytes at {where}", lanes[place])
+        result: Array = relative + lanes * self.size
+        return result
+
+    def load(self, group: Group, addresses: Array, width: int, count: int) -> list[Array]:
+        """See Space."""
+        data, first = self.data.view(UNSIGNED[width]), self._offsets(group, addresses, width * count) // width
+        return [data[first + column] for column in range(count)]
+
+    def store(self, group: Group, addresses: Array, width: int, columns: list[Array]) -> None:
+        """See Space."""
+        data, first = self.data.view(UNSIGNED[width]), self._offsets(group, addresses, width * len(columns)) // width
+        for column, values in enumerate(columns):
+            data[first + column] = values
+
+    def update(self, group: Group, addresses: Array, width: int) -> tuple[Array, Array]:
+        """See Space."""
+        return self.data.view(UNSIGNED[width]), self._offsets(group, addresses, width) // width
+
+
+def generic_space(group: Group, addresses: Array) -> Space:
+    """The space that all generic addresses lead to; Fault where they lead to several."""
+    names = np.select([addresses >= GLOBAL_BASE, addresses >= SHARED_WINDOW, addresses >= LOCAL_WINDOW], [2, 1, 0], 2)
+    if (names != names[0]).any():
+        place = int(np.flatnonzero(names != names[0])[0])
+        raise Fault(
+            "out of bounds", "generic addresses of one instruction lead to several spaces", group.active.lanes[place]
+        )
+    return (group.local, group.shared, group.global_space)[int(names[0])]

@@ -1,0 +1,89 @@
+"""A GPU for whole processes: the driver stub stands where libcuda is opened, in every Python that a test starts.
+
+`stubbed_environment(folder, kernels)` gives the environment of such processes. Kernels run in the PTX simulator in
+processes that compare outputs, and do nothing in those that only take times.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from tests.gpu.stub.library import Launched, Library, entry
+from tests.gpu.stub.memory import DeviceMemory
+from tests.gpu.stub.simulator import SimulatedMemory, run_simulated
+
+ROOT = Path(__file__).resolve().parents[3]
+KERNELS = "JITDELEGATE_STUB_KERNELS"
+"""The variable that names the folder of kernels; such processes have the stub."""
+KINDS = "kinds.json"
+MEMORY = 1 << 25
+"""Of a GPU that copies in Python."""
+COMPARING = ("correctness", "run_once", "first_output")
+"""Words of the command lines of processes that compare outputs."""
+START = "import os\nif os.environ.get({variable!r}):\n    from tests.gpu.stub.processes import install\n    install()\n"
+
+
+class StubbedGpu(Library):
+    """The driver's functions, and those of profilers."""
+
+    @entry
+    def cuProfilerStart(self) -> None:  # noqa: N802 - as in libcuda
+        """Nothing."""
+
+    @entry
+    def cuProfilerStop(self) -> None:  # noqa: N802
+        """Nothing."""
+
+
+def write_kernels(folder: Path, ptx: Mapping[str, bytes], kinds: Mapping[str, str]) -> None:
+    """Keep what processes with the stub need of kernels, by name: their PTX and their arguments' kinds."""
+    folder.mkdir()
+    for name, text in ptx.items():
+        (folder / f"{name}.ptx").write_bytes(text)
+    (folder / KINDS).write_text(json.dumps(dict(kinds)))
+
+
+def stubbed_environment(folder: Path, kernels: Path) -> dict[str, str]:
+    """The environment of processes that find the stub where others find libcuda.
+
+    Args:
+        folder: an empty one, for the module that Python imports as it starts.
+        kernels: what `write_kernels` wrote.
+    """
+    (folder / "sitecustomize.py").write_text(START.format(variable=KERNELS))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT))), KERNELS: str(kernels)}
+
+
+def install() -> None:
+    """From now on this process has the stub."""
+    from jitdelegate import targets
+    from jitdelegate.runtime.cuda import device as cuda_device
+    from jitdelegate.targets.cuda import target as cuda_target
+
+    targets.may_be_here = lambda name: True
+    cuda_target.open_library = _gpu
+    cuda_device.declare = lambda library: None
+
+
+@cache
+def _gpu() -> StubbedGpu:
+    folder = Path(os.environ[KERNELS])
+    kinds = json.loads((folder / KINDS).read_text())
+    if not any(word in argument for argument in sys.argv for word in COMPARING):
+        return StubbedGpu(lambda *_: None, kinds, total_bytes=MEMORY)
+    from tests.gpu.simulator import Memory, Module
+
+    @cache
+    def module(name: str) -> Module:
+        return Module((folder / f"{name}.ptx").read_bytes())
+
+    def execute(launched: Launched, memory: DeviceMemory) -> None:
+        assert isinstance(memory, SimulatedMemory)
+        run_simulated(module(launched.name), launched, memory)
+
+    return StubbedGpu(execute, kinds, memory=SimulatedMemory(Memory()))

@@ -1,0 +1,104 @@
+"""The stub's kernels and memory in the PTX simulator: whole programs run as their PTX says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from tests.gpu.stub.capture import Touch
+from tests.gpu.stub.library import Execute, Launched, Value
+from tests.gpu.stub.memory import DeviceMemory
+
+Sizes = tuple[int, int, int]
+
+
+class Memory(Protocol):
+    """What is used of `simulator.Memory`."""
+
+    touched: list[Touch] | None
+
+    def allocate(self, nbytes: int) -> int: ...
+    def write(self, address: int, contents: bytes) -> None: ...
+    def read(self, address: int, nbytes: int) -> bytes: ...
+    def keep(self, address: int) -> int: ...
+    def let_race(self, address: int, nbytes: int) -> int: ...
+
+
+class Module(Protocol):
+    """What is used of `simulator.Module`."""
+
+    def launch(
+        self,
+        name: str,
+        *,
+        grid: Sizes,
+        block: Sizes,
+        arguments: Sequence[Value],
+        shared_bytes: int,
+        memory: Memory,
+        is_dependent: bool,
+    ) -> object: ...
+
+
+class SimulatedMemory:
+    """The simulator's memory as the stub's. What is freed is kept, since the simulator never uses an address again."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.allocate = memory.allocate
+
+    @property
+    def touched(self) -> list[Touch] | None:
+        """See `DeviceMemory`."""
+        return self.memory.touched
+
+    @touched.setter
+    def touched(self, touched: list[Touch] | None) -> None:
+        self.memory.touched = touched
+
+    def write(self, address: int, content: bytes) -> None:
+        """Writes bytes, for a copy."""
+        if self.touched is not None:
+            self.touched.append((address, address + len(content), True))
+        self.memory.write(address, content)
+
+    def read(self, address: int, nbytes: int) -> bytes:
+        """Reads bytes, for a copy."""
+        if self.touched is not None:
+            self.touched.append((address, address + nbytes, False))
+        return self.memory.read(address, nbytes)
+
+    def free(self, address: int) -> None:
+        """Nothing."""
+
+
+def simulate(modules: Mapping[str, Module]) -> Execute:
+    """Runs each kernel of a program, by its name, as the PTX that it was assembled from.
+
+    Args:
+        modules: kernel name to its PTX, read.
+    """
+
+    def execute(launched: Launched, memory: DeviceMemory) -> None:
+        assert isinstance(memory, SimulatedMemory)
+        run_simulated(modules[launched.name], launched, memory)
+
+    return execute
+
+
+def run_simulated(module: Module, launched: Launched, memory: SimulatedMemory) -> None:
+    """One launch, which may touch weights only until it waits if it may begin early."""
+    for kind, value in zip(launched.kinds, launched.values, strict=True):
+        if kind == "w":
+            memory.memory.keep(int(value))
+        if kind == "s":
+            memory.memory.let_race(int(value), 8)
+    module.launch(
+        launched.name,
+        grid=launched.grid,
+        block=launched.block,
+        arguments=launched.values,
+        shared_bytes=launched.shared_bytes,
+        memory=memory.memory,
+        is_dependent=launched.is_dependent,
+    )

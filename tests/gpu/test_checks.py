@@ -1,0 +1,254 @@
+"""Every mistake the simulator looks for is found, and named with its place."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.gpu.one_instruction import kernel
+from tests.gpu.simulator import Memory, Module, SimulationError
+
+SHARED = ".shared .align 16 .b8 tile[1024];"
+SCHEDULES = pytest.mark.parametrize("schedule", ["lockstep", "random"])
+
+
+def refusal(body: str, threads: int = 64, blocks: int = 1, module: str = SHARED, **options) -> SimulationError:
+    """What the kernel is refused for; it has one pointer, to 64 written floats, in %d0."""
+    memory = Memory()
+    pointer = memory.place(np.zeros(64, np.float32))
+    with pytest.raises(SimulationError) as caught:
+        run(body, memory, pointer, threads, blocks, module, **options)
+    return caught.value
+
+
+def run(body, memory, pointer, threads=64, blocks=1, module=SHARED, **options):
+    """Runs a body over blocks."""
+    Module(kernel(body, ["u64"], module=module)).launch("k", (blocks,), (threads,), [pointer], memory=memory, **options)
+
+
+def accepted(body: str, threads: int = 64, blocks: int = 1, **options) -> None:
+    """Runs a body that must not be refused."""
+    memory = Memory()
+    run(body, memory, memory.place(np.zeros(64, np.float32)), threads, blocks, **options)
+
+
+ADDRESS = "mad.wide.u32 %d1, %r0, 4, %d0;"
+SLOT = "mov.u32 %r1, tile; mad.lo.u32 %r2, %r0, 4, %r1;"
+
+
+def test_a_read_past_the_end_names_line_block_and_thread():
+    error = refusal(f"{ADDRESS}\nld.global.f32 %f1, [%d1+4];")
+    assert (error.kind, error.thread, error.block, error.kernel) == ("out of bounds", (63, 0, 0), (0, 0, 0), "k")
+    assert "byte 256 of allocation 0 of 256 bytes" in str(error)
+    assert f"line {error.line}" in str(error)
+    assert "ld.global.f32 %f1, [%d1+4]" in str(error)
+
+
+def test_a_write_before_the_start_is_found():
+    assert refusal(f"{ADDRESS} st.global.f32 [%d1+-4], 0f00000000;").thread == (0, 0, 0)
+
+
+def test_a_predicate_keeps_lanes_from_memory():
+    accepted(f"{ADDRESS} setp.lt.u32 %p1, %r0, 63; @%p1 ld.global.f32 %f1, [%d1+4];")
+    accepted(f"{ADDRESS} setp.ge.u32 %p1, %r0, 63; @!%p1 ld.global.f32 %f1, [%d1+4];")
+
+
+def test_misaligned_vectors_are_found():
+    assert refusal("ld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%d0+8];").kind == "misaligned"
+    assert refusal("st.shared.v2.u32 [tile+4], {%r0, %r0};", threads=1).kind == "misaligned"
+
+
+def test_shared_memory_ends():
+    error = refusal("st.shared.u32 [tile+1024], %r0;", threads=1)
+    assert error.kind == "out of bounds"
+    assert "byte 1024 of 1024 bytes of shared memory" in error.message
+
+
+def test_dynamic_shared_memory_has_the_size_of_the_launch():
+    module = ".extern .shared .align 16 .b8 dynamic[];"
+    body = "st.shared.u32 [dynamic+12], %r0;"
+    accepted(body, threads=1, module=module, shared_bytes=16)
+    assert refusal(body, threads=1, module=module, shared_bytes=12).kind == "out of bounds"
+
+
+def test_never_written_memory_is_found():
+    assert refusal("ld.shared.u32 %r1, [tile];", threads=1).kind == "uninitialised"
+    memory = Memory()
+    body = "ld.global.u32 %r1, [%d0];"
+    with pytest.raises(SimulationError, match="uninitialised"):
+        run(body, memory, memory.allocate(4))
+    lenient = Memory(check_uninitialised=False)
+    run(body, lenient, lenient.allocate(4))
+
+
+@SCHEDULES
+def test_a_read_of_what_another_warp_wrote_needs_a_barrier(schedule):
+    body = f"""{SLOT} st.shared.u32 [%r2], %r0; {{barrier}}
+    xor.b32 %r3, %r0, 32; mad.lo.u32 %r3, %r3, 4, %r1; ld.shared.u32 %r4, [%r3];"""
+    assert refusal(body.replace("{barrier}", ""), schedule=schedule).kind in ("race", "uninitialised")
+    accepted(body.replace("{barrier}", "bar.sync 0;"), schedule=schedule)
+
+
+def test_lanes_of_one_warp_may_exchange_without_a_barrier():
+    accepted(
+        f"{SLOT} st.shared.u32 [%r2], %r0; xor.b32 %r3, %r0, 1; mad.lo.u32 %r3, %r3, 4, %r1; ld.shared.u32 %r4, [%r3];"
+    )
+
+
+@SCHEDULES
+def test_a_write_over_what_another_warp_reads_is_a_race(schedule):
+    body = f"""{SLOT} st.shared.u32 [%r2], %r0; bar.sync 0;
+    ld.shared.u32 %r3, [%r2]; {{barrier}}
+    xor.b32 %r4, %r0, 32; mad.lo.u32 %r4, %r4, 4, %r1; st.shared.u32 [%r4], %r3;"""
+    assert refusal(body.replace("{barrier}", ""), schedule=schedule).kind == "race"
+    accepted(body.replace("{barrier}", "bar.sync 0;"), schedule=schedule)
+
+
+@SCHEDULES
+@pytest.mark.parametrize("writer", [0, 32])
+def test_none_of_several_readers_may_write_before_the_barrier(writer, schedule):
+    body = f"""setp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [tile], 7; bar.sync 0;
+    ld.shared.u32 %r1, [tile]; {{barrier}} setp.eq.u32 %p2, %r0, {writer}; @%p2 st.shared.u32 [tile], 8;"""
+    assert refusal(body.replace("{barrier}", ""), schedule=schedule).kind == "race"
+    accepted(body.replace("{barrier}", "bar.sync 0;"), schedule=schedule)
+
+
+@SCHEDULES
+def test_two_warps_that_write_one_place_are_a_race(schedule):
+    assert refusal("st.shared.u32 [tile], %r0;", schedule=schedule).kind == "race"
+    accepted("st.shared.u32 [tile], %r0;", threads=32, schedule=schedule)
+
+
+def test_neighbouring_bytes_of_two_warps_are_no_race():
+    accepted("mov.u32 %r1, tile; add.u32 %r2, %r1, %r0; st.shared.u8 [%r2], %r0;")
+    accepted("mov.u32 %r1, tile; mul.lo.u32 %r2, %r0, 3; add.u32 %r2, %r2, %r1; st.shared.u8 [%r2], %r0;")
+
+
+def test_races_are_overlooked_on_request():
+    accepted("st.shared.u32 [tile], %r0;", check_races=False)
+
+
+@SCHEDULES
+def test_blocks_that_meet_in_global_memory_are_a_race(schedule):
+    assert refusal(f"{ADDRESS} st.global.f32 [%d1], 0f00000000;", blocks=2, schedule=schedule).kind == "race"
+    accepted(f"{ADDRESS} ld.global.f32 %f1, [%d1];", blocks=2, schedule=schedule)
+    accepted("red.global.add.f32 [%d0], 0f3F800000;", blocks=2, schedule=schedule)
+
+
+@SCHEDULES
+def test_a_barrier_some_threads_miss_is_found(schedule):
+    error = refusal("setp.lt.u32 %p1, %r0, 32; @%p1 bra L; bar.sync 0; L:", schedule=schedule)
+    assert error.kind == "barrier divergence"
+    assert refusal("setp.lt.u32 %p1, %r0, 16; @%p1 bar.sync 0;", schedule=schedule).kind == "barrier divergence"
+
+
+def test_different_barriers_do_not_match():
+    body = "setp.lt.u32 %p1, %r0, 32; @%p1 bra L; bar.sync 0; bra M; L: bar.sync 0; M:"
+    error = refusal(body)
+    assert error.kind == "barrier divergence"
+    assert "wait at line" in error.message
+
+
+COPY = "mov.u32 %r1, tile; mad.lo.u32 %r2, %r0, 16, %r1; mad.wide.u32 %d1, %r0, 16, %d0;"
+START = f"{COPY} cp.async.cg.shared.global [%r2], [%d1], 16; cp.async.commit_group;"
+READ = "ld.shared.v4.u32 {%r3, %r4, %r5, %r6}, [%r2];"
+
+
+def test_copies_are_there_after_the_wait_and_not_before():
+    accepted(f"{START} cp.async.wait_group 0; {READ}", threads=16)
+    accepted(f"{START} cp.async.commit_group; cp.async.wait_group 1; {READ}", threads=16)
+    accepted(
+        f"{COPY} cp.async.ca.shared.global [%r2], [%d1], 8; cp.async.wait_all; ld.shared.u32 %r3, [%r2];", threads=16
+    )
+    assert refusal(f"{START} {READ}", threads=16).kind == "in flight"
+    assert refusal(f"{START} cp.async.wait_group 1; {READ}", threads=16).kind == "in flight"
+
+
+def test_a_wait_counts_for_the_threads_that_wait():
+    body = f"{START} setp.lt.u32 %p1, %r0, 8; @%p1 cp.async.wait_all; setp.lt.u32 %p2, %r0, {{readers}}; @%p2 {READ}"
+    accepted(body.replace("{readers}", "8"), threads=16)
+    assert refusal(body.replace("{readers}", "9"), threads=16).thread == (8, 0, 0)
+
+
+def test_copies_leave_the_old_content_until_the_wait():
+    body = (
+        f"{COPY} st.shared.u32 [%r2], 7; {START} ld.shared.u32 %r3, [%r2]; cp.async.wait_all; st.global.u32 [%d1], %r3;"
+    )
+    memory = Memory()
+    pointer = memory.place(np.zeros(64, np.float32))
+    run(body, memory, pointer, threads=1, check_races=False)
+    assert memory.array(pointer, np.uint32, 1)[0] == 7
+    assert refusal(body, threads=1).kind == "in flight"
+
+
+def test_copies_of_other_warps_need_a_barrier_after_the_wait():
+    body = f"""{COPY} setp.lt.u32 %p1, %r0, 16; @%p1 cp.async.cg.shared.global [%r2], [%d1], 16;
+    cp.async.wait_all; {{barrier}} and.b32 %r0, %r0, 15; mad.lo.u32 %r2, %r0, 16, %r1; {READ}"""
+    assert refusal(body.replace("{barrier}", "")).kind == "race"
+    accepted(body.replace("{barrier}", "bar.sync 0;"))
+
+
+def test_the_source_size_bounds_what_a_copy_reads():
+    body = f"""{COPY} setp.lt.u32 %p1, %r0, 16; selp.b32 %r7, 16, 0, %p1;
+    cp.async.cg.shared.global [%r2], [%d1], 16{{size}}; cp.async.wait_all; {READ}"""
+    accepted(body.replace("{size}", ", %r7"), threads=32)
+    assert refusal(body.replace("{size}", ""), threads=32).kind == "out of bounds"
+
+
+def test_lanes_that_do_not_come_are_missed():
+    body = "setp.lt.u32 %p1, %r0, 16; @%p1 shfl.sync.bfly.b32 %r1, %r0, 1, 0x1f, 0xffffffff;"
+    assert refusal(body, threads=32).kind == "warp divergence"
+    accepted("setp.lt.u32 %p1, %r0, 16; @%p1 shfl.sync.bfly.b32 %r1, %r0, 1, 0x1f, 0xffff;", threads=32)
+
+
+def test_a_warp_barrier_needs_its_lanes():
+    body = "setp.lt.u32 %p1, %r0, 16; @%p1 bar.warp.sync {mask};"
+    accepted(body.replace("{mask}", "0xffff"), threads=32)
+    assert refusal(body.replace("{mask}", "-1"), threads=32).kind == "warp divergence"
+
+
+def test_the_stack_of_a_lane_ends():
+    body = ".local .align 8 .b8 depot[16]; mov.u64 %d10, depot; st.local.u64 [%d10+{offset}], %d10;"
+    accepted(body.replace("{offset}", "8"))
+    assert refusal(body.replace("{offset}", "16")).kind == "out of bounds"
+    assert refusal(body.replace("{offset}", "4")).kind == "misaligned"
+
+
+def test_a_trap_is_reported():
+    error = refusal("setp.eq.u32 %p1, %r0, 40; @%p1 trap;")
+    assert (error.kind, error.thread) == ("trap", (40, 0, 0))
+
+
+@SCHEDULES
+def test_blocks_of_odd_sizes_have_no_more_threads_than_asked_for(schedule):
+    accepted(f"{ADDRESS} red.global.add.u32 [%d1], 1; bar.sync 0;", threads=45, schedule=schedule)
+    memory = Memory()
+    pointer = memory.place(np.zeros(64, np.uint32))
+    run("red.global.add.u32 [%d0], 1;", memory, pointer, threads=45, blocks=7, schedule=schedule)
+    assert memory.array(pointer, np.uint32, 1)[0] == 45 * 7
+
+
+def test_an_unknown_instruction_is_named_when_it_is_reached():
+    error = refusal("tcgen05.alloc.b32 %r1, %r2;", threads=32)
+    assert error.kind == "unknown instruction"
+    assert "tcgen05.alloc" in str(error)
+    accepted("bra END; tcgen05.alloc.b32 %r1, %r2; END:", threads=32)
+
+
+@pytest.mark.parametrize("text", ["add.f32 %f1, %h1, %f2;", "add.f32.f16 %f1, %f2, %f2;", "max.u32 %r1, %d1, %r2;"])
+def test_an_operand_as_wide_as_none_of_the_instructions_types_is_refused(text):
+    assert "as wide" in str(refusal(text, threads=32))
+
+
+def test_an_endless_loop_ends():
+    assert refusal("L: bra L;", limit=1000).kind == "limit"
+
+
+def test_a_launch_that_cannot_be_is_refused():
+    assert refusal("", threads=2048).kind == "launch"
+    assert refusal("", schedule="other").kind == "launch"
+
+
+def test_text_that_is_no_ptx_is_refused():
+    with pytest.raises(SimulationError, match="syntax"):
+        Module(kernel("add.s32 %r1, %r2 + 3 4, 5;"))

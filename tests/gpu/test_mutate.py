@@ -1,0 +1,72 @@
+"""Every bug that can be planted in a kernel is noticed, by a check or in the result."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gpu import mutate
+from tests.gpu.simulator import SimulationError
+from tests.gpu.small_gemm import PTX, relative_error
+
+SCHEDULES = pytest.mark.parametrize("schedule", ["lockstep", "random"])
+
+
+@SCHEDULES
+@pytest.mark.parametrize("check_races", [True, False])
+def test_the_kernel_without_bugs_is_right(schedule, check_races):
+    assert relative_error(PTX, schedule=schedule, check_races=check_races) < 1e-6
+
+
+def kind_of(text: str, **options) -> str:
+    """What the kernel is refused for."""
+    with pytest.raises(SimulationError) as caught:
+        relative_error(text, **options)
+    return caught.value.kind
+
+
+@SCHEDULES
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_missing_barrier_is_a_race(number, schedule):
+    assert kind_of(mutate.remove_barrier(PTX, number), schedule=schedule) in ("race", "uninitialised")
+
+
+def test_a_wait_that_waits_for_too_little_is_noticed():
+    text = mutate.raise_wait_group(PTX)
+    assert kind_of(text) == "in flight"
+    assert kind_of(text, check_races=False) == "uninitialised"
+
+
+def test_a_copy_without_zero_fill_leaves_the_tensor():
+    assert kind_of(mutate.drop_zero_fill(PTX, 0)) == "out of bounds"
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_predicate_that_is_gone_is_noticed(number):
+    assert kind_of(mutate.drop_global_predicate(PTX, number)) in ("race", "out of bounds", "in flight")
+
+
+def test_a_store_without_its_branch_leaves_the_tensor():
+    assert kind_of(mutate.drop_branch_before_store(PTX, 1)) == "out of bounds"
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_transposed_matrix_is_wrong(number):
+    assert relative_error(mutate.transpose_ldmatrix(PTX, number)) > 0.1
+
+
+def test_a_matrix_transposed_twice_is_right():
+    assert mutate.transpose_ldmatrix(mutate.transpose_ldmatrix(PTX)) == PTX
+
+
+def test_swapped_registers_are_wrong():
+    assert relative_error(mutate.swap_mma_registers(PTX)) > 0.1
+
+
+@pytest.mark.parametrize("nbytes", [32 * 32, -32 * 32])
+def test_a_store_one_tile_away_is_noticed(nbytes):
+    assert kind_of(mutate.shift_global_store(PTX, nbytes)) in ("out of bounds", "race")
+
+
+def test_a_bug_that_has_no_place_is_refused():
+    with pytest.raises(mutate.NoSuchPlaceError, match="2 matches"):
+        mutate.remove_barrier(PTX, 2)

@@ -1,0 +1,55 @@
+"""The command: which sections it runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.gpu_check import __main__
+from scripts.gpu_check.row import Row
+from scripts.gpu_check.sections import DEVICE, RUNS, SECTIONS, Section, seconds_of
+from tests.scripts.gpu_check.machine import MACHINE, bundle, library, results, use
+
+
+def test_sections_that_may_take_longer_than_there_is_time_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    every = [word for name in SECTIONS for word in ("--only", name)]
+    with pytest.raises(SystemExit) as ended:
+        __main__.main([str(tmp_path), *every])
+    assert ended.value.code == 2
+    assert "seconds, expected at most 520: run some of them" in capsys.readouterr().err
+
+
+def test_what_is_asked_for_by_name_is_run_after_the_machine_was_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    _, _ = results(monkeypatch, tmp_path, [])
+
+    def note(some: list[Section], *rest: Any) -> list[list[Row]]:
+        ran.extend(section.name for section in some)
+        return [MACHINE] if some == [DEVICE] else []
+
+    monkeypatch.setattr(__main__, "run_sections", note)
+    assert __main__.main([str(tmp_path), "--only", "warm start", "--only", "latency", "--only", "device"]) == 0
+    assert ran == ["device", "weights", "latency", "warm start"]
+
+
+def test_a_section_writes_its_rows_as_it_finds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, library())
+    bundle(tmp_path)
+    rows = tmp_path / "rows"
+    assert __main__.main([str(tmp_path), "--section", "device", "--rows", str(rows)]) == 0
+    assert json.loads(rows.read_text().splitlines()[0])["note"] == "Stub 9000"
+
+
+def test_every_section_has_its_module_and_correctness_comes_before_speed() -> None:
+    folder = Path(__main__.__file__).parent
+    assert all((folder / f"{section.module}.py").exists() for section in SECTIONS.values())
+    names = [section.name for section in RUNS["first"]]
+    assert names.index("sanitizer") < names.index("correctness") < names.index("latency") < names.index("launches")
+    assert all(seconds_of((section,)) <= seconds_of(tuple(RUNS["first"])) for section in SECTIONS.values())
