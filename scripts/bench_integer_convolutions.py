@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from jitdelegate.base.targets import LEVELS
 from jitdelegate.ir.graph import Quant
 from jitdelegate.runtime.cpu.features import level
 from jitdelegate.runtime.memory import Memory
@@ -30,7 +31,6 @@ from jitdelegate.targets.cpu.code.machine import compile_object, triple
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Module
 from jitdelegate.targets.cpu.entry.link import link
 from jitdelegate.targets.cpu.multiply.products import ByteProducts, PairProducts
-from jitdelegate.targets.table import LEVELS
 from jitdelegate.tflite.write import ModelBuilder
 from scripts.bench_latency import compare_content, geometric_mean
 

@@ -29,12 +29,12 @@ from typing import Any
 import ai_edge_litert.interpreter as litert
 
 import jitdelegate
+from jitdelegate.base.targets import LEVELS
 from jitdelegate.runtime.cpu.features import level
 from jitdelegate.runtime.memory import Memory
 from jitdelegate.targets.cpu.code.machine import compile_object, triple
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Module, Value, vector
 from jitdelegate.targets.cpu.entry.link import link
-from jitdelegate.targets.table import LEVELS
 from scripts.bench_latency import ready
 
 QUIET, SHARED = 1.75, 1.5

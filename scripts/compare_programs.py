@@ -151,11 +151,11 @@ def _bytes(part: object) -> bytes:
 
 def _generators() -> Mapping[str, Callable[..., object]]:
     """Device -> a function from a lowered graph and a trace to generated code, whose text was not compiled."""
+    from jitdelegate.base.targets import LEVELS
     from jitdelegate.targets.cpu import generate as cpu
     from jitdelegate.targets.cuda import generate as cuda
     from jitdelegate.targets.cuda.compile.back_end import Cubin
     from jitdelegate.targets.cuda.compile.compile_templates import Compiled
-    from jitdelegate.targets.table import LEVELS
 
     def ir(text: str, features: str, names: tuple[str, ...]) -> tuple[bytes, tuple[tuple[str, int], ...]]:
         return text.encode(), tuple((name, 0) for name in names)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
+from jitdelegate.base.options import DelegateOptions
+from jitdelegate.base.targets import LEVELS
 from jitdelegate.ir.graph import Graph, Model, Node, Quant, Tensor
 from jitdelegate.ops.convolution import Weighted
-from jitdelegate.options import DelegateOptions
 from jitdelegate.passes import delegation
 from jitdelegate.passes.cost import (
     BESIDE,
@@ -32,7 +33,6 @@ from jitdelegate.passes.operator_rates import INTEGER_RATES, RATES
 from jitdelegate.passes.partition import Subset, partition
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.targets import target_named
-from jitdelegate.targets.table import LEVELS
 from jitdelegate.tflite.read import read
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import jitdelegate
+from jitdelegate.base.targets import LEVELS, Level
 from jitdelegate.runtime.cpu import features
 from jitdelegate.targets import target_named
 from jitdelegate.targets.cpu.code.machine import compile_object
-from jitdelegate.targets.table import LEVELS, Level
 
 V3 = {"avx", "avx2", "fma", "bmi1", "bmi2", "f16c", "abm", "movbe", "popcnt", "sse4_2"}
 V4 = V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jitdelegate.base.targets import LEVELS
 from jitdelegate.ir.expr import RESULT, Arg, Cast
 from jitdelegate.ir.forms import Contract, Shape
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
@@ -17,7 +18,6 @@ from jitdelegate.targets.cpu.code import machine
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cpu.multiply.products import ByteProducts, byte_offset
 from jitdelegate.targets.reference.evaluate import run_graph
-from jitdelegate.targets.table import LEVELS
 from tests.targets.execute import execute
 from tests.targets.fenced import run_fenced
 from tests.targets.integer_graphs import feeds_of, graph_of, to_int8, whole_range

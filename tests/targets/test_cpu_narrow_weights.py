@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from jitdelegate.base.targets import LEVELS
 from jitdelegate.ir.dequantize import dequantized, integers, requantized
 from jitdelegate.ir.expr import RESULT, maximum
 from jitdelegate.ir.forms import Contract, Depthwise
@@ -14,7 +15,6 @@ from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant, Tensor
 from jitdelegate.ir.index_forms import Gather
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.reference.evaluate import run_graph
-from jitdelegate.targets.table import LEVELS
 from tests.targets.execute import execute
 from tests.targets.levels import INTEGERS, RUNNABLE
 

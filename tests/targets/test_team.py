@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
+from jitdelegate.base.targets import LEVELS
 from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.runtime.memory import Memory
 from jitdelegate.targets.cpu.code.machine import compile_object, triple
@@ -18,7 +19,6 @@ from jitdelegate.targets.cpu.entry import schedule, team
 from jitdelegate.targets.cpu.entry.link import link
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cpu.products import contract, depthwise
-from jitdelegate.targets.table import LEVELS
 from tests.targets.execute import program_of
 from tests.targets.test_cpu_graphs import RUNNABLE, Network, pyramid
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
+from jitdelegate.base.targets import LEVELS
 from jitdelegate.ir.expr import Arg
 from jitdelegate.ir.forms import IndexMap
 from jitdelegate.ir.graph import Graph
@@ -20,7 +21,6 @@ from jitdelegate.targets.cpu.entry import schedule
 from jitdelegate.targets.cpu.forms.map import Operand, map_jobs, whole
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cpu.products import contract, depthwise
-from jitdelegate.targets.table import LEVELS
 from tests.targets.execute import program_of
 from tests.targets.test_cpu_graphs import RUNNABLE, Network, pyramid
 

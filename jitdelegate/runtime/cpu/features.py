@@ -10,8 +10,8 @@ import ctypes
 import os
 import sys
 
+from jitdelegate.base.targets import LEVELS
 from jitdelegate.runtime.memory import libc
-from jitdelegate.targets.table import LEVELS
 
 _EAX, _EBX, _ECX = 0, 1, 2
 _LEAVES = 7

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from jitdelegate.base.targets import LEVELS
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program.program import Kernel
 from jitdelegate.runtime.cpu.library import CLOCK_ENTRY
@@ -20,7 +21,6 @@ from jitdelegate.targets.cpu.plan import plan
 from jitdelegate.targets.cpu.unsigned import store_unsigned
 from jitdelegate.targets.cpu.write import write_steps
 from jitdelegate.targets.planning.choose_layout import choose_layout
-from jitdelegate.targets.table import LEVELS
 from jitdelegate.targets.target import Generated, Trace
 
 ENTRIES = ("run", "work", "stop", "invoke")

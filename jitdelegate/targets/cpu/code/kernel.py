@@ -9,13 +9,13 @@ from math import inf, prod
 
 import numpy as np
 
+from jitdelegate.base.targets import Level
 from jitdelegate.ir.layout import Layout
 from jitdelegate.program.layout import ALIGNMENT as PAGE
 from jitdelegate.runtime.status import FOUND_BITS, LARGEST_FOUND
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, INDEX, POINTER, Function, Module, Value, vector
 from jitdelegate.targets.planning.constants import Constants
 from jitdelegate.targets.planning.refusals import Refusals
-from jitdelegate.targets.table import Level
 
 PARAMETERS = (("chunk", INDEX), ("scratch", POINTER))
 """Parameters of every chunk function; the addresses of its operands follow."""

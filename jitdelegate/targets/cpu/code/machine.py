@@ -7,8 +7,8 @@ from functools import cache
 import llvmlite
 import llvmlite.binding as llvm
 
+from jitdelegate.base.targets import LEVELS
 from jitdelegate.errors import CompilerFailedError
-from jitdelegate.targets.table import LEVELS
 
 LEAST_LLVM = 20
 """The first LLVM that knows all that kernels are written in; others print what they do not know on stderr."""

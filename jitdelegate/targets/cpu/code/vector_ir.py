@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from jitdelegate.base.targets import Level
 from jitdelegate.errors import TooLongError
 from jitdelegate.ir.expr import converted
-from jitdelegate.targets.table import Level
 
 INDEX = "i64"
 POINTER = "ptr"

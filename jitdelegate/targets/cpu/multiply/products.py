@@ -13,11 +13,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from jitdelegate.base.targets import Level
 from jitdelegate.ir.forms import Window
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value, register, vector
-from jitdelegate.targets.table import Level
 
 QUAD = 4
 """Steps of K in one round of the main loop. Remaining steps of a tap are computed one by one."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from jitdelegate.base.targets import Level
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.dequantize import LEAST_NARROW, is_half, requantized
 from jitdelegate.ir.forms import Contract
@@ -19,7 +20,6 @@ from jitdelegate.targets.cpu.code.kernel import Generator, split
 from jitdelegate.targets.cpu.multiply.narrow_products import NARROW, BlockBytes, NibbleBytes
 from jitdelegate.targets.cpu.multiply.products import QUAD, STEP_BYTES, Products, products_of
 from jitdelegate.targets.planning.implicit_gemm import filters_of
-from jitdelegate.targets.table import Level
 
 MOST_NIBBLES = 1 << 16
 """Weights of an output channel whose products with bytes, 16 times as large, might overflow an int32."""

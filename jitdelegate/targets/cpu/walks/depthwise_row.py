@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from jitdelegate.base.targets import Level
 from jitdelegate.ir.dequantize import LEAST_NARROW, is_half, requantized
 from jitdelegate.ir.forms import Depthwise
 from jitdelegate.ir.graph import Tensor
@@ -19,7 +20,6 @@ from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Function, Val
 from jitdelegate.targets.cpu.multiply.narrow_products import read_lines
 from jitdelegate.targets.cpu.walks.tile import STACK_ALIGN
 from jitdelegate.targets.maths.cast import cast
-from jitdelegate.targets.table import Level
 
 UNROLLED_TAPS = 9
 """Windows with more taps than this are computed in a loop over their rows."""
