@@ -16,6 +16,7 @@ from jitdelegate.ir.quantized import quantize, rescale
 from jitdelegate.targets.cpu import target
 from jitdelegate.targets.cpu.code import machine
 from jitdelegate.targets.cpu.generate import generate
+from jitdelegate.targets.cpu.multiply.byte_pairs import BytePairs
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.fenced import run_fenced
@@ -119,6 +120,72 @@ def test_sums_of_many_small_weights_are_exact(outputs: int, features: str) -> No
     weights, bias = whole_range((outputs, 324), "int8", 1) >> 4, whole_range((outputs,), "int32", 2)
     form, data = Contract(accumulator="int32", input_zero=7), Tensor("x", (11, 324), "uint8")
     check(graph_of(form, data, (11, outputs), weights=weights, bias=bias), features)
+
+
+def few_large(name: str, source: str) -> Graph:
+    """A case in which few sums of two products are too large for an int16, where data have the ends of their range."""
+    graph = contract_graph(name, source, zero=5)
+    tensors, (_, weights, _) = list(graph.tensors), graph.nodes[0].inputs
+    data = tensors[weights].data
+    assert data is not None
+    small, numbers = data >> 1, np.random.default_rng(7)
+    small[numbers.random(small.shape) < 0.002] = -128
+    small[numbers.random(small.shape) < 0.002] = 127
+    tensors[weights] = replace(tensors[weights], data=small)
+    return replace(graph, tensors=tuple(tensors))
+
+
+OF_QUADS = ("matrix", "pixels", "no padding", "transposed", "many pixels")
+"""Cases whose taps have whole quads of channels."""
+
+
+@pytest.mark.parametrize("features", INTEGERS)
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_sums_of_two_products_do_not_saturate(dtype: str, features: str) -> None:
+    check(joined([few_large(name, dtype) for name in CASES]), features)
+
+
+@pytest.mark.parametrize("features", INTEGERS)
+@pytest.mark.parametrize("at_end", [False, True])
+def test_converted_bytes_lie_within_the_callers_memory(at_end: bool, features: str) -> None:
+    graph = joined([few_large(name, "int8") for name in OF_QUADS])
+    feeds = feeds_of(graph)
+    results = run_fenced(graph, feeds, features, at_end=at_end), run_graph(graph, feeds)
+    for found, expected in zip(*results, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("features", ["x86-64-v3", "x86-64-v4"])
+def test_levels_without_vnni_multiply_bytes_where_few_sums_could_saturate(features: str) -> None:
+    texts = dict[str, str]()
+    for made in (few_large, contract_graph):
+        generate(
+            made("many pixels", "uint8"),
+            features,
+            lambda stage, make, made=made: texts.update({f"{made.__name__} {stage}": make()}),
+        )
+    assert "vpmaddubsw" in texts["few_large assembly"]
+    assert "vpmaddwd" in texts["few_large assembly"]
+    assert "vpmaddubsw" not in texts["contract_graph assembly"]
+
+
+def test_two_products_fit_an_int16_unless_weights_of_one_sign_are_large() -> None:
+    ends = np.array([0, 255])
+    for pair in (
+        (64, 64),
+        (127, 1),
+        (127, -128),
+        (-64, -64),
+        (65, 64),
+        (-65, -64),
+        (127, 127),
+        (-128, -128),
+        (0, -128),
+    ):
+        sums = [a * pair[0] + b * pair[1] for a in ends for b in ends]
+        fits = min(sums) >= -(1 << 15) and max(sums) < 1 << 15
+        for weights in ((*pair, 0, 0), (0, 0, *pair)):
+            assert BytePairs.fits(np.array(weights, np.int8).reshape(1, 1, 4)).item() == fits, pair
 
 
 @pytest.mark.parametrize("features", INTEGERS)

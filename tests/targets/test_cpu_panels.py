@@ -63,7 +63,7 @@ def at_compile_time(products: Products, weights: np.ndarray) -> np.ndarray:
     padded[:, :depth] = weights
     filters = padded.reshape(columns, steps, products.channels)
     groups = [PanelGroup(0, -(-columns // products.lanes), 1, masked=False)]
-    offset = pack(generator, products, groups, filters, np.arange(steps), steps // QUAD)
+    offset = pack(generator, products, groups, filters, [(np.arange(steps), steps // QUAD)])
     vectors = -(-columns // products.lanes)
     heads, line = vectors * products.bias_bytes, vectors * products.weight_bytes
     return np.frombuffer(generator.weights.content, np.uint8)[offset + heads :][: steps * line]

@@ -42,6 +42,7 @@ class Products:
         is_signed: whether elements of the data have a sign.
         channels: channels of one step.
         step_bytes: bytes of data of one step.
+        turn: steps of a turn of the main loop, whose data are neighbours.
         multiple: a tap's channels are padded with zero weights to a multiple of it.
         converted: type that data are converted to before they are multiplied; "" where they are read as they are.
         stored: type of the packed weights.
@@ -54,6 +55,7 @@ class Products:
     is_signed: bool = True
     channels: ClassVar[int] = 1
     step_bytes: ClassVar[int] = 4
+    turn: ClassVar[int] = QUAD
     multiple: ClassVar[int] = 1
     converted: ClassVar[str] = ""
     stored: ClassVar[str] = "float32"
@@ -79,6 +81,11 @@ class Products:
     @property
     def few(self) -> Products:
         """Those for few pixels, which wait for the weights."""
+        return self
+
+    @property
+    def wide(self) -> Products:
+        """Those of the single steps behind the main loop."""
         return self
 
     @property

@@ -87,6 +87,10 @@ class PanelProduct:
     block: int
     geometry: str
 
+    def geometry_moves(self, group: PanelGroup) -> tuple[int, int]:
+        """Bytes from the geometry to that of a group's first panel, and between those of its panels."""
+        return 0, 0
+
     def tile_rows(self, group: PanelGroup) -> int:
         """Most rows of a tile."""
         return self.products.rows[group.vectors - 1]
@@ -116,6 +120,10 @@ class PanelWalk:
             moves = [self.panels.apart(group), *(group.vectors * block for block in blocks)]
             at = [self.panels.first(self.kernel, group)]
             at += [p + group.start * block for p, block in zip(others, blocks, strict=True)]
+            start, apart = self.product.geometry_moves(group)
+            if apart:
+                at.append(Value(self.kernel.f, POINTER, self.product.geometry) + start)
+                moves.append(apart)
             if number is not None:
                 at = [p + number * move for p, move in zip(at, moves, strict=True)]
 
@@ -134,6 +142,8 @@ class PanelWalk:
         """The rows times one panel that is as tiles read it."""
         kernel, f, first = self.kernel, self.kernel.f, self.first
         geometry = [Value(f, POINTER, product.geometry)] if product.geometry else []
+        if any(product.geometry_moves(group)):
+            *pointers, geometry[0] = pointers
         numbers = numbers_pointer(kernel, product.epilogue.numbers)
         for size, count in split(self.rows, product.tile_rows(group)):
             name = product.tile(kernel.generator, group, size)

@@ -19,16 +19,20 @@ from jitdelegate.targets.cpu.code.kernel import Generator, Job, JobWriter, Kerne
 from jitdelegate.targets.cpu.code.narrow import without_cast
 from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.code.writer import Writer
+from jitdelegate.targets.cpu.multiply.byte_pairs import BytePairs
+from jitdelegate.targets.cpu.multiply.pairs import WordPairs
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products, folded
 from jitdelegate.targets.cpu.products.chunks import Chunks, PanelProduct, PanelWalk, chunks_wanted, worth
 from jitdelegate.targets.cpu.sources.converted import Converted
 from jitdelegate.targets.cpu.sources.filters import ContractFilters, contract_filters
 from jitdelegate.targets.cpu.sources.indirect_gemm import Sweep, sweeps
-from jitdelegate.targets.cpu.sources.panels import Constant, PanelGroup, Unpacked, pack, panel_groups
+from jitdelegate.targets.cpu.sources.panels import Constant, Order, PanelGroup, Unpacked, pack, panel_groups, sizes_of
 from jitdelegate.targets.cpu.walks.tile import PixelTileShape, pixel_tile_function
 
 FEWEST_PANELS = 32
 """Fewest chunks if each panel is one chunk or several."""
+LEAST_SAFE = 0.4
+"""Part of the steps that cannot saturate from which on products by bytes are faster."""
 UNPACK_TILES = 2
 """Tiles of pixels that meet a panel, above which its weights are rather converted once."""
 
@@ -40,6 +44,7 @@ class Multiplication(PanelProduct):
     Attributes:
         source: the data where they are converted first; None where tiles read them as they are.
         panels: the weights, with so many quads of steps of K and single ones.
+        geometry_bytes: those of each panel's own geometry; 0 where all panels have the same.
     """
 
     sweep: Sweep
@@ -47,6 +52,11 @@ class Multiplication(PanelProduct):
     panels: Constant
     c: Layout
     has_segments: bool
+    geometry_bytes: int
+
+    def geometry_moves(self, group: PanelGroup) -> tuple[int, int]:
+        before = sum(other.count for other in self.panels.groups if other.start < group.start)
+        return before * self.geometry_bytes, self.geometry_bytes
 
     def tile(self, generator: Generator, group: PanelGroup, rows: int) -> str:
         is_integer, streams = self.products.accumulator != "float32", self.epilogue.streams
@@ -99,6 +109,26 @@ def write_contract(writer: Writer, node: Node, form: Contract) -> list[Job]:
     """The jobs of a Contract node."""
     filters = contract_filters(writer.generator.machine, writer.graph, node)
     return ContractWriter(writer.generator).jobs(form, *writer.ends(node), filters, writer.epilogue(node))
+
+
+def by_bytes(products: Products, sweep: Sweep, a: Layout) -> tuple[Products, list[Order] | None]:
+    """Products by `BytePairs` and the order of the steps of each panel, where that is faster: where enough steps of
+    every panel cannot saturate. Else the same products."""
+    pairs = BytePairs(products.machine, is_signed=a.dtype == "int8")
+    offsets = sweep.offsets(pairs)
+    distances = np.array([sweep.a_row, sweep.a_pixel, *sweep.taps[2:], *offsets])
+    if not isinstance(products, WordPairs) or len(offsets) < 2 or (distances % pairs.channels).any():
+        return products, None
+    fits, orders = pairs.fits(sweep.filters(pairs)), list[Order]()
+    for group in panel_groups(pairs, len(fits)):
+        for number in range(group.count):
+            first = (group.start + number * group.vectors) * pairs.lanes
+            is_safe = np.asarray(fits[first : first + group.vectors * pairs.lanes].all(0))
+            is_safe[-1] &= not is_safe.all()  # each of the two loops has a turn
+            orders.append((np.argsort(~is_safe, kind="stable"), int(is_safe.sum())))
+    safe = [count for _, count in orders]
+    is_faster = min(safe) > 0 and sum(safe) >= LEAST_SAFE * len(offsets) * len(safe)
+    return (pairs, orders) if is_faster else (products, None)
 
 
 class ContractWriter(JobWriter):
@@ -157,35 +187,46 @@ class ContractWriter(JobWriter):
         masked = tail > 0 and (not c.blocked or epilogue.lanes_to_mask(c) > 0)
         groups = panel_groups(packed, outputs, masked=masked)
         is_few = pixels <= UNPACK_TILES * packed.rows[groups[0].vectors - 1]
-        packed = packed.few if is_few else packed
+        packed, orders = (packed.few, None) if is_few else by_bytes(packed, sweep, a)
         products = packed if is_few else packed.unpacked
         source = self._source(sweep, packed, a, pixels, scratch)
         sweep = source.read if source else sweep
-        quads, singles = sweep.order(packed)
-        segments, length = products.segments(len(quads) // QUAD)
-        steps, offsets = sweep.filters(packed), sweep.offsets(packed)
-        added = segments * length * QUAD - len(quads)
-        if added:  # further steps read the data of the first one
-            quads = np.concatenate([quads, np.arange(added) + len(offsets)])
-            offsets, steps = np.pad(offsets, (0, added)), np.pad(steps, ((0, 0), (0, added), (0, 0)))
-        order, count = np.concatenate([quads, singles]), len(quads) // QUAD
-        offset = pack(generator, packed, groups, steps, order, count, filters.bias, filters.scales)
-        panels = Constant(packed, groups, offset, count, len(singles))
+        segments, steps, offsets = 1, sweep.filters(packed), sweep.offsets(packed)
+        if orders:
+            groups = panel_groups(packed, outputs, masked=masked)
+            filters = replace(filters, bias=folded(filters.bias, sweep.weights, packed.offset, "int32"))
+        else:
+            quads, singles = sweep.order(packed)
+            segments, length = products.segments(len(quads) // QUAD)
+            added = segments * length * QUAD - len(quads)
+            if added:  # further steps read the data of the first one
+                quads = np.concatenate([quads, np.arange(added) + len(offsets)])
+                offsets, steps = np.pad(offsets, (0, added)), np.pad(steps, ((0, 0), (0, added), (0, 0)))
+            orders = [(np.concatenate([quads, singles]), len(quads) // QUAD)]
+        size = sizes_of(orders, packed)
+        offset = pack(generator, packed, groups, steps, orders, filters.bias, filters.scales)
+        panels = Constant(packed, groups, offset, *size)
         if products is not packed:
-            panels = Unpacked(packed, groups, offset, count, len(singles), scratch)
-            generator.reserve_scratch(scratch + products.panel_bytes(groups[0].vectors, count, len(singles)))
+            panels = Unpacked(packed, groups, offset, *size, scratch)
+            generator.reserve_scratch(scratch + products.panel_bytes(groups[0].vectors, *size))
         streams = tuple(
             s.stepped(sweep.y * s.row + sweep.x * s.pixel, sweep.step_y, sweep.step_x) for s in epilogue.streams
         )
-        values = [sweep.columns, sweep.a_pixel, sweep.a_row, sweep.c_pixel, sweep.c_row, c.block, tail]
-        values += [segments, length, len(singles)]
-        for stream in streams:
-            values += [stream.pixel, stream.row, stream.block]
-        values += [*offsets[quads[::QUAD]].tolist(), *offsets[singles].tolist()]
+        values = list[int]()
+        for order, turns in orders:
+            quads, singles = order[: turns * packed.turn : packed.turn], order[turns * packed.turn :]
+            values += [sweep.columns, sweep.a_pixel, sweep.a_row, sweep.c_pixel, sweep.c_row, c.block, tail]
+            values += [segments, turns // segments, len(singles)]
+            for stream in streams:
+                values += [stream.pixel, stream.row, stream.block]
+            values += [*offsets[quads].tolist(), *offsets[singles].tolist()]
+        apart = 8 * len(values) // len(orders) if len(orders) > 1 else 0
         geometry = generator.once("geometry", tuple(values), lambda name: generator.module.constant(name, values))
         epilogue = (without_cast(epilogue) if _gives_bytes(products, c) else epilogue).shared()
         epilogue = replace(epilogue, streams=streams)
-        return Multiplication(products, epilogue, c.block, f"@{geometry}", sweep, source, panels, c, segments > 1)
+        return Multiplication(
+            products, epilogue, c.block, f"@{geometry}", sweep, source, panels, c, segments > 1, apart
+        )
 
     def _source(self, sweep: Sweep, products: Products, a: Layout, pixels: int, scratch: int) -> Converted | None:
         """The sweep's data where they are converted first; None where they are read as they are."""
@@ -211,11 +252,12 @@ class ContractWriter(JobWriter):
         """(whether each panel is a chunk of its own, the chunks of pixels).
 
         The larger of weights and pixels is cut, and the smaller stays in the cache. Both are cut if there are still too
-        few chunks for threads to end at about the same time. Chunks that convert weights have more pixels.
+        few chunks for threads to end at about the same time. Chunks that convert weights have more pixels, and those
+        that convert data have all panels.
         """
         outputs, depth = sweep.weights.shape
         wanted = chunks_wanted(products.work(sweep.pixels, outputs * depth), images)
-        by_panel = wanted > 1 and outputs * depth > sweep.pixels * sweep.depth
+        by_panel = wanted > 1 and not products.converted and outputs * depth > sweep.pixels * sweep.depth
         groups = panel_groups(products, outputs)
         rows = products.rows[groups[0].vectors - 1]
         fewest = 4 * rows if products.unpacked is products else min(24 * rows, -(-sweep.pixels // 4))

@@ -109,7 +109,8 @@ def _packed(generator: Generator, weights: np.ndarray, gates: int, bias: np.ndar
     padded[:, :rows] = weights.reshape(gates, rows, depth)
     steps = padded.reshape(gates, panels, lanes, depth).swapaxes(0, 1).reshape(-1, depth, 1)
     groups, products = [PanelGroup(0, gates, panels, masked=False)], Products(generator.machine)
-    return Packed(pack(generator, products, groups, steps, np.arange(depth), depth // QUAD, bias), rows, gates, depth)
+    orders = [(np.arange(depth), depth // QUAD)]
+    return Packed(pack(generator, products, groups, steps, orders, bias), rows, gates, depth)
 
 
 class _Sequence:

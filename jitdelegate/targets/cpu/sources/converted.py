@@ -13,6 +13,8 @@ from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Value
 from jitdelegate.targets.cpu.sources.indirect_gemm import Sweep
 from jitdelegate.targets.maths.cast import cast
 
+QUADS = "quads"
+"""Bytes as uint8, which are 128 larger than int8, of which each four are followed by the same four as int16."""
 AT_ONCE = 4
 """Vectors of the wider type in one round of the loop."""
 
@@ -80,7 +82,8 @@ class Converted:
         f = generator.module.function(name, [("data", POINTER), ("to", POINTER), ("count", INDEX)])
         data, to, count = f.parameters
         lanes = generator.vector_bytes // max(self._sizes)
-        for vectors, width in ((AT_ONCE, lanes), (1, lanes), (1, 1)):
+        lanes, least = (16, 4) if self.dtype == QUADS else (lanes, 1)
+        for vectors, width in ((AT_ONCE, lanes), (1, lanes), (1, least)):
             turns = count // (vectors * width)
             body = partial(self._some, vectors, width)
             f.when(f.compare("ne", turns, 0), partial(self._loop, turns, body, data, to))
@@ -90,7 +93,7 @@ class Converted:
 
     @property
     def _sizes(self) -> tuple[int, int]:
-        return ELEMENT_TYPES[self.stored].nbytes, ELEMENT_TYPES[self.dtype].nbytes
+        return ELEMENT_TYPES[self.stored].nbytes, 3 if self.dtype == QUADS else ELEMENT_TYPES[self.dtype].nbytes
 
     @staticmethod
     def _loop(turns: Value, body: Callable[..., list[Value]], *pointers: Value) -> None:
@@ -101,5 +104,19 @@ class Converted:
         f, (size, wide) = data.function, self._sizes
         for number in range(0, vectors * lanes, lanes):
             value = load(f, self.stored, data + number * size, lanes, size)
-            store(f, self.dtype, cast(f, value, self.stored, self.dtype), to + number * wide)
+            if self.dtype == QUADS:
+                self._store_quads(value, to + number * wide)
+            else:
+                store(f, self.dtype, cast(f, value, self.stored, self.dtype), to + number * wide)
         return [data + vectors * lanes * size, to + vectors * lanes * wide]
+
+    def _store_quads(self, value: Value, to: Value) -> None:
+        f = value.function
+        value = value ^ -128 if self.stored == "int8" else value
+        zero, order = value.lanes, list[int]()
+        for first in range(0, value.lanes, 4):
+            quad = range(first, first + 4)
+            order += [*quad, *(lane for at in quad for lane in (at, zero))]
+        for first in range(0, len(order), value.lanes):
+            part = f.shuffle(value, f.literal(value.type, 0), order[first : first + value.lanes])
+            f.store(part, to + first, 1)

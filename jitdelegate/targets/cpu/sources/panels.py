@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 
 import numpy as np
 
@@ -223,6 +224,14 @@ class Packed(InPlace):
 
 
 Panels = Constant | InPlace
+Order = tuple[np.ndarray, int]
+"""Numbers of steps in the order of a panel, and how many turns of the main loop come first."""
+
+
+def sizes_of(orders: Sequence[Order], products: Products) -> tuple[int, int]:
+    """Turns of the main loop and single steps for which each panel has memory."""
+    turns = min(turns for _, turns in orders)
+    return turns, len(orders[0][0]) - turns * products.turn
 
 
 def pack(
@@ -230,17 +239,16 @@ def pack(
     products: Products,
     groups: Sequence[PanelGroup],
     steps: np.ndarray,
-    order: np.ndarray,
-    quads: int,
+    orders: Sequence[Order],
     bias: np.ndarray | None = None,
     scales: np.ndarray | None = None,
 ) -> int:
     """Panels of weights [O, steps, channels of a step], scales [O, blocks] and bias [O]; their offset.
 
     Args:
-        order: of the steps; those of `quads` quads come first.
+        orders: of the steps in each panel, or in all of them.
     """
-    in_order = np.array_equal(order, np.arange(len(order)))
+    size = sizes_of(orders, products)
     widths = [group.vectors for group in groups for _ in range(group.count)]
 
     def lines(values: np.ndarray | None, rows: slice, shape: tuple[int, int], dtype: str) -> np.ndarray:
@@ -251,21 +259,22 @@ def pack(
 
     def panels() -> Iterator[np.ndarray]:
         first = 0
-        for vectors in widths:
+        for vectors, (order, turns) in zip(widths, cycle(orders), strict=False):
             width = vectors * products.lanes
             rows = slice(first, first := first + width)
-            weights = steps[rows].swapaxes(0, 1) if in_order else steps[rows].swapaxes(0, 1)[order]
+            weights = steps[rows].swapaxes(0, 1)
+            weights = weights if np.array_equal(order, np.arange(len(order))) else weights[order]
             panel = np.zeros((len(order), width, products.channels), products.stored)
             panel[:, : weights.shape[1]] = weights
             heads = lines(bias, rows, (1, width), products.accumulator)
             factors = lines(scales, rows, (products.scales, width), "float32")
-            parts = [heads, factors, products.arranged(panel, quads)]
-            size = products.panel_bytes(vectors, quads, len(order) - quads * QUAD)
-            parts.append(np.zeros(size - sum(part.nbytes for part in parts), np.uint8))
+            parts = [heads, factors, products.arranged(panel, turns)]
+            nbytes = products.panel_bytes(vectors, *size)
+            parts.append(np.zeros(nbytes - sum(part.nbytes for part in parts), np.uint8))
             yield from (part for part in parts if part.size)
 
-    sources = [steps, order, *(part for part in (bias, scales) if part is not None)]
-    return generator.weights.pack(("panels", products.key, *widths), sources, panels)
+    sources = [steps, *(order for order, _ in orders), *(part for part in (bias, scales) if part is not None)]
+    return generator.weights.pack(("panels", products.key, *widths, *(turns for _, turns in orders)), sources, panels)
 
 
 def pack_function(generator: Generator, packing: Packing) -> str:

@@ -11,7 +11,7 @@ Those of two matrices have all sizes and distances in their code, so an access n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.element import store_first
@@ -19,7 +19,7 @@ from jitdelegate.targets.cpu.code.epilogue import Epilogue
 from jitdelegate.targets.cpu.code.kernel import Generator, split
 from jitdelegate.targets.cpu.code.narrow import Narrowing
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Value
-from jitdelegate.targets.cpu.multiply.products import QUAD, Products
+from jitdelegate.targets.cpu.multiply.products import Products
 from jitdelegate.targets.cpu.sources.panels import MatrixLines, PackedLines, PanelLines
 from jitdelegate.targets.cpu.walks.register_tile import (
     DataRows,
@@ -85,7 +85,8 @@ class Tile:
         self.products, self.vectors, self.packed, self.epilogue = shape.products, shape.vectors, shape.packed, epilogue
         self.count, self.masked = shape.rows * shape.vectors, shape.masked
         # sums of floats are not split, since this would round them otherwise
-        self.sets = sets_of(self.count) if shape.products.accumulator == "int32" else 1
+        is_split = shape.products.accumulator == "int32" and shape.products.turn > 1
+        self.sets = sets_of(self.count) if is_split else 1
 
     def prepare(self, *, has_segments: bool) -> None:
         """Writes what is done once, before the first tile."""
@@ -126,6 +127,8 @@ class Tile:
             state = tile.walk_in_segments(state, self.totals, segments)
         elif segments:
             state = tile.walk_in_sets(state, segments[0][1])
+        if products.wide != products:
+            tile = replace(tile, products=products.wide, panel=PackedLines(products.wide, self.vectors, self.w))
         sums = tile.walk(state, singles)[2:]
         results = sums if sums[0].type == products.result_type else [products.widened(f, total) for total in sums]
         return self._with_bias(panel, results) if has_bias and not starts_at_bias else results
@@ -241,7 +244,7 @@ class PixelTile(Tile):
     def _sums(self, rows: list[Value]) -> list[Value]:
         g, shape, products = self.g, self.shape, self.products
         heads = g["segments"] + 1 if products.scales > 1 else self.f.index(1 + products.scales)
-        segments = [(g["segments"], [(g["quads"], QUAD)])] if shape.has_quads else []
+        segments = [(g["segments"], [(g["quads"], self.products.turn)])] if shape.has_quads else []
         singles = [(g["singles"], 1)] if shape.has_singles else []
         return self.sums(Pixels(rows, products.step_bytes), self.offsets, None, heads, segments, singles)
 
