@@ -13,9 +13,8 @@ from jitdelegate.targets.cpu.code.kernel import Memory
 from jitdelegate.targets.cpu.code.machine import MACHINES, Machine
 from jitdelegate.targets.cpu.multiply.pairs import WordPairs
 from jitdelegate.targets.cpu.multiply.products import QUAD, ByteProducts, PairProducts, Products, WordProducts
-from jitdelegate.targets.cpu.products.matmul import MatMulWriter, Product, matrix
-from jitdelegate.targets.cpu.sources.packing import Packing, pack_function
-from jitdelegate.targets.cpu.sources.panels import PanelGroup, pack
+from jitdelegate.targets.cpu.products.matmul import Product, matmul_jobs, matrix
+from jitdelegate.targets.cpu.sources.panels import Packing, PanelGroup, pack, pack_function
 from tests.targets.emitted import call, generator_of, run_jobs
 from tests.targets.levels import INTEGERS
 
@@ -111,6 +110,6 @@ def test_two_matrices_are_multiplied_by_every_multiply(
         ]
         epilogue = Epilogue(RESULT, source=products.accumulator, dtype=products.accumulator)
         product = Product.of(MatMul(adj_y=adjoint), products, *sides, epilogue)
-        run_jobs(generator, MatMulWriter(generator).jobs(product), padded, stored, result)
+        run_jobs(generator, matmul_jobs(generator, product), padded, stored, result)
         exact = a.astype(np.float64) @ b.astype(np.float64)
         np.testing.assert_allclose(result, exact, rtol=1e-4 if dtype == "float32" else 0, atol=1e-3)

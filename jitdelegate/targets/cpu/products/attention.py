@@ -10,13 +10,13 @@ from jitdelegate.ir.forms import MatMul, Softmax
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.code.axes import Axis
-from jitdelegate.targets.cpu.code.kernel import ALIGN, Job, Kernel, Memory
+from jitdelegate.targets.cpu.code.kernel import ALIGN, Generator, Job, Kernel, Memory
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Value
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.forms.reduce import ReduceWriter
 from jitdelegate.targets.cpu.multiply.products import Products
 from jitdelegate.targets.cpu.products.chunks import Chunks
-from jitdelegate.targets.cpu.products.matmul import FEWEST_COPIED_ROWS, MatMulWriter, Matrix, Product, matrix
+from jitdelegate.targets.cpu.products.matmul import FEWEST_COPIED_ROWS, Matrix, Product, matrix
 
 SCORES_BYTES = 1280 * 1024
 """Scores of a chunk that stay in a second-level cache of 2 MB, beside a part of the matrix that they multiply."""
@@ -41,45 +41,41 @@ def write_attention(writer: Writer, first: Node, softmax: Node, second: Node) ->
     a, b = side(first.inputs[0], form.a_order), side(first.inputs[1], form.b_order)
     values, result = side(second.inputs[1], last.b_order), side(second.outputs[0], last.order)
     products = Products(writer.generator.machine)
-    return AttentionWriter(writer.generator).attention(
-        Product.of(form, products, a, b, scores, writer.epilogue(first)),
-        soft,
-        Product.of(last, products, scores, values, result, writer.epilogue(second)),
-    )
+    first_product = Product.of(form, products, a, b, scores, writer.epilogue(first))
+    second_product = Product.of(last, products, scores, values, result, writer.epilogue(second))
+    return [_job(writer.generator, first_product, soft, second_product)]
 
 
-class AttentionWriter(MatMulWriter):
-    """Writes the jobs of attention."""
+def _job(generator: Generator, first: Product, softmax: Softmax, second: Product) -> Job:
+    """Chunks are (number of the product, rows)."""
+    chunks = Chunks.of(first.count, 0, first.rows, _rows(first))
+    scores, softmaxes = first.c, ReduceWriter(generator)
+    scratch = chunks.rows * scores.row
+    generator.reserve_scratch(scratch)
 
-    def attention(self, first: Product, softmax: Softmax, second: Product) -> list[Job]:
-        """Chunks are (number of the product, rows)."""
-        chunks = Chunks.of(first.count, 0, first.rows, self._rows(first))
-        scores, softmaxes = first.c, ReduceWriter(self.generator)
-        scratch = chunks.rows * scores.row
-        self.generator.reserve_scratch(scratch)
+    def body(kernel: Kernel) -> None:
+        f, (number, _, part) = kernel.f, chunks.numbers(kernel)
+        start, row = kernel.pointer(scores.memory), part * chunks.rows
+        a, b, _, *streams = first.down(first.pointers(kernel, number), row)
+        _, *others = second.down(second.pointers(kernel, number), row)
 
-        def body(kernel: Kernel) -> None:
-            f, (number, _, part) = kernel.f, chunks.numbers(kernel)
-            start, row = kernel.pointer(scores.memory), part * chunks.rows
-            a, b, _, *streams = first.down(first.pointers(kernel, number), row)
-            _, *others = second.down(second.pointers(kernel, number), row)
+        def normalize(i: Value) -> None:
+            row = start + i * scores.row
+            softmaxes.softmax_row(f, softmax.beta, row, row, scores.shape[1])
 
-            def normalize(i: Value) -> None:
-                row = start + i * scores.row
-                softmaxes.softmax_row(f, softmax.beta, row, row, scores.shape[1])
+        def run(rows: int) -> None:
+            first.walk(kernel, [a, b, start, *streams], first.groups, f.index(0), rows, scratch=scratch)
+            f.loop(rows, normalize)
+            second.walk(kernel, [start, *others], second.groups, f.index(0), rows, scratch=scratch)
 
-            def run(rows: int) -> None:
-                first.walk(kernel, [a, b, start, *streams], first.groups, f.index(0), rows, scratch=scratch)
-                f.loop(rows, normalize)
-                second.walk(kernel, [start, *others], second.groups, f.index(0), rows, scratch=scratch)
+        chunks.run(kernel, part, run)
 
-            chunks.run(kernel, part, run)
+    return generator.job("attention", chunks.count, body)
 
-        return [self.generator.job("attention", chunks.count, body)]
 
-    def _rows(self, product: Product) -> int:
-        """Rows of a chunk: whole tiles, and as equal as possible."""
-        fitting = SCORES_BYTES // product.c.row
-        parts = max(-(-product.rows // max(fitting, FEWEST_COPIED_ROWS)), -(-FEWEST_CHUNKS // product.count))
-        tile = product.tile_rows(product.groups[0])
-        return min(product.rows, max(FEWEST_COPIED_ROWS, -(-product.rows // (parts * tile)) * tile))
+def _rows(product: Product) -> int:
+    """Rows of a chunk: whole tiles, and as equal as possible."""
+    fitting = SCORES_BYTES // product.c.row
+    parts = max(-(-product.rows // max(fitting, FEWEST_COPIED_ROWS)), -(-FEWEST_CHUNKS // product.count))
+    tile = product.tile_rows(product.groups[0])
+    return min(product.rows, max(FEWEST_COPIED_ROWS, -(-product.rows // (parts * tile)) * tile))

@@ -18,24 +18,14 @@ from jitdelegate.ir.forms import MatMul
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cpu.code.axes import Axis, offset_of
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, Stream
-from jitdelegate.targets.cpu.code.kernel import (
-    Generator,
-    Job,
-    JobWriter,
-    Kernel,
-    Memory,
-    distances_along,
-    divisor,
-    split,
-)
+from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, Memory, distances_along, divisor, split
 from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.multiply.products import Products
 from jitdelegate.targets.cpu.products.chunks import Chunks, PanelProduct, PanelWalk, chunks_wanted
-from jitdelegate.targets.cpu.sources.packing import Packing
-from jitdelegate.targets.cpu.sources.panels import InPlace, Packed, PanelGroup, panel_groups
+from jitdelegate.targets.cpu.sources.panels import InPlace, Packed, Packing, PanelGroup, panel_groups
 from jitdelegate.targets.cpu.walks.matmul_dot import DotShape, dot_function
-from jitdelegate.targets.cpu.walks.matmul_tile import MatrixTileShape, matrix_tile_function
+from jitdelegate.targets.cpu.walks.tile import MatrixTileShape, matrix_tile_function
 from jitdelegate.targets.planning.implicit_gemm import matrix_strides, permuted
 
 MOST_DOT_ROWS = 3
@@ -235,49 +225,47 @@ def write_matmul(writer: Writer, node: Node, form: MatMul) -> list[Job]:
     sides = zip((*node.inputs[:2], *node.outputs), (form.a_order, form.b_order, form.order), strict=True)
     a, b, c = (matrix(writer.memory(index), writer.shape(index), order, leading) for index, order in sides)
     products = Products(writer.generator.machine)
-    return MatMulWriter(writer.generator).jobs(Product.of(form, products, a, b, c, writer.epilogue(node)))
+    return matmul_jobs(writer.generator, Product.of(form, products, a, b, c, writer.epilogue(node)))
 
 
-class MatMulWriter(JobWriter):
-    """Writes the jobs of MatMul nodes."""
+def matmul_jobs(generator: Generator, product: Product) -> list[Job]:
+    """The jobs of a node.
 
-    def jobs(self, product: Product) -> list[Job]:
-        """The jobs of a node.
+    If there are too few products for enough chunks, products are cut too: by columns if there are more columns than
+    rows, or if chunks of rows would each pack the same columns of b; else by rows.
+    """
+    groups, total = product.groups, product.rows
+    wanted = chunks_wanted(2 * product.count * total * product.columns * product.depth)
+    if product.count >= wanted:
+        at_once = divisor(product.count, product.count // wanted)
+        return [_job(generator, product, groups, Chunks.of(product.count // at_once, 0, total, total), at_once)]
+    by_panel = product.columns > total or (product.is_packed and not product.is_dot)
+    pieces = product.count * (sum(group.count for group in groups) if by_panel else 1)
+    # packing a panel costs as much as several rows of a
+    fewest = 2 * FEWEST_COPIED_ROWS if product.is_packed else product.tile_rows(groups[0])
+    rows = min(total, max(-(-total // -(-wanted // pieces)), fewest))
+    if not by_panel:
+        return [_job(generator, product, groups, Chunks.of(product.count, 0, total, rows))]
+    return [_job(generator, product, [group], Chunks.of(product.count, group.count, total, rows)) for group in groups]
 
-        If there are too few products for enough chunks, products are cut too: by columns if there are more columns than
-        rows, or if chunks of rows would each pack the same columns of b; else by rows.
-        """
-        groups, total = product.groups, product.rows
-        wanted = chunks_wanted(2 * product.count * total * product.columns * product.depth)
-        if product.count >= wanted:
-            at_once = divisor(product.count, product.count // wanted)
-            return [self._job(product, groups, Chunks.of(product.count // at_once, 0, total, total), at_once)]
-        by_panel = product.columns > total or (product.is_packed and not product.is_dot)
-        pieces = product.count * (sum(group.count for group in groups) if by_panel else 1)
-        # packing a panel costs as much as several rows of a
-        fewest = 2 * FEWEST_COPIED_ROWS if product.is_packed else product.tile_rows(groups[0])
-        rows = min(total, max(-(-total // -(-wanted // pieces)), fewest))
-        if not by_panel:
-            return [self._job(product, groups, Chunks.of(product.count, 0, total, rows))]
-        return [self._job(product, [group], Chunks.of(product.count, group.count, total, rows)) for group in groups]
 
-    def _job(self, product: Product, groups: Sequence[PanelGroup], chunks: Chunks, at_once: int = 1) -> Job:
-        """Chunks have `at_once` products instead of images."""
+def _job(generator: Generator, product: Product, groups: Sequence[PanelGroup], chunks: Chunks, at_once: int = 1) -> Job:
+    """Chunks have `at_once` products instead of images."""
 
-        def body(kernel: Kernel) -> None:
-            group, panel, part = chunks.numbers(kernel)
+    def body(kernel: Kernel) -> None:
+        group, panel, part = chunks.numbers(kernel)
 
-            def one(i: Value) -> None:
-                pointers, first = product.pointers(kernel, group * at_once + i), part * chunks.rows
+        def one(i: Value) -> None:
+            pointers, first = product.pointers(kernel, group * at_once + i), part * chunks.rows
 
-                def run(rows: int) -> None:
-                    product.walk(kernel, pointers, groups, first, rows, panel)
+            def run(rows: int) -> None:
+                product.walk(kernel, pointers, groups, first, rows, panel)
 
-                chunks.run(kernel, part, run)
+            chunks.run(kernel, part, run)
 
-            kernel.f.loop(at_once, one)
+        kernel.f.loop(at_once, one)
 
-        return self.generator.job("matmul", chunks.count, body)
+    return generator.job("matmul", chunks.count, body)
 
 
 @dataclass(frozen=True)

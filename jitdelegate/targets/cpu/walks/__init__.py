@@ -1,4 +1,3 @@
-"""Loops over a product: the register tile (`register_tile.py`), functions that compute tiles (`tile.py`,
-`matmul_tile.py`), dots of long rows (`matmul_dot.py`), and rows of depthwise convolutions (`depthwise_row.py`,
-`depthwise_bytes.py`).
+"""Loops over a product: the register tile (`register_tile.py`), functions that compute tiles (`tile.py`), dots of long
+rows (`matmul_dot.py`), and rows of depthwise convolutions (`depthwise_row.py`, `depthwise_bytes.py`).
 """

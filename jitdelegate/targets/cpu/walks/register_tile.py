@@ -35,11 +35,6 @@ def sets_of(count: int) -> int:
     return max(1, min(QUAD, UNDER_WAY // count))
 
 
-def stack_of_totals(f: Function, products: Products, count: int) -> Value:
-    """The address of memory for `count` vectors of results."""
-    return f.emit(POINTER, f"alloca [{count * products.bias_bytes} x i8], align {STACK_ALIGN}")
-
-
 @dataclass(frozen=True)
 class Pixels:
     """Rows that begin anywhere, as pixels of an image do. The position is that in a table, which has the offset of each
@@ -92,6 +87,11 @@ class RegisterTile:
     vectors: int
     sets: int = 1
     scales: Callable[[Value], list[Value]] | None = None
+
+    @staticmethod
+    def stack(f: Function, products: Products, count: int) -> Value:
+        """Memory for the totals of `walk_in_segments`: so many vectors of results."""
+        return f.emit(POINTER, f"alloca [{count * products.bias_bytes} x i8], align {STACK_ALIGN}")
 
     def walk(self, state: Sequence[Value], loops: Loops) -> list[Value]:
         """The state after some steps of K."""
