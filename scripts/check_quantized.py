@@ -1,7 +1,8 @@
 """Compare what quantized models answer with what LiteRT answers, bit for bit, whole and operator by operator.
 
     python -m scripts.check_quantized [FOLDER_OR_FILE ...] [--only models|operators] [--inputs 20] [--every-node]
-        [--drawn 100] [--ops CONV_2D ADD] [--target cpu|reference|simulator] [--rounding litert|reference] [--json]
+        [--drawn 100] [--ops CONV_2D ADD] [--target cpu|reference|simulator] [--cpu-features x86-64-v3]
+        [--rounding litert|reference] [--json]
 
 Whole models run on seeded noise and on two photographs, next to LiteRT's default interpreter (XNNPACK where it takes an
 operator), or next to its reference kernels with `--rounding reference`. Their logits are compared as well, as further
@@ -60,6 +61,7 @@ class Settings:
     rounding: str
     inputs: int
     every_node: bool
+    features: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--inputs", type=int, default=20, help="sets of seeded noise for whole models")
     parser.add_argument("--every-node", action="store_true")
     parser.add_argument("--target", choices=("cpu", "reference", "simulator"), default="cpu")
+    parser.add_argument("--cpu-features", default="auto", help="instruction set of --target cpu")
     parser.add_argument("--rounding", choices=("litert", "reference"), default="litert")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)
-    settings = Settings(arguments.target, arguments.rounding, arguments.inputs, arguments.every_node)
+    every, features = arguments.every_node, arguments.cpu_features
+    settings = Settings(arguments.target, arguments.rounding, arguments.inputs, every, features)
     files = [file for path in arguments.path for file in models_in(path)]
     if not files and not arguments.drawn:
         parser.error("there is nothing to check: no .tflite file, and no --drawn")
@@ -170,7 +174,7 @@ def _whole(name: str, content: bytes, types: str, outputs: str, settings: Settin
     if types == "dynamic range":
         spread = compared(run_litert(content, inputs, "optimized"), expected, steps(content)).nrmse
     try:
-        ran = run_ours(content, inputs, settings.target, settings.rounding)
+        ran = run_ours(content, inputs, settings.target, settings.rounding, settings.features)
     except JitDelegateError as error:
         return row("refused", reasons=(str(error),))
     difference = compared(ran.outputs, expected, steps(content)) if ran.outputs else Difference()
@@ -243,7 +247,7 @@ def _one_operator(row: Callable[..., Row], content: bytes, own: list[Inputs], se
     except (RuntimeError, ValueError) as error:
         return row("refused by LiteRT", reasons=(str(error).splitlines()[0],))
     try:
-        ran = run_ours(content, inputs, settings.target, settings.rounding)
+        ran = run_ours(content, inputs, settings.target, settings.rounding, settings.features)
     except JitDelegateError as error:
         return row("refused", reasons=(str(error),))
     if ran.refused:

@@ -105,7 +105,11 @@ def kept_tensors(content: bytes, inputs: Sequence[np.ndarray], indices: Iterable
 
 
 def run_ours(
-    content: bytes, inputs: Iterable[Sequence[np.ndarray]], target: str = "cpu", rounding: str = "litert"
+    content: bytes,
+    inputs: Iterable[Sequence[np.ndarray]],
+    target: str = "cpu",
+    rounding: str = "litert",
+    features: str = "auto",
 ) -> Ran:
     """Our outputs, with every operator compiled that can be.
 
@@ -115,7 +119,8 @@ def run_ours(
     if target == "simulator":
         return _run_simulated(content, inputs)
     warnings.simplefilter("ignore", jitdelegate.DelegateWarning)
-    options: dict[str, Any] = {} if rounding == "litert" else {"quantized_rounding": rounding}
+    options: dict[str, Any] = {"cpu_features": features}
+    options |= {} if rounding == "litert" else {"quantized_rounding": rounding}
     with jitdelegate.load(
         content, target=target, serialization_dir=False, num_threads=1, partitioning="all", **options
     ) as model:

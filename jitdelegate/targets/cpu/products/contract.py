@@ -253,13 +253,14 @@ class ContractWriter(JobWriter):
 
         The larger of weights and pixels is cut, and the smaller stays in the cache. Both are cut if there are still too
         few chunks for threads to end at about the same time. Chunks that convert weights have more pixels, and those
-        that convert data have all panels.
+        that convert the data of many pixels have all panels.
         """
         outputs, depth = sweep.weights.shape
         wanted = chunks_wanted(products.work(sweep.pixels, outputs * depth), images)
-        by_panel = wanted > 1 and not products.converted and outputs * depth > sweep.pixels * sweep.depth
         groups = panel_groups(products, outputs)
         rows = products.rows[groups[0].vectors - 1]
+        may_convert = not products.converted or sweep.pixels <= UNPACK_TILES * rows
+        by_panel = wanted > 1 and may_convert and outputs * depth > sweep.pixels * sweep.depth
         fewest = 4 * rows if products.unpacked is products else min(24 * rows, -(-sweep.pixels // 4))
         if by_panel:
             panels = sum(group.count for group in groups)
