@@ -290,7 +290,7 @@ def _flags(name: str, value: Any) -> tuple[str, ...]:
     for flag in flags.intersection(_FOREIGN):
         api = "OpenCL" if flag == "CL_ONLY" else "OpenGL"
         reason = f"but nothing here runs on {api}: a GPU is used through CUDA"
-        raise OptionError(f"{name} has {flag}, {reason}; expected {ENABLE_QUANT}, {ENABLE_SERIALIZATION}")
+        raise OptionError(f"experimental_flags has {flag}, {reason}; expected {ENABLE_QUANT}, {ENABLE_SERIALIZATION}")
     return tuple(flag for flag in FLAGS if flag in flags)
 
 
