@@ -172,8 +172,8 @@ def signatures(model: Model) -> tuple[Signature, ...]:
 
 def _in_order(arguments: Mapping[str, int], tensors: Sequence[int]) -> tuple[tuple[str, int], ...]:
     """Names with their tensors, in the order of `tensors`; those of others follow, in alphabetical order."""
-    places = {index: place for place, index in reversed([*enumerate(tensors)])}
-    return tuple(sorted(arguments.items(), key=lambda pair: (places.get(pair[1], len(places)), pair[0])))
+    positions = {index: position for position, index in reversed([*enumerate(tensors)])}
+    return tuple(sorted(arguments.items(), key=lambda pair: (positions.get(pair[1], len(positions)), pair[0])))
 
 
 def idle_subgraphs(model: Model) -> tuple[IdleSubgraph, ...]:

@@ -46,8 +46,8 @@ class CompiledInterpreter:
         self._inputs = base.program.inputs
         self._outputs = base.program.outputs
         self._shapes = [*base.shapes]
-        self._input_places = {port.index: place for place, port in enumerate(self._inputs)}
-        self._output_places = {port.index: place for place, port in enumerate(self._outputs)}
+        self._input_positions = {port.index: position for position, port in enumerate(self._inputs)}
+        self._output_positions = {port.index: position for position, port in enumerate(self._outputs)}
         self._views: dict[int, Any] = {}
         self.allocated = False
 
@@ -70,19 +70,19 @@ class CompiledInterpreter:
         """
         from math import prod
 
-        place = self._input_places.get(_index(tensor_index))
-        if place is None or min(shape, default=0) < 0 or prod(shape) >= UNCOUNTABLE:
+        position = self._input_positions.get(_index(tensor_index))
+        if position is None or min(shape, default=0) < 0 or prod(shape) >= UNCOUNTABLE:
             return False
-        if strict and not self._may_become(place, shape):
+        if strict and not self._may_become(position, shape):
             return False
-        if shape != self._shapes[place]:
-            self._shapes[place] = shape
+        if shape != self._shapes[position]:
+            self._shapes[position] = shape
             self.allocated = False
         return True
 
-    def _may_become(self, place: int, shape: Shape) -> bool:
+    def _may_become(self, position: int, shape: Shape) -> bool:
         """Whether only sizes that the model leaves open change."""
-        signature, now = self._inputs[place].shape_signature, self._shapes[place]
+        signature, now = self._inputs[position].shape_signature, self._shapes[position]
         return len(shape) == len(now) == len(signature) and all(
             size == -1 or new == old for size, new, old in zip(signature, shape, now, strict=True)
         )
@@ -151,11 +151,11 @@ class CompiledInterpreter:
         tensor_index = _index(tensor_index)
         if not self.allocated:
             raise TensorError(UNALLOCATED)
-        array, place = np.asarray(value), self._state_place(tensor_index)
-        if place is not None:
-            _check(array, self.executable.program.states[place])
+        array, position = np.asarray(value), self._state_position(tensor_index)
+        if position is not None:
+            _check(array, self.executable.program.states[position])
             self._verify()
-            self._session.write_state(place, array.tobytes())
+            self._session.write_state(position, array.tobytes())
             return
         _check(array, self._port(tensor_index))
         self._kept_view(tensor_index)[...] = array
@@ -173,8 +173,8 @@ class CompiledInterpreter:
             if view is not None:
                 return copied(view)
         tensor_index, subgraph_index = _index(tensor_index), _index(subgraph_index)
-        if subgraph_index == self._subgraph and (place := self._state_place(tensor_index)) is not None:
-            return self._state(place)
+        if subgraph_index == self._subgraph and (position := self._state_position(tensor_index)) is not None:
+            return self._state(position)
         if subgraph_index == self._subgraph:
             if self._is_port(tensor_index):
                 return copied(self._kept_view(tensor_index))
@@ -182,18 +182,18 @@ class CompiledInterpreter:
                 raise self._unkept(tensor_index)
         return self._litert().get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
 
-    def _state_place(self, tensor_index: int) -> int | None:
+    def _state_position(self, tensor_index: int) -> int | None:
         """Position of a variable tensor among the states; None for other tensors."""
         states = enumerate(self.executable.program.states)
-        return next((place for place, state in states if state.index == tensor_index != NO_TENSOR), None)
+        return next((position for position, state in states if state.index == tensor_index != NO_TENSOR), None)
 
-    def _state(self, place: int) -> np.ndarray:
+    def _state(self, position: int) -> np.ndarray:
         """A copy of a variable."""
         import numpy as np
 
         self._verify()
-        state = self.executable.program.states[place]
-        return copied(np.frombuffer(self._session.read_state(place), state.dtype).reshape(state.shape))
+        state = self.executable.program.states[position]
+        return copied(np.frombuffer(self._session.read_state(position), state.dtype).reshape(state.shape))
 
     def tensor(self, tensor_index: int) -> Callable[[], np.ndarray]:
         """A function that returns a view of the tensor's memory."""
@@ -216,17 +216,17 @@ class CompiledInterpreter:
             self._recompile(str(error))
 
     def _is_port(self, tensor_index: int) -> bool:
-        return tensor_index in self._input_places or tensor_index in self._output_places
+        return tensor_index in self._input_positions or tensor_index in self._output_positions
 
     def _port(self, tensor_index: int) -> Port:
-        if tensor_index in self._input_places:
-            return self._inputs[self._input_places[tensor_index]]
-        if tensor_index in self._output_places:
-            return self._outputs[self._output_places[tensor_index]]
+        if tensor_index in self._input_positions:
+            return self._inputs[self._input_positions[tensor_index]]
+        if tensor_index in self._output_positions:
+            return self._outputs[self._output_positions[tensor_index]]
         raise self._unkept(tensor_index)
 
     def _unkept(self, tensor_index: int) -> TensorError:
-        inputs, outputs = sorted(self._input_places), sorted(self._output_places)
+        inputs, outputs = sorted(self._input_positions), sorted(self._output_positions)
         found = f"tensor {tensor_index} is neither an input nor an output: inputs are {inputs}, outputs are {outputs}"
         return TensorError(f"{found}; a compiled graph keeps no other tensor")
 
@@ -238,10 +238,10 @@ class CompiledInterpreter:
     def _view(self, tensor_index: int) -> np.ndarray:
         import numpy as np
 
-        if tensor_index in self._input_places:
-            memory = self._session.input_memory(self._input_places[tensor_index])
+        if tensor_index in self._input_positions:
+            memory = self._session.input_memory(self._input_positions[tensor_index])
         else:
-            memory = self._session.output_memory(self._output_places[tensor_index])
+            memory = self._session.output_memory(self._output_positions[tensor_index])
         port = self._port(tensor_index)
         return np.frombuffer(memory, port.dtype).reshape(port.shape)
 
@@ -252,8 +252,8 @@ class CompiledInterpreter:
         return [self._describe(port.index) for port in self._outputs]
 
     def _describe(self, tensor_index: int) -> dict[str, Any]:
-        place = self._input_places.get(tensor_index)
-        return describe(self._port(tensor_index), None if place is None else self._shapes[place])
+        position = self._input_positions.get(tensor_index)
+        return describe(self._port(tensor_index), None if position is None else self._shapes[position])
 
     def get_tensor_details(self, subgraph_index: int = 0) -> list[dict[str, Any]]:
         return self._litert().get_tensor_details(subgraph_index)  # type: ignore[no-any-return]

@@ -113,11 +113,11 @@ class CurrentSubgraph:
         if self.base.subgraph == 0:
             return fallback.run(inputs, shapes)
         signature = next(each for each in program.signatures if each.graph == self.base.subgraph)
-        places = {port.index: place for place, port in enumerate(program.inputs)}
+        positions = {port.index: position for position, port in enumerate(program.inputs)}
         found = fallback.run_signature(
             signature.key,
-            {name: inputs[places[index]] for name, index in signature.inputs},
-            {name: shapes[places[index]] for name, index in signature.inputs},
+            {name: inputs[positions[index]] for name, index in signature.inputs},
+            {name: shapes[positions[index]] for name, index in signature.inputs},
         )
         results = {index: found[name] for name, index in signature.outputs}
         return tuple(results[port.index] for port in program.outputs)

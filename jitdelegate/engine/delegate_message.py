@@ -81,11 +81,11 @@ class DelegateMessage:
 
     def _counts(self) -> str:
         target = target_named(self.target)
-        place, rest = target.delegated_to, target.left_to
+        here, rest = target.delegated_to, target.left_to
         if not self.delegated:
-            return f"No operations will run on {place}, and all {self.remaining} operations will run on {rest}."
+            return f"No operations will run on {here}, and all {self.remaining} operations will run on {rest}."
         return (
-            f"{self.delegated} operations will run on {place}, "
+            f"{self.delegated} operations will run on {here}, "
             f"and the remaining {self.remaining} operations will run on {rest}."
         )
 

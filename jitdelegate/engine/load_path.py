@@ -248,9 +248,9 @@ def _open(
     start = time.perf_counter()
     fingerprint = source.fingerprint()
     seconds["fingerprint"] = time.perf_counter() - start
-    for place, device in enumerate(devices):
+    for position, device in enumerate(devices):
         key = find_key(device, source.options, fingerprint, variant).changed(CHOSEN, chosen)
-        executable = Executable(source, devices[place:], key, hosted=key.hosted, notes=notes, seconds=seconds)
+        executable = Executable(source, devices[position:], key, hosted=key.hosted, notes=notes, seconds=seconds)
         try:
             fetch(executable, source.store)
             _open_session(executable)

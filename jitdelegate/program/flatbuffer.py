@@ -75,7 +75,7 @@ class FlatBuffer:
 
 
 class Table:
-    """One table of a FlatBuffer; `place` is the path to it from the root."""
+    """One table of a FlatBuffer; `path` is the path to it from the root."""
 
     __slots__ = ("_buffer", "_fields", "_index", "_length", "_name", "_parent", "_position", "_slots")
 
@@ -106,10 +106,10 @@ class Table:
         self._slots = (width - 4) // 2
 
     @property
-    def place(self) -> str:
+    def path(self) -> str:
         """The path from the root, like `model.subgraphs[0].operators[3]`."""
         own = self._name if self._index < 0 else f"{self._name}[{self._index}]"
-        return own if self._parent is None else f"{self._parent.place}.{own}"
+        return own if self._parent is None else f"{self._parent.path}.{own}"
 
     def has(self, slot: int) -> bool:
         """Whether the field is stored; writers leave out fields that equal their default."""
@@ -216,4 +216,4 @@ class Table:
         return str(self._buffer.content[first : first + count], "utf-8", "backslashreplace")
 
     def _refusal(self, name: str, reason: str) -> Exception:
-        return self._buffer.error(f"{self.place}{'.' if name else ''}{name}: {reason}")
+        return self._buffer.error(f"{self.path}{'.' if name else ''}{name}: {reason}")

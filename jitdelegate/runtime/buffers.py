@@ -145,7 +145,7 @@ class InputSlot:
         self.port = port
         self._array_class: Any = None
 
-    def place(self, value: Any, borrowed: list[Borrowed]) -> int:
+    def address_of(self, value: Any, borrowed: list[Borrowed]) -> int:
         """The address of the elements; raises the errors of `borrow`.
 
         Args:
@@ -337,7 +337,7 @@ class Tensor:
             return self.value
         if len(self.shape) == 1:
             return _item(self, slice(None))
-        return [_nested(_item(self, place), len(self.shape) - 1) for place in range(self.shape[0])]
+        return [_nested(_item(self, index), len(self.shape) - 1) for index in range(self.shape[0])]
 
     @property
     def __array_interface__(self) -> dict[str, Any]:

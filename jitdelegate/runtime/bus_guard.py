@@ -171,8 +171,8 @@ class _Guard:
             found[_FLAGS_WORD] |= _RESET
         self._chain = [] if handler == _DEFAULT else [list(found), *self._chain][:_PREVIOUS]
         words = [word for each in self._chain for word in each]
-        for place, word in enumerate(words + [0] * (_ROWS - _DISPOSITIONS - len(words)), _DISPOSITIONS):
-            self.words[place] = word
+        for index, word in enumerate(words + [0] * (_ROWS - _DISPOSITIONS - len(words)), _DISPOSITIONS):
+            self.words[index] = word
 
     def renew(self) -> None:
         """Install the handler again if Python or its faulthandler replaced it, or a signal was passed on."""

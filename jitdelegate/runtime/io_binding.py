@@ -79,7 +79,7 @@ class IOBinding:
         outputs = []
         try:
             for slot, value in zip(slots, inputs, strict=True):
-                addresses.append(slot.place(value, borrowed))
+                addresses.append(slot.address_of(value, borrowed))
             for output_class in self._output_classes:
                 output = output_class()
                 outputs.append(output)
@@ -213,11 +213,11 @@ class IOBinding:
         """
         raise NotImplementedError
 
-    def read_state(self, place: int) -> bytes:
+    def read_state(self, position: int) -> bytes:
         """Current value of a state, as row-major bytes; raises the errors of `run`."""
         raise NotImplementedError
 
-    def write_state(self, place: int, content: bytes) -> None:
+    def write_state(self, position: int, content: bytes) -> None:
         """Set a state to `content`, which has the state's length; raises the errors of `run`."""
         raise NotImplementedError
 
@@ -228,9 +228,9 @@ class IOBinding:
     def take_over(self, other: IOBinding) -> None:
         """Replace another session of the same model: take its states and its persistent memory."""
         self._staging, self._staged = other._staging, None
-        for place, content in enumerate(other.states_so_far()):
+        for position, content in enumerate(other.states_so_far()):
             if content is not None:
-                self.write_state(place, content)
+                self.write_state(position, content)
 
     def verify(self) -> None:
         """Hash the weights, unless that was done and they have not changed since; called before outputs are released.

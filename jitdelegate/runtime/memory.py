@@ -151,7 +151,7 @@ class States:
         self._program = program
         # a cache line between buffers stays unused: kernels may read some bytes beyond the end
         rooms = [aligned(state.nbytes) + ALIGNMENT for state in program.states]
-        steps = [0 if place in states_in_place(program) else room for place, room in enumerate(rooms)]
+        steps = [0 if position in states_in_place(program) else room for position, room in enumerate(rooms)]
         self._memory = Memory(sum(rooms) + sum(steps)) if rooms else None
         start = self._memory.address if self._memory else 0
         self.before: list[int] = []
@@ -164,28 +164,28 @@ class States:
 
     def reset(self, *, resources: bool) -> None:
         """Reset to the first values, those of resource variables if `resources`."""
-        states = enumerate(self._program.states)
-        self._stale = [place for place, state in states if resources or not state.is_resource or place in self._stale]
+        states, stale = enumerate(self._program.states), self._stale
+        self._stale = [number for number, state in states if resources or not state.is_resource or number in stale]
 
     def prepare(self) -> None:
         """Write the first values of reset states; they stay reset until a run has ended. The program's weights, which
         hold the values, have been verified."""
-        for place in self._stale:
-            state = self._program.states[place]
+        for position in self._stale:
+            state = self._program.states[position]
             if state.initial == ZEROS:
-                ctypes.memset(self.before[place], 0, state.nbytes)
+                ctypes.memset(self.before[position], 0, state.nbytes)
             else:
                 first = bytes(self._program.weights[state.initial : state.initial + state.nbytes])
-                ctypes.memmove(self.before[place], first, state.nbytes)
+                ctypes.memmove(self.before[position], first, state.nbytes)
 
-    def read(self, place: int) -> bytes:
+    def read(self, position: int) -> bytes:
         """Current value of a state, as row-major bytes; call `prepare` first, unless a run has ended since."""
-        return ctypes.string_at(self.before[place], self._program.states[place].nbytes)
+        return ctypes.string_at(self.before[position], self._program.states[position].nbytes)
 
-    def write(self, place: int, content: bytes) -> None:
+    def write(self, position: int, content: bytes) -> None:
         """Set the current value of a state."""
-        self._stale = [each for each in self._stale if each != place]
-        ctypes.memmove(self.before[place], content, self._program.states[place].nbytes)
+        self._stale = [each for each in self._stale if each != position]
+        ctypes.memmove(self.before[position], content, self._program.states[position].nbytes)
 
     def advance(self) -> None:
         """Make the values that the run has written the current ones."""
@@ -194,7 +194,7 @@ class States:
 
     def so_far(self) -> list[bytes | None]:
         """Current value of each state; None for its first value."""
-        return [None if place in self._stale else self.read(place) for place in range(len(self.before))]
+        return [None if position in self._stale else self.read(position) for position in range(len(self.before))]
 
     def close(self) -> None:
         """Free the memory."""
@@ -301,10 +301,10 @@ class Weights:
         self._mapped = _mapping(program.weights)
         self._program = program
         self._verified = _NEVER
-        self.constants = [self._place(first * PAGE, pages * PAGE) for first, pages in _large_constants(program)]
+        self.constants = [self._address_of(first * PAGE, pages * PAGE) for first, pages in _large_constants(program)]
         self.file = shared_file(program.weights)
 
-    def _place(self, start: int, nbytes: int) -> int:
+    def _address_of(self, start: int, nbytes: int) -> int:
         """The address of these bytes."""
         at = self.address + start
         return self._mapped.elsewhere(at, nbytes) if self._mapped else at

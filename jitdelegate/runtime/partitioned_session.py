@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Partition, Port, Program
     from jitdelegate.runtime.shared_file import SharedFile
 
-    Places = dict[int, int]
+    Addresses = dict[int, int]
 
 
 class PartitionedSession(IOBinding):
@@ -54,12 +54,12 @@ class PartitionedSession(IOBinding):
             for partition in program.partitions:
                 self._partitions.append(self._open(partition, open_session, num_threads))
             self._states = [
-                (session, place) for session in self._sessions() for place in range(len(session.program.states))
+                (session, position) for session in self._sessions() for position in range(len(session.program.states))
             ]
             if len(self._states) != len(program.states):
                 raise ProgramError(f"the partitions have {len(self._states)} states, expected {len(program.states)}")
             self._refuse_unwritten()
-            self._place()
+            self._fix_addresses()
         except (ProgramError, DeviceError):
             self.close()
             raise
@@ -92,9 +92,9 @@ class PartitionedSession(IOBinding):
             known.update(partition.outputs)
         _refuse_others(self._outputs(), known)
 
-    def _place(self) -> None:
+    def _fix_addresses(self) -> None:
         """Decide where each tensor lies, except those that lie only in the caller's memory."""
-        self._fixed: Places = {}
+        self._fixed: Addresses = {}
         for one in self._partitions:
             if isinstance(one, _LiteRT):
                 one.claim(self._fixed)
@@ -129,15 +129,17 @@ class PartitionedSession(IOBinding):
                 session.advance()
 
     def _compute(self, inputs: list[int], outputs: list[int]) -> None:
-        places = dict(self._fixed)
-        places.update((index, at) for index, at in zip(self._outputs(), outputs, strict=True) if index not in places)
-        places.update((port.index, at) for port, at in zip(self.program.inputs, inputs, strict=True))
+        addresses = dict(self._fixed)
+        addresses.update(
+            (index, at) for index, at in zip(self._outputs(), outputs, strict=True) if index not in addresses
+        )
+        addresses.update((port.index, at) for port, at in zip(self.program.inputs, inputs, strict=True))
         for one in self._partitions:
-            if one.run(places):
-                self._place()
+            if one.run(addresses):
+                self._fix_addresses()
         for port, at in zip(self.program.outputs, outputs, strict=True):
-            if places[port.index] != at:
-                ctypes.memmove(at, places[port.index], port.nbytes)
+            if addresses[port.index] != at:
+                ctypes.memmove(at, addresses[port.index], port.nbytes)
 
     @property
     def shared(self) -> SharedFile | None:
@@ -165,14 +167,14 @@ class PartitionedSession(IOBinding):
             for session in self._sessions():
                 session.reset_states(resources=resources)
 
-    def read_state(self, place: int) -> bytes:
+    def read_state(self, position: int) -> bytes:
         self._follow_requests()
-        session, own = self._states[place]
+        session, own = self._states[position]
         return session.read_state(own)
 
-    def write_state(self, place: int, content: bytes) -> None:
+    def write_state(self, position: int, content: bytes) -> None:
         self._follow_requests()
-        session, own = self._states[place]
+        session, own = self._states[position]
         session.write_state(own, content)
 
     def states_so_far(self) -> list[bytes | None]:
@@ -211,9 +213,9 @@ class _Compiled:
             session.close()
             raise ProgramError(f"a partition has the tensors {found}, expected {[port.index for port in ports]}")
 
-    def run(self, places: Places) -> bool:
+    def run(self, addresses: Addresses) -> bool:
         """Run the partition; False, since no memory moves."""
-        self.session.compute([places[index] for index in (*self.partition.inputs, *self.partition.outputs)])
+        self.session.compute([addresses[index] for index in (*self.partition.inputs, *self.partition.outputs)])
         return False
 
     def close(self) -> None:
@@ -241,7 +243,7 @@ class _LiteRT:
         self._ports = ports
         self._fallback = Fallback(content, num_threads=num_threads)
         self._fallback.allocate()
-        self._addresses: Places = {}
+        self._addresses: Addresses = {}
         self._scalars: list[_Scalar] = []
         self._locate()
 
@@ -281,23 +283,23 @@ class _LiteRT:
         self._scalars.append(_Scalar(port, index, is_input=port.index in self.partition.inputs))
         return self._scalars[-1].address
 
-    def claim(self, fixed: Places) -> None:
+    def claim(self, fixed: Addresses) -> None:
         """Place tensors in LiteRT's memory: this partition's outputs, and inputs that no earlier partition placed."""
         for index in self.partition.outputs:
             fixed[index] = self._addresses[index]
         for index in self.partition.inputs:
             fixed.setdefault(index, self._addresses[index])
 
-    def run(self, places: Places) -> bool:
-        """Run the partition; True if its memory has moved, with the new addresses in `places`."""
+    def run(self, addresses: Addresses) -> bool:
+        """Run the partition; True if its memory has moved, with the new addresses in `addresses`."""
         for port in self._ports[: len(self.partition.inputs)]:
             at = self._addresses[port.index]
-            if places[port.index] != at:
-                ctypes.memmove(at, places[port.index], port.nbytes)
+            if addresses[port.index] != at:
+                ctypes.memmove(at, addresses[port.index], port.nbytes)
         try:
             self._invoke()
         except RuntimeError as error:
-            self._run_again(error, places)
+            self._run_again(error, addresses)
             return True
         return False
 
@@ -309,7 +311,7 @@ class _LiteRT:
         for scalar in self._scalars:
             scalar.take(interpreter)
 
-    def _run_again(self, error: RuntimeError, places: Places) -> None:
+    def _run_again(self, error: RuntimeError, addresses: Addresses) -> None:
         """Run again without XNNPACK if XNNPACK refused the partition; the memory is another one from then on."""
         inputs = self._ports[: len(self.partition.inputs)]
         before = dict(self._addresses)
@@ -317,9 +319,9 @@ class _LiteRT:
         self._fallback.recover(error)
         self._scalars = []
         self._locate()
-        for index, at in places.items():
+        for index, at in addresses.items():
             if before.get(index) == at:
-                places[index] = self._addresses[index]
+                addresses[index] = self._addresses[index]
         for port, content in zip(inputs, contents, strict=True):
             ctypes.memmove(self._addresses[port.index], content, port.nbytes)
         try:

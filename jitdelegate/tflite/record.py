@@ -78,5 +78,5 @@ def _names(of: str) -> dict[int, str]:
 def _name(table: Table, name: str, of: str, number: float | bool) -> str:
     names = _names(of)
     if not isinstance(number, int) or number not in names:
-        raise ModelError(f"{table.place}.{name}: {number} is no {of}; known are 0..{max(names)}")
+        raise ModelError(f"{table.path}.{name}: {number} is no {of}; known are 0..{max(names)}")
     return names[number]

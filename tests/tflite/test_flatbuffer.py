@@ -85,7 +85,7 @@ def test_the_place_of_a_table_is_its_path() -> None:
     table = root(sample())
     child = table.table(7, "child")
     assert child is not None
-    assert (table.place, child.place, table.tables(6, "children")[1].place) == (
+    assert (table.path, child.path, table.tables(6, "children")[1].path) == (
         "file",
         "file.child",
         "file.children[1]",

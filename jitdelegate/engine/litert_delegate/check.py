@@ -142,11 +142,11 @@ def _column(content: bytes, tensor: Structure, name: str) -> list[int]:
 
 def _check_dims(reader: SafeReader, int_array: Structure, index: int, dims: int) -> None:
     """Check a shape: one read for the usual ranks; near the end of a page, one for the rank and one for the sizes."""
-    start, place = int_array["data"], int_array["size"]
+    start, size = int_array["data"], int_array["size"]
     content = reader.read(dims, start + 4 * _USUAL_RANK)
     if content is None:
         content = reader.read(dims, int_array.end()) or b""
-    rank = int.from_bytes(content[place : place + 4], "little", signed=True) if content else -1
+    rank = int.from_bytes(content[size : size + 4], "little", signed=True) if content else -1
     known = 0 <= rank <= _LARGEST_RANK
     if not known or (start + 4 * rank > len(content) and reader.read(dims + start, 4 * rank) is None):
         raise Doubt(f"tensor {index} has the rank {rank}, expected at most {_LARGEST_RANK}")

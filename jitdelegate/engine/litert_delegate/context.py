@@ -179,15 +179,15 @@ class Context:
     def node(self, position: int) -> Node:
         """An operator of the execution plan."""
         node, registration = ctypes.c_uint64(), ctypes.c_uint64()
-        places = ctypes.addressof(node), ctypes.addressof(registration)
-        self._call("GetNodeAndRegistration", _GET_NODE, position, *places)
+        addresses = ctypes.addressof(node), ctypes.addressof(registration)
+        self._call("GetNodeAndRegistration", _GET_NODE, position, *addresses)
         return Node(self.layout, node.value, registration.value)
 
     def preview(self, nodes: Sequence[int]) -> list[Partition]:
         """LiteRT's groups of `nodes`, were they delegated."""
         claimed, first, count = int_array(self.layout, nodes), ctypes.c_uint64(), ctypes.c_int32()
-        places = ctypes.addressof(claimed), ctypes.addressof(first), ctypes.addressof(count)
-        self._call("PreviewDelegatePartitioning", _PREVIEW, *places)
+        addresses = ctypes.addressof(claimed), ctypes.addressof(first), ctypes.addressof(count)
+        self._call("PreviewDelegatePartitioning", _PREVIEW, *addresses)
         size = self.layout.params.size
         return [Partition(self.layout, first.value + number * size) for number in range(count.value)]
 

@@ -170,15 +170,15 @@ class NativeRequests:
             waiting: what `_waits` returns.
         """
         waits, words, events = waiting
-        place = self._submitted % DEPTH
+        slot = self._submitted % DEPTH
         content = [0, len(waits) // 3, len(binding.copies), *waits, *addresses]
         for copy in binding.copies:
             content += copy
-        first = _RECORDS + place * self._record_words + request_code.OUTCOME
+        first = _RECORDS + slot * self._record_words + request_code.OUTCOME
         self._words[first : first + len(content)] = content
         goal = self._submitted + 1
         event = NativeEvent(self, session, goal, needs)
-        self._held[place] = (ref(event), binding, words, events)
+        self._held[slot] = (ref(event), binding, words, events)
         self._submitted = goal
         self._code.ring(self._control)
         return event
@@ -221,18 +221,18 @@ class NativeRequests:
         """What requests kept alive that have ended; hold the lock."""
         completed, done = min(self._words[_COMPLETED], self._submitted), []
         while self._let_go_of < completed:
-            place = self._let_go_of % DEPTH
-            done.append(self._held[place])
+            slot = self._let_go_of % DEPTH
+            done.append(self._held[slot])
             if self._refusal is not None:
-                self._note_refusal(self._refusal, place)
-            self._held[place] = None
+                self._note_refusal(self._refusal, slot)
+            self._held[slot] = None
             self._let_go_of += 1
         return done
 
-    def _note_refusal(self, refusal: Callable[[int], DeviceError], place: int) -> None:
+    def _note_refusal(self, refusal: Callable[[int], DeviceError], slot: int) -> None:
         """Give an event the error of its request, if that was refused; its record is about to be written anew."""
-        status = self._words[_RECORDS + place * self._record_words + request_code.OUTCOME]
-        event = self._held[place][0]()
+        status = self._words[_RECORDS + slot * self._record_words + request_code.OUTCOME]
+        event = self._held[slot][0]()
         if event is not None and status not in (0, request_code.ABANDONED):
             event._refuse(refusal(status))
 

@@ -254,15 +254,15 @@ class Session(IOBinding):
                 self._settle()
                 self._memory.states.reset(resources=resources)
 
-    def read_state(self, place: int) -> bytes:
+    def read_state(self, position: int) -> bytes:
         self._follow_requests()
         with self._lock:
-            return self._prepared_states().read(place)
+            return self._prepared_states().read(position)
 
-    def write_state(self, place: int, content: bytes) -> None:
+    def write_state(self, position: int, content: bytes) -> None:
         self._follow_requests()
         with self._lock:
-            self._prepared_states().write(place, content)
+            self._prepared_states().write(position, content)
 
     def states_so_far(self) -> list[bytes | None]:
         self._follow_requests()

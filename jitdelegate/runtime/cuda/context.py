@@ -130,13 +130,13 @@ def hold_context(device: Device) -> Context:
         DeviceError: the driver cannot create the context, or the device refuses all work of this process.
     """
     refuse_failed(device)
-    driver, place = device.driver, (os.getpid(), device.ordinal)
+    driver, key = device.driver, (os.getpid(), device.ordinal)
     with lock:
-        held = _held.get(place)
+        held = _held.get(key)
         if held is not None and driver.context_is_active(device.handle):
             return held
-        _held[place] = Context(driver, driver.retain_context(device.handle))
+        _held[key] = Context(driver, driver.retain_context(device.handle))
         if held is not None:
             held.is_lost = True
             driver.release_context(device.handle)  # a reset does not release it
-        return _held[place]
+        return _held[key]

@@ -156,10 +156,10 @@ class Driver:
         if code:
             raise self._failure(name, code)
 
-    def _answer(self, name: str, place: Any, *arguments: Any) -> Any:
+    def _answer(self, name: str, result: Any, *arguments: Any) -> Any:
         """The value that a driver call writes to its first argument."""
-        self._call(name, ctypes.byref(place), *arguments)
-        return place.value
+        self._call(name, ctypes.byref(result), *arguments)
+        return result.value
 
     def _failure(self, name: str, code: int) -> DeviceError:
         kind, sentence = (self._text(function, code) for function in ("cuGetErrorName", "cuGetErrorString"))
@@ -318,9 +318,9 @@ class Driver:
 
     def exchange_capture_mode(self, mode: int) -> int:
         """Set the calling thread's capture mode, and return the former one."""
-        place = _int(mode)
-        self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(place))
-        return place.value
+        result = _int(mode)
+        self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(result))
+        return result.value
 
     def is_capturing(self, stream: int) -> bool:
         """Whether the stream is being captured into a graph, or its capture is broken."""

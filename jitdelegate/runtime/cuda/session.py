@@ -356,19 +356,19 @@ class CudaSession(IOBinding):
         with self._lock:
             self._states.reset(resources=resources)
 
-    def read_state(self, place: int) -> bytes:
+    def read_state(self, position: int) -> bytes:
         self._refuse_fork()
         self._follow_requests()
         with self._lock, self._current():
             self._refuse_capture()
-            return self._states.read(place, self._stream)
+            return self._states.read(position, self._stream)
 
-    def write_state(self, place: int, content: bytes) -> None:
+    def write_state(self, position: int, content: bytes) -> None:
         self._refuse_fork()
         self._follow_requests()
         with self._lock, self._current():
             self._refuse_capture()
-            self._states.write(place, content, self._stream)
+            self._states.write(position, content, self._stream)
 
     def states_so_far(self) -> list[bytes | None]:
         self._refuse_fork()

@@ -25,7 +25,7 @@ ALIGNMENT = 256
 class CudaStates:
     """The states of one session. A failed run leaves them unchanged, except for those that it updates in place."""
 
-    __slots__ = ("_after", "_before", "_driver", "_places", "_stale", "_states", "_weights")
+    __slots__ = ("_addresses", "_after", "_before", "_driver", "_stale", "_states", "_weights")
 
     def __init__(self, program: Program, driver: Driver, room: int, arena: int, weights: Callable[[int], int]) -> None:
         """
@@ -39,12 +39,12 @@ class CudaStates:
         self._weights = weights
         self._before = program.input_offsets[len(program.inputs) :]
         self._after = program.output_offsets[len(program.outputs) :]
-        self._places: list[int] = []
+        self._addresses: list[int] = []
         for state, address in zip(program.states, _in_arena(program), strict=True):
             if address is not None:
-                self._places.append(arena + address)
+                self._addresses.append(arena + address)
                 continue
-            self._places.append(room)
+            self._addresses.append(room)
             room += _aligned(state.nbytes)
         self._stale = list(range(len(program.states)))
 
@@ -62,11 +62,11 @@ class CudaStates:
     def prepare(self, stream: int) -> None:
         """Enqueue copies of the first values of reset states."""
         for number in self._stale:
-            state, place = self._states[number], self._places[number]
+            state, own = self._states[number], self._addresses[number]
             if state.nbytes and state.initial == ZEROS:
-                self._driver.clear(place, state.nbytes, stream)
+                self._driver.clear(own, state.nbytes, stream)
             elif state.nbytes:
-                self._driver.copy(place, self._weights(state.initial), state.nbytes, stream)
+                self._driver.copy(own, self._weights(state.initial), state.nbytes, stream)
         self._stale = []
 
     def read(self, number: int, stream: int) -> bytes:
@@ -74,7 +74,7 @@ class CudaStates:
         self.prepare(stream)
         content = ctypes.create_string_buffer(self._states[number].nbytes)
         if len(content):
-            self._driver.download(ctypes.addressof(content), self._places[number], len(content), stream)
+            self._driver.download(ctypes.addressof(content), self._addresses[number], len(content), stream)
         self._driver.synchronize(stream)
         return content.raw
 
@@ -88,7 +88,7 @@ class CudaStates:
         self.prepare(stream)
         held = Borrowed(content)
         if held.nbytes:
-            self._driver.upload(self._places[number], held.address, held.nbytes, stream)
+            self._driver.upload(self._addresses[number], held.address, held.nbytes, stream)
         self._driver.synchronize(stream)
 
     def copies(self, address: Callable[[int], int]) -> tuple[list[Copy], list[Copy]]:
@@ -99,11 +99,11 @@ class CudaStates:
         """
         before: list[Copy] = []
         after: list[Copy] = []
-        for state, place, read, written in zip(self._states, self._places, self._before, self._after, strict=True):
-            if state.nbytes and address(read) != place:
-                before.append((address(read), place, state.nbytes))
-            if state.nbytes and address(written) != place:
-                after.append((place, address(written), state.nbytes))
+        for state, own, read, written in zip(self._states, self._addresses, self._before, self._after, strict=True):
+            if state.nbytes and address(read) != own:
+                before.append((address(read), own, state.nbytes))
+            if state.nbytes and address(written) != own:
+                after.append((own, address(written), state.nbytes))
         return before, after
 
 
@@ -114,8 +114,8 @@ def _in_arena(program: Program) -> list[int | None]:
         program.input_offsets[len(program.inputs) :], program.output_offsets[len(program.outputs) :], strict=True
     )
     return [
-        before if place in shared and before == after < program.arena_bytes else None
-        for place, (before, after) in enumerate(pairs)
+        before if number in shared and before == after < program.arena_bytes else None
+        for number, (before, after) in enumerate(pairs)
     ]
 
 

@@ -74,13 +74,13 @@ class CudaStatus:
     def take(self, stream: int) -> Callable[[], None]:
         """Enqueue that the word of the run before is kept for its request, and is 0 for the next run; the answer raises
         as `check`, once this has been waited for."""
-        place = 1 + self._taken % _SLOTS
+        slot = 1 + self._taken % _SLOTS
         self._taken += 1
-        self._driver.download(ctypes.addressof(self._words) + place * _WORD, self.address, _WORD, stream)
+        self._driver.download(ctypes.addressof(self._words) + slot * _WORD, self.address, _WORD, stream)
         self._driver.clear(self.address, _WORD, stream)
 
         def check() -> None:
-            if self._words[place]:
-                raise refusal(self._program, self._words[place])
+            if self._words[slot]:
+                raise refusal(self._program, self._words[slot])
 
         return check

@@ -127,9 +127,9 @@ class _Arguments:
             offset = region_of(ports, value)
             return ports[offset] + (value - offset)
 
-        places: dict[str, Callable[[int], int]] = {"a": arena.__add__, "w": weights, "p": port, "s": status.__add__}
+        address_of: dict[str, Callable[[int], int]] = {"a": arena.__add__, "w": weights, "p": port, "s": status.__add__}
         words = [
-            places[kind](value) if kind in places else value
+            address_of[kind](value) if kind in address_of else value
             for launch in launches
             for kind, value in zip(launch.kinds, launch.values, strict=True)
         ]
