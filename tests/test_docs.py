@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import dedent
@@ -25,11 +26,15 @@ def _name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@cache
+def _folders() -> set[str]:
+    return {path.name for path in (*ROOT.iterdir(), *PACKAGE.iterdir()) if path.is_dir()}
+
+
 def _paths(text: str) -> set[str]:
     """What is quoted and looks like a file or folder of this repository."""
-    top = {path.name for path in (*ROOT.iterdir(), *PACKAGE.iterdir()) if path.is_dir()}
     found = {path for path in QUOTED.findall(text) if path.endswith((*SOURCE_SUFFIXES, "/"))}
-    found |= {path for path in QUOTED.findall(text) if "/" in path and path.split("/")[0] in top}
+    found |= {path for path in QUOTED.findall(text) if "/" in path and path.split("/")[0] in _folders()}
     return found - WRITTEN_BY_COMMANDS
 
 
@@ -54,15 +59,18 @@ def test_modules_that_a_document_runs_exist(document: Path) -> None:
     assert {name for name in ours if find_spec(name) is None} == set()
 
 
-@pytest.mark.parametrize("module", MODULES, ids=_name)
-def test_files_that_a_modules_docstring_names_exist(module: Path) -> None:
+def test_files_that_docstrings_of_modules_name_exist() -> None:
+    missing = {(_name(module), path) for module in MODULES for path in _missing(module)}
+    assert missing == set()
+
+
+def _missing(module: Path) -> set[str]:
+    """Files that a module's docstring names and that are not there."""
     docstring = ast.get_docstring(ast.parse(module.read_text())) or ""
     paths = {path for path in _paths(docstring) if path.endswith(SOURCE_SUFFIXES)}
     if module.name == "__init__.py":
-        missing = {path for path in paths if not any((start / path).exists() for start in (ROOT, module.parent))}
-    else:
-        missing = {path for path in paths if not _is_there(path, module.parent)}
-    assert missing == set()
+        return {path for path in paths if not any((start / path).exists() for start in (ROOT, module.parent))}
+    return {path for path in paths if not _is_there(path, module.parent)}
 
 
 def test_the_examples_of_the_guide_stand_in_the_code() -> None:

@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -118,9 +119,15 @@ def _module(package: str, name: str) -> str:
     return f"{package}.{name}" if path.with_suffix(".py").exists() or path.is_dir() else package
 
 
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
 def _own(path: Path, package: str = "jitdelegate") -> set[str]:
     """The modules of a package of ours that one imports, whenever and for whomever."""
-    modules = _imports(ast.parse(path.read_text()), deferred=True, typed=True)
+    modules = _imports(_tree(path), deferred=True, typed=True)
     return {module for module in modules if module.startswith(f"{package}.")}
 
 
@@ -144,10 +151,10 @@ def _loads_warm(module: str) -> bool:
     return module.count(".") > 0 and module.split(".")[1] in WARM_PARTS and module not in COLD_MODULES
 
 
-@pytest.mark.parametrize("path", _modules("jitdelegate"), ids=_name)
-def test_a_module_imports_only_its_own_layer_and_lower_ones(path: Path) -> None:
-    name = _name(path)
-    assert [module for module in _own(path) if _layer(module) > _layer(name)] == []
+def test_modules_import_only_their_own_layer_and_lower_ones() -> None:
+    names = {path: _name(path) for path in _modules("jitdelegate")}
+    upwards = {name: {one for one in _own(path) if _layer(one) > _layer(name)} for path, name in names.items()}
+    assert {name: modules for name, modules in upwards.items() if modules} == {}
 
 
 def _target_room(module: str) -> str:
@@ -156,12 +163,14 @@ def _target_room(module: str) -> str:
     return ".".join(module.split(".")[2 : None if is_room else -1])
 
 
-@pytest.mark.parametrize("path", _modules("jitdelegate/targets"), ids=_name)
-def test_a_room_of_targets_imports_only_rooms_of_lower_floors(path: Path) -> None:
+def test_rooms_of_targets_import_only_rooms_of_lower_floors() -> None:
     floors = {room: floor for floor, rooms in enumerate(TARGET_FLOORS) for room in rooms}
-    own = _target_room(_name(path))
-    others = {_target_room(module) for module in _own(path) if module.startswith("jitdelegate.targets")} - {own}
-    assert [room for room in others if floors[room] >= floors[own]] == []
+    upwards = set()
+    for path in _modules("jitdelegate/targets"):
+        own = _target_room(_name(path))
+        others = {_target_room(module) for module in _own(path) if module.startswith("jitdelegate.targets")} - {own}
+        upwards |= {(_name(path), room) for room in others if floors[room] >= floors[own]}
+    assert upwards == set()
 
 
 def test_a_room_of_targets_can_be_looked_over() -> None:
@@ -200,19 +209,20 @@ def test_every_target_is_a_folder_and_a_row() -> None:
     assert [target_named(name).name for name in ROWS] == [*ROWS]
 
 
-@pytest.mark.parametrize("path", list(filter(_is_warm, _modules("jitdelegate"))), ids=_name)
-def test_a_module_of_the_load_path_imports_only_light_modules(path: Path) -> None:
-    found = {module for module in _imports(ast.parse(path.read_text()), deferred=False) if module != "__future__"}
-    own = {module for module in found if module.startswith("jitdelegate")}
-    assert {module for module in own if not _loads_warm(module)} == set()
-    assert found - own - WARM_IMPORTS == set()
+def test_modules_of_the_load_path_import_only_light_modules() -> None:
+    heavy = {}
+    for path in filter(_is_warm, _modules("jitdelegate")):
+        modules = set(_imports(_tree(path), deferred=False)) - {"__future__"}
+        own = {module for module in modules if module.startswith("jitdelegate")}
+        heavy[_name(path)] = {module for module in own if not _loads_warm(module)} | (modules - own - WARM_IMPORTS)
+    assert {name: modules for name, modules in heavy.items() if modules} == {}
 
 
 def test_only_the_cpu_target_knows_llvmlite() -> None:
     users = {
         _name(path)
         for path in _modules("jitdelegate")
-        if any(module.split(".")[0] == "llvmlite" for module in _imports(ast.parse(path.read_text()), deferred=True))
+        if any(module.split(".")[0] == "llvmlite" for module in _imports(_tree(path), deferred=True))
     }
     allowed = {
         name for name in users if name.startswith("jitdelegate.targets.") or name == "jitdelegate.runtime.memory"
@@ -222,7 +232,7 @@ def test_only_the_cpu_target_knows_llvmlite() -> None:
 
 def test_only_the_cuda_target_knows_numba_and_nvidias_packages() -> None:
     for path in _modules("jitdelegate"):
-        modules = {module.split(".")[0] for module in _imports(ast.parse(path.read_text()), deferred=True)}
+        modules = {module.split(".")[0] for module in _imports(_tree(path), deferred=True)}
         assert not modules & {"numba", "numba_cuda", "cuda"} or _name(path).startswith("jitdelegate.targets.cuda."), (
             path
         )
@@ -231,7 +241,5 @@ def test_only_the_cuda_target_knows_numba_and_nvidias_packages() -> None:
 @pytest.mark.parametrize("path", _modules("cache_tools"), ids=_name)
 def test_the_cache_tools_need_only_program_and_cache(path: Path) -> None:
     allowed = ("errors", "base", "program", "runtime.cache")
-    own = [
-        module for module in _imports(ast.parse(path.read_text()), deferred=True) if module.startswith("jitdelegate.")
-    ]
+    own = [module for module in _imports(_tree(path), deferred=True) if module.startswith("jitdelegate.")]
     assert [module for module in own if not module.removeprefix("jitdelegate.").startswith(allowed)] == []
