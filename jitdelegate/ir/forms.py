@@ -307,6 +307,10 @@ class MatMul(Form):
     def types_epilogue(self) -> bool:
         return self.accumulator != "float32"
 
+    def loads_exactly(self, operand: Shape) -> bool:
+        """Sums of integers load several elements of a row at once."""
+        return self.accumulator == "float32" or operand[-1] % 4 == 0
+
     @property
     def turns_left(self) -> bool:
         """Whether a may be stored transposed: kernels of integers read several elements of a row at once."""

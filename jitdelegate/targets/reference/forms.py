@@ -115,7 +115,7 @@ def matmul(form: forms.MatMul, operands: Sequence[Any], shape: Shape) -> Array:
     )
     a = a.swapaxes(-1, -2) if form.adj_x else a
     b = b.swapaxes(-1, -2) if form.adj_y else b
-    product = a.astype(np.float64) @ b.astype(np.float64)
+    product = biased(form, centred(form, a) @ b.astype(np.float64), None)
     return np.asarray(product.transpose(np.argsort(form.order)) if form.order else product)
 
 
@@ -149,7 +149,7 @@ def contract(form: forms.Contract, operands: Sequence[Any], shape: Shape) -> Arr
     return biased(form, multiply(form, centred(form, data), weights.astype(np.float64), image), bias)
 
 
-def centred(form: forms.Window, data: Array) -> Array:
+def centred(form: forms.Window | forms.MatMul, data: Array) -> Array:
     """The data minus its zero point, as float64."""
     return data.astype(np.float64) - form.input_zero
 
@@ -159,7 +159,7 @@ def outside(form: forms.Window) -> float:
     return 0 if form.halo_value is None else form.halo_value - form.input_zero
 
 
-def biased(form: forms.Window, total: Array, bias: Array | None) -> Array:
+def biased(form: forms.Window | forms.MatMul, total: Array, bias: Array | None) -> Array:
     """total + bias; integers wrap to the type of the accumulator."""
     if form.accumulator == "float32":
         return total if bias is None else total + bias
