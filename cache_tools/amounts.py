@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Callable
 
-from jitdelegate.tables import short_number
+from jitdelegate.base.tables import short_number
 
 SIZES = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "": 86400}

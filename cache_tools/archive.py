@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from cache_tools.entries import Entry
 from cache_tools.tar_members import content, members
-from jitdelegate.cache.key import SUFFIX, stored_key
-from jitdelegate.cache.model_names import LARGEST_FILE as LARGEST_NAMES
-from jitdelegate.cache.model_names import NAME, model_names, names_content, parse_names, remember_model
-from jitdelegate.cache.place import READ_ONLY_FILE, TEMPORARY_SUFFIX, Place, close_quietly
 from jitdelegate.errors import CacheError
+from jitdelegate.runtime.cache.key import SUFFIX, stored_key
+from jitdelegate.runtime.cache.model_names import LARGEST_FILE as LARGEST_NAMES
+from jitdelegate.runtime.cache.model_names import NAME, model_names, names_content, parse_names, remember_model
+from jitdelegate.runtime.cache.place import READ_ONLY_FILE, TEMPORARY_SUFFIX, Place, close_quietly
 
 _PLAIN_NAME = re.compile(r"[\w-]+" + re.escape(SUFFIX), re.ASCII)
 _LONGEST_NAME = 128

@@ -17,9 +17,9 @@ from cache_tools.entries import Entry, open_directory, open_entries
 from cache_tools.pages import HEADINGS, RIGHT, page, row, statistics, statistics_lines
 from cache_tools.removal import leftovers, matching, remove, surplus, with_borrowers
 from cache_tools.tables import Table, open_tables
-from jitdelegate.cache.place import open_place
+from jitdelegate.base.tables import printable, table
 from jitdelegate.errors import CacheError, JitDelegateError
-from jitdelegate.tables import printable, table
+from jitdelegate.runtime.cache.place import open_place
 
 GOOD, BAD, WRONG_ARGUMENTS = 0, 1, 2
 _ARGUMENT_ERRORS = {

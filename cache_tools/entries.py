@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from jitdelegate.cache.entry import open_entry
-from jitdelegate.cache.key import MODEL, SUFFIX, TOKEN, VARIANTS, stored_key
-from jitdelegate.cache.model_names import model_names
-from jitdelegate.cache.place import Place, open_place, user_directory
 from jitdelegate.errors import CacheError, IncompleteError, JitDelegateError, ProgramError
 from jitdelegate.program.program import Port, Program
 from jitdelegate.program.read import verify_weights
+from jitdelegate.runtime.cache.entry import open_entry
+from jitdelegate.runtime.cache.key import MODEL, SUFFIX, TOKEN, VARIANTS, stored_key
+from jitdelegate.runtime.cache.model_names import model_names
+from jitdelegate.runtime.cache.place import Place, open_place, user_directory
 
 Stamp = tuple[int, int, int, int]
 

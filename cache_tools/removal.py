@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from cache_tools.entries import Entry, stamp
 from cache_tools.tables import Table
-from jitdelegate.cache.place import LOCK_SUFFIX, TEMPORARY_SUFFIX, Place
-from jitdelegate.cache.store import STALE_AFTER
+from jitdelegate.runtime.cache.place import LOCK_SUFFIX, TEMPORARY_SUFFIX, Place
+from jitdelegate.runtime.cache.store import STALE_AFTER
 
 
 def remove(place: Place, kept: Entry | Table) -> str:

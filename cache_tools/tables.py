@@ -8,9 +8,9 @@ from typing import Any
 
 from cache_tools.amounts import short_size
 from cache_tools.entries import UNUSABLE, Stamp, open_directory, stamp, trouble_of, verdict
-from jitdelegate.cache.place import Place, close_quietly
-from jitdelegate.cache.tuned import LARGEST_FILE, SUFFIX, Winner, parse_table
 from jitdelegate.errors import CacheError
+from jitdelegate.runtime.cache.place import Place, close_quietly
+from jitdelegate.runtime.cache.tuned import LARGEST_FILE, SUFFIX, Winner, parse_table
 
 
 class Table:

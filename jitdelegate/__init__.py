@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from jitdelegate.api.model_session import ModelSession
     from jitdelegate.api.report import Report
     from jitdelegate.api.tensor_buffer import TensorBuffer
-    from jitdelegate.cache.fingerprint import fingerprint
+    from jitdelegate.base.flags import Accelerator, CpuKernelMode, HardwareAccelerator
+    from jitdelegate.base.option_groups import CpuOptions, GpuOptions, Options
+    from jitdelegate.base.options import DelegateOptions
     from jitdelegate.engine.delegate_message import DelegateMessage
     from jitdelegate.errors import (
         CacheError,
@@ -40,9 +42,7 @@ if TYPE_CHECKING:
         RefusedValueError,
         TensorError,
     )
-    from jitdelegate.options import DelegateOptions
-    from jitdelegate.options.flags import Accelerator, CpuKernelMode, HardwareAccelerator
-    from jitdelegate.options.groups import CpuOptions, GpuOptions, Options
+    from jitdelegate.runtime.cache.fingerprint import fingerprint
     from jitdelegate.runtime.event import Event
 
 __version__ = "0.1.0"
@@ -94,19 +94,19 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Accelerator": "jitdelegate.options.flags",
-    "HardwareAccelerator": "jitdelegate.options.flags",
+    "Accelerator": "jitdelegate.base.flags",
+    "HardwareAccelerator": "jitdelegate.base.flags",
     "CompiledModel": "jitdelegate.api.compiled_model",
     "TensorBuffer": "jitdelegate.api.tensor_buffer",
     "Environment": "jitdelegate.api.environment",
     "EnvironmentOptions": "jitdelegate.api.environment",
-    "Options": "jitdelegate.options.groups",
-    "CpuOptions": "jitdelegate.options.groups",
-    "GpuOptions": "jitdelegate.options.groups",
-    "CpuKernelMode": "jitdelegate.options.flags",
+    "Options": "jitdelegate.base.option_groups",
+    "CpuOptions": "jitdelegate.base.option_groups",
+    "GpuOptions": "jitdelegate.base.option_groups",
+    "CpuKernelMode": "jitdelegate.base.flags",
     "BatchPredictor": "jitdelegate.api.batch_predictor",
     "DynamicBatcher": "jitdelegate.api.dynamic_batcher",
-    "fingerprint": "jitdelegate.cache.fingerprint",
+    "fingerprint": "jitdelegate.runtime.cache.fingerprint",
     "GpuDelegate": "jitdelegate.api.delegate",
     "load_delegate": "jitdelegate.api.delegate",
     "Interpreter": "jitdelegate.api.interpreter",
@@ -118,7 +118,7 @@ _MODULES = {
     "load": "jitdelegate.api.model",
     "DelegateMessage": "jitdelegate.engine.delegate_message",
     "on_message": "jitdelegate.api.delegate_warning",
-    "DelegateOptions": "jitdelegate.options",
+    "DelegateOptions": "jitdelegate.base.options",
     "Event": "jitdelegate.runtime.event",
     "Report": "jitdelegate.api.report",
 }

@@ -5,8 +5,8 @@ from __future__ import annotations
 from jitdelegate.api.compiled_model import CompiledModel
 from jitdelegate.api.environment import Environment, EnvironmentOptions
 from jitdelegate.api.tensor_buffer import TensorBuffer
-from jitdelegate.options.flags import Accelerator, CpuKernelMode, HardwareAccelerator
-from jitdelegate.options.groups import CpuOptions, GpuOptions, IntelOpenVinoOptions, Options, QualcommOptions
+from jitdelegate.base.flags import Accelerator, CpuKernelMode, HardwareAccelerator
+from jitdelegate.base.option_groups import CpuOptions, GpuOptions, IntelOpenVinoOptions, Options, QualcommOptions
 
 __all__ = [
     "Accelerator",

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from jitdelegate.options.flags import CpuKernelMode
+from jitdelegate.base.flags import CpuKernelMode
 
 __all__ = ["CpuKernelMode"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitdelegate.options.flags import CpuKernelMode
-from jitdelegate.options.groups import CpuOptions
+from jitdelegate.base.flags import CpuKernelMode
+from jitdelegate.base.option_groups import CpuOptions
 
 __all__ = ["CpuKernelMode", "CpuOptions"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from jitdelegate.options.groups import GpuOptions
+from jitdelegate.base.option_groups import GpuOptions
 
 __all__ = ["GpuOptions"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from jitdelegate.options.flags import Accelerator, HardwareAccelerator
+from jitdelegate.base.flags import Accelerator, HardwareAccelerator
 
 __all__ = ["Accelerator", "HardwareAccelerator"]

@@ -52,10 +52,10 @@ def main(argv: list[str] | None = None) -> int:
 
 def compile_once(model: Path, target: str, precision: str, folder: str) -> None:
     """The child: compile for `target`, keeping program and templates in `folder`; prints what it took as JSON."""
-    from jitdelegate.cache.key import KeyParts, model_key, this_machine
-    from jitdelegate.cache.store import open_store
+    from jitdelegate.base.options import DelegateOptions
     from jitdelegate.compiler.entry import compiled
-    from jitdelegate.options import DelegateOptions
+    from jitdelegate.runtime.cache.key import KeyParts, model_key, this_machine
+    from jitdelegate.runtime.cache.store import open_store
 
     kind, _, features = target.partition(":")
     loader = "cubin" if kind == "cuda" else "flat"

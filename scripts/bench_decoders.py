@@ -33,11 +33,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from jitdelegate.commands.measurement.memory import peak_bytes
+from jitdelegate.commands.measurement.process import run_module
+from jitdelegate.commands.measurement.timing import ratio, settle
+from jitdelegate.commands.measurement.timing import seconds as seconds_of
 from jitdelegate.errors import ModelError
-from jitdelegate.measurement.memory import peak_bytes
-from jitdelegate.measurement.process import run_module
-from jitdelegate.measurement.timing import ratio, settle
-from jitdelegate.measurement.timing import seconds as seconds_of
 
 PREFILLS = 8
 """Runs of the prefill signature in a round."""

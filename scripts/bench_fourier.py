@@ -17,7 +17,7 @@ import ai_edge_litert.interpreter as litert
 import numpy as np
 
 import jitdelegate
-from jitdelegate.measurement.timing import ratio
+from jitdelegate.commands.measurement.timing import ratio
 from jitdelegate.tflite.write import ModelBuilder
 from scripts.bench_latency import interleaved, ready
 

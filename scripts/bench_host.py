@@ -22,7 +22,7 @@ from typing import Any
 from ai_edge_litert.interpreter import Interpreter
 
 import jitdelegate
-from jitdelegate.litert_delegate import callbacks
+from jitdelegate.engine.litert_delegate import callbacks
 from scripts.bench_latency import interleaved, ready
 
 CREATIONS = 15

@@ -21,8 +21,8 @@ import ai_edge_litert.interpreter as litert
 import numpy as np
 
 import jitdelegate
-from jitdelegate.measurement import timing
-from jitdelegate.measurement.timing import Length
+from jitdelegate.commands.measurement import timing
+from jitdelegate.commands.measurement.timing import Length
 
 WARM_UP = 5
 

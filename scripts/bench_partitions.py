@@ -21,7 +21,7 @@ from typing import Any
 import ai_edge_litert.interpreter as litert
 
 import jitdelegate
-from jitdelegate.measurement.timing import ratio
+from jitdelegate.commands.measurement.timing import ratio
 from scripts.bench_latency import geometric_mean, interleaved, ready
 
 CHOICES: dict[str, dict[str, Any]] = {

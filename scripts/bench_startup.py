@@ -20,8 +20,8 @@ from typing import Any
 
 from jitdelegate.commands.demo import write_inputs
 from jitdelegate.commands.demo_model import mobilenet_v1
+from jitdelegate.commands.measurement.process import run_module
 from jitdelegate.errors import ModelError
-from jitdelegate.measurement.process import run_module
 
 ROADS = {
     "cold": "jitdelegate",

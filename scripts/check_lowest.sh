@@ -16,7 +16,7 @@ for version in 3.11 3.12; do
         "$work/lowest/bin/pip" install -q -c scripts/lowest_versions.txt '.[cuda]' pytest pytest-xdist hypothesis
         "$work/lowest/bin/python" -m pytest -p no:cacheprovider tests/api/test_load.py tests/api/test_outputs.py \
             tests/api/test_hosted.py::test_random_graphs_answer_as_litert tests/api/test_commands.py \
-            tests/analysis/test_suggestions.py tests/targets/test_cuda_dependent_launch.py
+            tests/commands/analysis/test_suggestions.py tests/targets/test_cuda_dependent_launch.py
         exit
     done
 done

@@ -26,11 +26,11 @@ import ai_edge_litert.interpreter as litert
 import numpy as np
 
 import jitdelegate
-from jitdelegate.analysis.survey import analyze
+from jitdelegate.base.options import DelegateOptions
+from jitdelegate.commands.analysis.survey import analyze
+from jitdelegate.commands.measurement.difference import nrmse
 from jitdelegate.engine.example_values import example_values
 from jitdelegate.errors import JitDelegateError
-from jitdelegate.measurement.difference import nrmse
-from jitdelegate.options import DelegateOptions
 from jitdelegate.tflite.read import read
 
 FLOAT_LIMIT = 1e-5

@@ -29,8 +29,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from jitdelegate.cache.store import open_store
 from jitdelegate.program.write import write
+from jitdelegate.runtime.cache.store import open_store
 from scripts.faults.child import Child, Ended, run_child
 from scripts.faults.entries import CHANGES, damaged, sample, served
 from scripts.faults.injector import (
@@ -317,12 +317,12 @@ def _cold_start(folder: Path, log: Path, begin: float) -> Callable[..., bool]:
 
 MODULES = (
     *("jitdelegate.api.delegate_warning", "jitdelegate.api.model", "jitdelegate.api.report"),
-    *("jitdelegate.cache.lock", "jitdelegate.cache.trouble", "jitdelegate.compiler.compile"),
+    *("jitdelegate.runtime.cache.lock", "jitdelegate.runtime.cache.trouble", "jitdelegate.compiler.compile"),
     *("jitdelegate.compiler.entry", "jitdelegate.engine.decisions", "jitdelegate.engine.delegate_message"),
-    *("jitdelegate.engine.hosted_model", "jitdelegate.engine.specializations", "jitdelegate.options.user_warning"),
+    *("jitdelegate.engine.hosted_model", "jitdelegate.engine.specializations", "jitdelegate.base.user_warning"),
     *("jitdelegate.program.check", "jitdelegate.runtime.cpu.session", "jitdelegate.runtime.fallback"),
     *("jitdelegate.runtime.partitioned_session", "jitdelegate.runtime.profile", "jitdelegate.runtime.shared_file"),
-    *("jitdelegate.cache.lenders", "jitdelegate.options.texts", "jitdelegate.program.borrow"),
+    *("jitdelegate.runtime.cache.lenders", "jitdelegate.base.option_texts", "jitdelegate.program.borrow"),
     *("jitdelegate.targets.cpu.target", "jitdelegate.targets.litert.target", "llvmlite.binding"),
 )
 """What starts would read when they need it."""

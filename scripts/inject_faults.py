@@ -30,16 +30,16 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
 from jitdelegate import passes
-from jitdelegate.cache.key import variant_parts
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.compiler import compile as compiler
 from jitdelegate.engine.load_path import find_key
 from jitdelegate.ir.forms import Form, Map
 from jitdelegate.ir.graph import ABSENT, Graph, Tensor
 from jitdelegate.ops import OPS
-from jitdelegate.options import DelegateOptions
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import unsupported
 from jitdelegate.program.read import read as read_program
+from jitdelegate.runtime.cache.key import variant_parts
 from jitdelegate.targets.cpu import plan as cpu_plan
 from jitdelegate.targets.cpu import write as cpu
 from jitdelegate.targets.cuda.plan import plan as cuda

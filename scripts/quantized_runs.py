@@ -12,8 +12,8 @@ import ai_edge_litert.interpreter as litert
 import numpy as np
 
 import jitdelegate
+from jitdelegate.commands.measurement.difference import nrmse
 from jitdelegate.errors import CompileError
-from jitdelegate.measurement.difference import nrmse
 
 Outputs = list[list[np.ndarray]]
 """For each set of inputs, the outputs in the model's order."""

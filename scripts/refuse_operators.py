@@ -18,10 +18,10 @@ from pathlib import Path
 from statistics import fmean
 
 from jitdelegate import passes
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.ir.graph import Graph, Model
 from jitdelegate.ops import OPS
-from jitdelegate.options import DelegateOptions
 from jitdelegate.passes.delegation import refused_nodes
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.tflite.read import read

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
+from jitdelegate.commands.measurement.difference import nrmse
 from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import Graph, Tensor
-from jitdelegate.measurement.difference import nrmse
 from jitdelegate.runtime.cpu.features import level
 from jitdelegate.targets.cuda.code.gpu import GPUS
 from scripts.lowered_models import lowered_models

@@ -15,6 +15,7 @@ PACKAGE = ROOT / "jitdelegate"
 TARGET = PACKAGE / "program" / "generator_digest.py"
 FOLDERS = ("ir", "tflite", "passes", "ops", "targets", "compiler")
 FILES = (
+    "base/targets.py",
     *("runtime/litert_layout.py", "runtime/delegate_table.py"),  # what compiled code knows of LiteRT's interpreter
     *("runtime/cpu/profile.py", "runtime/profile.py"),  # where profiled code leaves its time stamps
     *("program/launch_list.py", "program/layout.py", "program/program.py", "program/write.py"),

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from jitdelegate.base.targets import ROWS
 from jitdelegate.targets import target_named
-from jitdelegate.targets.table import ROWS
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
@@ -52,17 +52,17 @@ TARGET_FLOORS = (
 MOST_FILES = 22
 """Modules of a room of `targets`."""
 WARM_PARTS = {"errors", "options", "program", "cache", "runtime", "litert_delegate", "engine", "api"}
-WARM_TARGETS = {"jitdelegate.targets", "jitdelegate.targets.table"}
+WARM_TARGETS = {"jitdelegate.targets", "jitdelegate.base.targets"}
 COLD_MODULES = {
     "jitdelegate.program.borrow",
     "jitdelegate.program.write",
-    "jitdelegate.litert_delegate.probe",
-    "jitdelegate.litert_delegate.probe_model",
+    "jitdelegate.engine.litert_delegate.probe",
+    "jitdelegate.engine.litert_delegate.probe_model",
     "jitdelegate.engine.choose_precision",
     "jitdelegate.engine.example_values",
     "jitdelegate.engine.precompile",
-    "jitdelegate.options.flags",
-    "jitdelegate.options.user_warning",
+    "jitdelegate.base.flags",
+    "jitdelegate.base.user_warning",
     "jitdelegate.api.dynamic_batcher",
 }
 WARM_IMPORTS = {

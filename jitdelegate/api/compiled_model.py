@@ -7,11 +7,11 @@ import os
 from jitdelegate.api import announce
 from jitdelegate.api.buffer_runs import BufferRuns
 from jitdelegate.api.tensor_buffer import TensorBuffer
+from jitdelegate.base.options import DelegateOptions
+from jitdelegate.base.targets import CPU, NPU
 from jitdelegate.engine.load_path import open_model
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import DeviceError, OptionError, ProgramError
-from jitdelegate.options import DelegateOptions
-from jitdelegate.targets.table import CPU, NPU
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from jitdelegate.api.environment import Environment
     from jitdelegate.api.report import Report
     from jitdelegate.api.signature_arguments import Arguments
+    from jitdelegate.base.option_groups import Options
     from jitdelegate.engine.executable import Executable
     from jitdelegate.engine.model_file import Source
-    from jitdelegate.options.groups import Options
     from jitdelegate.runtime.event import Event
 
     Shape = tuple[int, ...]
@@ -406,8 +406,8 @@ def _without_npu(flags: int) -> int:
     words = "jitdelegate compiles for CPUs and NVIDIA GPUs, and nothing runs on an NPU"
     if not flags & CPU:
         raise DeviceError(f"{words}; NPU | CPU runs the model on the CPU")
+    from jitdelegate.base.user_warning import warn_user  # not before: few callers ask for an NPU
     from jitdelegate.errors import DelegateWarning
-    from jitdelegate.options.user_warning import warn_user  # not before: few callers ask for an NPU
 
     warn_user(f"{words}; the model runs without it", DelegateWarning)
     return flags & ~NPU

@@ -6,9 +6,9 @@ import os
 import sys
 
 from jitdelegate.api import announce
+from jitdelegate.base.options import DelegateOptions
+from jitdelegate.base.targets import AUTO
 from jitdelegate.errors import DelegationError, DeviceError, OptionError
-from jitdelegate.options import DelegateOptions
-from jitdelegate.targets.table import AUTO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from jitdelegate.api.report import Report
     from jitdelegate.engine.hosted_model import HostedModel
-    from jitdelegate.litert_delegate.native_delegate import NativeDelegate
+    from jitdelegate.engine.litert_delegate.native_delegate import NativeDelegate
 
 NAMES = ("jitdelegate", "libjitdelegate.so", "libjitdelegate")
 """Names of this package for `load_delegate`, which loads no library for them."""
@@ -117,11 +117,11 @@ class GpuDelegate:
         return native.pointer
 
     def _native_delegate(self, model: Any, num_threads: int | None) -> NativeDelegate:
+        from jitdelegate.engine.litert_delegate.delegate_client import DelegateClient, SilentClient
+        from jitdelegate.engine.litert_delegate.native_delegate import NativeDelegate
+        from jitdelegate.engine.litert_delegate.trust import platform_refusal
         from jitdelegate.engine.load_path import open_hosted
         from jitdelegate.engine.model_file import ModelFile
-        from jitdelegate.litert_delegate.delegate_client import DelegateClient, SilentClient
-        from jitdelegate.litert_delegate.native_delegate import NativeDelegate
-        from jitdelegate.litert_delegate.trust import platform_refusal
 
         self._hosted = None
         if model is None:

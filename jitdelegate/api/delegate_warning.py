@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitdelegate.cache.key import MODEL
+from jitdelegate.runtime.cache.key import MODEL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def announce(executable: Executable) -> None:
     _announced.add(name)
     for callback in tuple(_callbacks):  # one of them may remove itself
         callback(message)
+    from jitdelegate.base.user_warning import warn_user
     from jitdelegate.errors import DelegateWarning
-    from jitdelegate.options.user_warning import warn_user
 
     warn_user(f"{message.model}: {message.text}", DelegateWarning)

@@ -6,12 +6,12 @@ import os
 
 from jitdelegate.api import announce
 from jitdelegate.api.delegate import GpuDelegate
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.engine.compiled_interpreter import CompiledInterpreter
 from jitdelegate.engine.load_path import load
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.engine.specializations import Specializations
 from jitdelegate.errors import OptionError, TensorError
-from jitdelegate.options import DelegateOptions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

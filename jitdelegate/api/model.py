@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from jitdelegate.api import announce
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.engine import load_path
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import DeviceError, ModelError, ProgramError, TensorError
-from jitdelegate.options import DelegateOptions
 from jitdelegate.runtime.buffers import accepted_shape
 
 TYPE_CHECKING = False

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jitdelegate.cache.store import counts
 from jitdelegate.engine.executable import named, subgraph_title
+from jitdelegate.runtime.cache.store import counts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 The verdict is the runtime's own; no cache is read or written. --target cuda:sm_90 asks about a GPU that this machine
 may lack.
 
---json prints these names, each documented in jitdelegate/analysis/facts.py; for several models a list:
+--json prints these names, each documented in jitdelegate/commands/analysis/facts.py; for several models a list:
 
 schema, model, headline, error, bytes, fingerprint, description, asked, notes
 subgraphs: index, name, headline, entry, signatures, target, features, loader, how, shape_inputs, inputs, outputs
@@ -24,6 +24,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.commands.arguments import (
     TARGETS,
     Target,
@@ -36,10 +37,9 @@ from jitdelegate.commands.arguments import (
 )
 from jitdelegate.commands.terminal import progress
 from jitdelegate.errors import JitDelegateError, OptionError
-from jitdelegate.options import DelegateOptions
 
 if TYPE_CHECKING:
-    from jitdelegate.analysis.facts import Analysis
+    from jitdelegate.commands.analysis.facts import Analysis
 
 STDOUT = "-"
 
@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _analysis(model: str, options: DelegateOptions, arguments: argparse.Namespace) -> Analysis:
     """The facts about a model; of one that is refused, the error and what can be said all the same."""
-    from jitdelegate.analysis.survey import analyze, refused  # not before: it imports the compiler
+    from jitdelegate.commands.analysis.survey import analyze, refused  # not before: it imports the compiler
 
     device = next(iter(arguments.target.devices), None)
     try:
@@ -123,18 +123,18 @@ def _write_all(found: Sequence[Analysis], arguments: argparse.Namespace) -> None
     Raises:
         OSError: a file cannot be written; it has the file's name, or none for stdout.
     """
-    from jitdelegate.analysis.text import text
+    from jitdelegate.commands.analysis.text import text
 
     data = [analysis.to_dict() for analysis in found]
     facts = json.dumps(data if len(data) > 1 else data[0], indent=2) if arguments.json else ""
     if arguments.json and arguments.json != STDOUT:
         write_file(arguments.json, facts + "\n")
     if arguments.html:
-        from jitdelegate.analysis.html import page
+        from jitdelegate.commands.analysis.html import page
 
         write_file(arguments.html, page(found))
     if arguments.model_explorer:
-        from jitdelegate.analysis.model_explorer import model_explorer
+        from jitdelegate.commands.analysis.model_explorer import model_explorer
 
         write_file(arguments.model_explorer, model_explorer(found[0]) + "\n")
     print_line(facts if arguments.json == STDOUT else "\n\n".join(map(text, found)), is_safe=True)

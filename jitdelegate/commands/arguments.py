@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import jitdelegate
+from jitdelegate.base.option_texts import thread_count
+from jitdelegate.base.options import file_keywords
+from jitdelegate.base.tables import printable
+from jitdelegate.base.targets import NAMES
 from jitdelegate.errors import OptionError
-from jitdelegate.options import file_keywords
-from jitdelegate.options.texts import thread_count
-from jitdelegate.tables import printable
 from jitdelegate.targets import parse_target
-from jitdelegate.targets.table import NAMES
 from jitdelegate.targets.target import Device
 
 Value = TypeVar("Value")

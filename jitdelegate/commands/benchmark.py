@@ -24,9 +24,9 @@ from jitdelegate.commands.benchmark_inputs import add_inputs
 from jitdelegate.commands.benchmark_lines import print_parameters
 from jitdelegate.commands.benchmark_run import Benchmark
 from jitdelegate.commands.flags import add_number, add_truth, parse
+from jitdelegate.commands.measurement import sides
 from jitdelegate.commands.run_arguments import add_model, add_options, model_of, options_of, quiet
 from jitdelegate.errors import JitDelegateError, OptionError
-from jitdelegate.measurement import sides
 from jitdelegate.tflite.read import read
 
 OTHERS = tuple(name for name in sides.NAMES if name != sides.OURS)

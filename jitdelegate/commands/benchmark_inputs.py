@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jitdelegate.commands.measurement.entry import Entry
+from jitdelegate.commands.measurement.inputs import Values, from_file, seeded, within
+from jitdelegate.commands.measurement.inputs import shapes_of as shapes_of_values
 from jitdelegate.commands.run_arguments import add_shape, shapes_of, sizes
 from jitdelegate.errors import OptionError
-from jitdelegate.measurement.entry import Entry
-from jitdelegate.measurement.inputs import Values, from_file, seeded, within
-from jitdelegate.measurement.inputs import shapes_of as shapes_of_values
 
 SEED = 0
 

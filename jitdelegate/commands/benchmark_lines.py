@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from jitdelegate.commands.arguments import print_line
-from jitdelegate.measurement import memory
-from jitdelegate.measurement.statistics import MICRO, Statistics
-from jitdelegate.measurement.timing import Length
+from jitdelegate.commands.measurement import memory
+from jitdelegate.commands.measurement.statistics import MICRO, Statistics
+from jitdelegate.commands.measurement.timing import Length
 
 PARAMETERS = {
     "num_runs": "Min num runs",

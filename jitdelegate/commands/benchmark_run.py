@@ -9,22 +9,22 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.commands import benchmark_lines as lines
 from jitdelegate.commands.arguments import print_line, write_file
 from jitdelegate.commands.benchmark_inputs import inputs_of
+from jitdelegate.commands.measurement import sides
+from jitdelegate.commands.measurement.entry import find_entry
+from jitdelegate.commands.measurement.memory import MEGABYTE, peak_bytes
+from jitdelegate.commands.measurement.profile import Node, profiled, tables
+from jitdelegate.commands.measurement.sides import OwnSide, Side, altered, open_side
+from jitdelegate.commands.measurement.starts import Start, measure_starts
+from jitdelegate.commands.measurement.statistics import MICRO, Statistics
+from jitdelegate.commands.measurement.timing import Length, interleaved, ratio, timed
+from jitdelegate.commands.measurement.trace import Timeline
 from jitdelegate.commands.run_arguments import threads_of
 from jitdelegate.commands.terminal import print_table, progress
 from jitdelegate.errors import JitDelegateError
-from jitdelegate.measurement import sides
-from jitdelegate.measurement.entry import find_entry
-from jitdelegate.measurement.memory import MEGABYTE, peak_bytes
-from jitdelegate.measurement.profile import Node, profiled, tables
-from jitdelegate.measurement.sides import OwnSide, Side, altered, open_side
-from jitdelegate.measurement.starts import Start, measure_starts
-from jitdelegate.measurement.statistics import MICRO, Statistics
-from jitdelegate.measurement.timing import Length, interleaved, ratio, timed
-from jitdelegate.measurement.trace import Timeline
-from jitdelegate.options import DelegateOptions
 from jitdelegate.runtime.profile import ROWS
 
 FIGURES = {

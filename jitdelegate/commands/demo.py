@@ -10,12 +10,12 @@ import numpy as np
 
 from jitdelegate.commands.arguments import complain, new_parser, threads
 from jitdelegate.commands.demo_model import mobilenet_v1
+from jitdelegate.commands.measurement.difference import nrmse
+from jitdelegate.commands.measurement.process import run_module
 from jitdelegate.engine.example_values import example_values
 from jitdelegate.engine.model_file import default_threads
 from jitdelegate.errors import JitDelegateError, ModelError
 from jitdelegate.ir.graph import Tensor
-from jitdelegate.measurement.difference import nrmse
-from jitdelegate.measurement.process import run_module
 from jitdelegate.tflite.read import read
 
 RUNS = 20

@@ -21,9 +21,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from jitdelegate.analysis.amounts import shortened
+from jitdelegate.base.options import DelegateOptions
+from jitdelegate.commands.analysis.amounts import shortened
 from jitdelegate.commands.arguments import complain, new_parser, print_line, write_file
 from jitdelegate.commands.flags import add_truth, parse
+from jitdelegate.commands.measurement import inputs, sides
+from jitdelegate.commands.measurement.bisect import Bisection, Culprit
+from jitdelegate.commands.measurement.difference import Difference, Tolerance
+from jitdelegate.commands.measurement.entry import Entry, find_entry
+from jitdelegate.commands.measurement.inputs import Values
+from jitdelegate.commands.measurement.pictures import picture, picture_place
+from jitdelegate.commands.measurement.sides import OwnSide, Side, open_side
+from jitdelegate.commands.measurement.statistics import MICRO, Statistics
+from jitdelegate.commands.measurement.timing import seconds
 from jitdelegate.commands.run_arguments import (
     add_model,
     add_options,
@@ -36,16 +46,6 @@ from jitdelegate.commands.run_arguments import (
 )
 from jitdelegate.commands.terminal import print_table, progress
 from jitdelegate.errors import JitDelegateError, OptionError
-from jitdelegate.measurement import inputs, sides
-from jitdelegate.measurement.bisect import Bisection, Culprit
-from jitdelegate.measurement.difference import Difference, Tolerance
-from jitdelegate.measurement.entry import Entry, find_entry
-from jitdelegate.measurement.inputs import Values
-from jitdelegate.measurement.pictures import picture, picture_place
-from jitdelegate.measurement.sides import OwnSide, Side, open_side
-from jitdelegate.measurement.statistics import MICRO, Statistics
-from jitdelegate.measurement.timing import seconds
-from jitdelegate.options import DelegateOptions
 
 SAME, DEPARTS, FAILED = 0, 1, 2
 STDOUT = "-"

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from jitdelegate.base.option_checks import CPU_FEATURES, PRECISIONS
+from jitdelegate.base.options import DelegateOptions
+from jitdelegate.base.targets import ROWS
 from jitdelegate.commands.arguments import complain, new_parser, print_line, threads
 from jitdelegate.compiler.codegen import target_program
 from jitdelegate.compiler.trace import Trace
@@ -21,8 +24,6 @@ from jitdelegate.errors import JitDelegateError
 from jitdelegate.ir.archive import load_graph
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.print import graph_text
-from jitdelegate.options import DelegateOptions
-from jitdelegate.options.checks import CPU_FEATURES, PRECISIONS
 from jitdelegate.program.program import LITERT
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
@@ -30,7 +31,6 @@ from jitdelegate.runtime.io_binding import IOBinding
 from jitdelegate.runtime.profile import kernel_lines
 from jitdelegate.targets import target_named
 from jitdelegate.targets.reference.evaluate import run_graph
-from jitdelegate.targets.table import ROWS
 
 EXACT = PRECISIONS[0]
 TOLERANCE, LOOSE_TOLERANCE = 1e-4, 2e-2

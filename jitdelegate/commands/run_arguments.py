@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.commands.arguments import TARGETS, Target, options_file, target, threads
 from jitdelegate.commands.flags import add_truth
+from jitdelegate.commands.measurement.entry import Entry, Shape
 from jitdelegate.engine.model_file import default_threads
 from jitdelegate.errors import CacheWarning, DelegateWarning, OptionError
-from jitdelegate.measurement.entry import Entry, Shape
-from jitdelegate.options import DelegateOptions
 
 GPU = "cuda"
 BACKENDS = ("", GPU)

@@ -11,8 +11,8 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from jitdelegate.base.tables import printable, table
 from jitdelegate.commands.arguments import print_line
-from jitdelegate.tables import printable, table
 
 REFRESH = 0.25
 """Seconds between two pictures of a bar that is drawn between runs."""
@@ -75,5 +75,5 @@ def progress(total: int, *, still: bool = False) -> Iterator[Bar]:
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
-    """Print rows under headings, as `jitdelegate.tables.table`."""
+    """Print rows under headings, as `jitdelegate.base.tables.table`."""
     print_line(table(headings, rows, right), is_safe=True)

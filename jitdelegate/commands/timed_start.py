@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 
-from jitdelegate.measurement.clock import Clock
+from jitdelegate.commands.measurement.clock import Clock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

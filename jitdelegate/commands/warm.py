@@ -13,6 +13,9 @@ import time
 from typing import Any
 
 from jitdelegate.api.model import load
+from jitdelegate.base.option_checks import ANY_PRECISION, PRECISIONS, QUANTIZED_EXECUTIONS, QUANTIZED_ROUNDINGS, TUNINGS
+from jitdelegate.base.options import DelegateOptions
+from jitdelegate.base.user_warning import PlainWarnings
 from jitdelegate.commands.arguments import (
     TARGETS,
     Target,
@@ -28,9 +31,6 @@ from jitdelegate.commands.terminal import progress
 from jitdelegate.engine.load_path import open_hosted
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import CacheWarning, DelegateWarning, JitDelegateError
-from jitdelegate.options import DelegateOptions
-from jitdelegate.options.checks import ANY_PRECISION, PRECISIONS, QUANTIZED_EXECUTIONS, QUANTIZED_ROUNDINGS, TUNINGS
-from jitdelegate.options.user_warning import PlainWarnings
 from jitdelegate.targets import target_named
 from jitdelegate.targets.target import Device
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from jitdelegate.cache.key import FEATURES, Key
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.compiler.program_metadata import ports, states
 from jitdelegate.compiler.trace import Trace
 from jitdelegate.ir.graph import Graph
-from jitdelegate.options import DelegateOptions
 from jitdelegate.program.program import Program
+from jitdelegate.runtime.cache.key import FEATURES, Key
 from jitdelegate.targets import target_named
 from jitdelegate.targets.planning.in_place import aliases
 

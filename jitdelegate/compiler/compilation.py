@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from jitdelegate.cache.key import Key
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.compiler.trace import Trace
 from jitdelegate.ir.faults import Faults
 from jitdelegate.ir.graph import Model
-from jitdelegate.options import DelegateOptions
+from jitdelegate.runtime.cache.key import Key
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

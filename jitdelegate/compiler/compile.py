@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jitdelegate import passes
-from jitdelegate.cache.key import FEATURES, Key
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.compiler.codegen import target_program
 from jitdelegate.compiler.compilation import Compilation
 from jitdelegate.compiler.litert_child import deadly_signal
@@ -32,7 +32,6 @@ from jitdelegate.errors import CompileError, ModelError
 from jitdelegate.ir.faults import reason_of
 from jitdelegate.ir.graph import ABSENT, Graph, Model, QuantizedOptions
 from jitdelegate.ops import find
-from jitdelegate.options import DelegateOptions
 from jitdelegate.passes.shape_inputs import shape_inputs
 from jitdelegate.passes.shared_matrices import shared_matrices
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
@@ -40,6 +39,7 @@ from jitdelegate.passes.support import WHOLE_MODEL, port_problem, unsupported
 from jitdelegate.passes.update_windows import Window, update_windows
 from jitdelegate.program.program import NO_TENSOR, NOTHING_ELSE, Program
 from jitdelegate.program.write import parts
+from jitdelegate.runtime.cache.key import FEATURES, Key
 from jitdelegate.targets import target_named
 from jitdelegate.tflite.read import read
 from jitdelegate.tflite.svdf_states import narrow_states, widened

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import MutableMapping, Sequence
 
-from jitdelegate.cache.key import TOOLCHAIN, Key
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.errors import CompilerFailedError, JitDelegateError, ShapesError
 from jitdelegate.ir.faults import may_pass, told
-from jitdelegate.options import DelegateOptions
 from jitdelegate.program.program import Program
+from jitdelegate.runtime.cache.key import TOOLCHAIN, Key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

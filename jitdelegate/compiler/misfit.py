@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jitdelegate import passes
-from jitdelegate.cache.key import Key
 from jitdelegate.errors import CompileError, DeviceError, JitDelegateError
 from jitdelegate.ir.graph import ABSENT, Graph, Model, Node
 from jitdelegate.ops.call import Shape
 from jitdelegate.passes.infer_shapes import unsure_tensors
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import node_reason
+from jitdelegate.runtime.cache.key import Key
 from jitdelegate.runtime.fallback import Fallback
 from jitdelegate.tflite.cut import Cutter
 from jitdelegate.tflite.read import read

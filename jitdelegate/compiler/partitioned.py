@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from xxhash import xxh3_128_hexdigest
 
 from jitdelegate import passes
-from jitdelegate.cache.key import FEATURES, TUNED
 from jitdelegate.compiler.codegen import Origins, target_program
 from jitdelegate.compiler.compilation import Compilation
 from jitdelegate.compiler.program_metadata import as_in_file, code, executions, ports
@@ -37,6 +36,7 @@ from jitdelegate.program.program import (
     State,
 )
 from jitdelegate.program.write import parts
+from jitdelegate.runtime.cache.key import FEATURES, TUNED
 from jitdelegate.targets import target_named
 from jitdelegate.tflite.cut import Cutter
 from jitdelegate.tflite.read import read

@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-from jitdelegate.cache.key import Key
+from jitdelegate.base.debug import PASSES, SOURCE, log
+from jitdelegate.base.options import DEBUG_LEVEL
 from jitdelegate.errors import OptionError
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.print import graph_text
-from jitdelegate.options import DEBUG_LEVEL
-from jitdelegate.options.debug import PASSES, SOURCE, log
 from jitdelegate.passes.single_node import single_node
+from jitdelegate.runtime.cache.key import Key
 
 VARIABLE = "JITDELEGATE_DUMP"
 """The environment variable that names the folder; nothing is dumped where it is unset or empty."""

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from jitdelegate.cache.fingerprint import fingerprint
-from jitdelegate.cache.key import CHOSEN, INPUTS, Key
 from jitdelegate.compiler.entry import compiled
 from jitdelegate.engine.example_values import example_values
 from jitdelegate.engine.executable import Executable
 from jitdelegate.errors import CompilerFailedError, DeviceError, OptionError, ProgramError
 from jitdelegate.program.program import IN_PARTITIONS, LITERT, Port, Program
 from jitdelegate.program.read import read
+from jitdelegate.runtime.cache.fingerprint import fingerprint
+from jitdelegate.runtime.cache.key import CHOSEN, INPUTS, Key
 from jitdelegate.runtime.io_binding import IOBinding
 
 ROUNDS = 15

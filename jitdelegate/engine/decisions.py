@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitdelegate.options.debug import log
+from jitdelegate.base.debug import log
 from jitdelegate.program.program import general_reason
 
 TYPE_CHECKING = False

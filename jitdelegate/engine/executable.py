@@ -5,20 +5,20 @@ from __future__ import annotations
 import _thread
 import time
 
-from jitdelegate.cache.store import OFF
 from jitdelegate.errors import DelegationError
 from jitdelegate.program.layout import ALIGNMENT as PAGE
 from jitdelegate.program.program import IN_PARTITIONS, LITERT, Operator
+from jitdelegate.runtime.cache.store import OFF
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jitdelegate.cache.key import Key, Shapes, Values
-    from jitdelegate.cache.store import Lookup
     from jitdelegate.engine.delegate_message import DelegateMessage
     from jitdelegate.engine.model_file import ModelFile
     from jitdelegate.program.program import Program, Signature
+    from jitdelegate.runtime.cache.key import Key, Shapes, Values
+    from jitdelegate.runtime.cache.store import Lookup
     from jitdelegate.runtime.io_binding import IOBinding
     from jitdelegate.targets.target import Device
 

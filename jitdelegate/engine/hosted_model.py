@@ -5,8 +5,10 @@ from __future__ import annotations
 import _thread
 import ctypes
 
-from jitdelegate.cache.key import variant_parts
 from jitdelegate.engine.executable import MOST_SHAPES
+from jitdelegate.engine.litert_delegate.delegate_client import DelegateClient, DelegateKernel, Facts
+from jitdelegate.engine.litert_delegate.native_delegate import NativeDelegate
+from jitdelegate.engine.litert_delegate.trust import refusal
 from jitdelegate.errors import (
     CompileError,
     DelegationError,
@@ -16,10 +18,8 @@ from jitdelegate.errors import (
     ShapesError,
     shortened,
 )
-from jitdelegate.litert_delegate.delegate_client import DelegateClient, DelegateKernel, Facts
-from jitdelegate.litert_delegate.native_delegate import NativeDelegate
-from jitdelegate.litert_delegate.trust import refusal
 from jitdelegate.program.read import read
+from jitdelegate.runtime.cache.key import variant_parts
 from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.runtime.litert_layout import LAYOUT
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from jitdelegate.cache.key import Parts, Shapes
     from jitdelegate.engine.executable import Executable
     from jitdelegate.engine.model_file import ModelFile
     from jitdelegate.program.program import Partition, Port, Program, State
+    from jitdelegate.runtime.cache.key import Parts, Shapes
     from jitdelegate.runtime.fallback import Fallback
     from jitdelegate.runtime.io_binding import IOBinding
 

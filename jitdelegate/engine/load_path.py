@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import time
 
-from jitdelegate.cache.key import CHOSEN, TOOLCHAIN, model_key, variant_parts
-from jitdelegate.cache.store import ABSENT, Lookup, open_store
+from jitdelegate.base.options import DEBUG_LEVEL
+from jitdelegate.base.targets import AUTO, CPU
 from jitdelegate.engine.executable import Executable
 from jitdelegate.engine.model_file import ChangedModelError
 from jitdelegate.errors import CompilerFailedError, DeviceError, OptionError, ProgramError
-from jitdelegate.options import DEBUG_LEVEL
 from jitdelegate.program.program import LITERT
+from jitdelegate.runtime.cache.key import CHOSEN, TOOLCHAIN, model_key, variant_parts
+from jitdelegate.runtime.cache.store import ABSENT, Lookup, open_store
 from jitdelegate.targets import candidates
-from jitdelegate.targets.table import AUTO, CPU
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer
 
-    from jitdelegate.cache.key import Key, Parts
-    from jitdelegate.cache.store import Store
+    from jitdelegate.base.options import DelegateOptions
     from jitdelegate.engine.hosted_model import HostedModel
     from jitdelegate.engine.model_file import ModelFile
-    from jitdelegate.options import DelegateOptions
     from jitdelegate.program.program import FileParts
+    from jitdelegate.runtime.cache.key import Key, Parts
+    from jitdelegate.runtime.cache.store import Store
     from jitdelegate.runtime.io_binding import IOBinding
     from jitdelegate.targets.target import Device
 
@@ -382,7 +382,7 @@ def _partitioned(executable: Executable) -> IOBinding:
 def _host(executable: Executable) -> None:
     """Run the model in LiteRT's interpreter, with the compiled partitions as a delegate."""
     from jitdelegate.engine.hosted_model import HostedModel  # few models need it
-    from jitdelegate.litert_delegate.trust import refusal
+    from jitdelegate.engine.litert_delegate.trust import refusal
 
     source = executable.source
     trouble = refusal(source.store.place)

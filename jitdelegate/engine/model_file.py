@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from jitdelegate.cache.fingerprint import fingerprint
-from jitdelegate.cache.store import open_store
 from jitdelegate.errors import ModelError
+from jitdelegate.runtime.cache.fingerprint import fingerprint
+from jitdelegate.runtime.cache.store import open_store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer
 
-    from jitdelegate.options import DelegateOptions
+    from jitdelegate.base.options import DelegateOptions
     from jitdelegate.runtime.fallback import Fallback
     from jitdelegate.runtime.shared_file import SharedFile
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from jitdelegate.cache.key import variant_parts
-from jitdelegate.cache.store import Lookup, open_store
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.compiler.entry import compiled
 from jitdelegate.engine.load_path import find_key
 from jitdelegate.engine.model_file import with_ports
 from jitdelegate.errors import CompilerFailedError, ModelError
-from jitdelegate.options import DelegateOptions
 from jitdelegate.program.program import Program
+from jitdelegate.runtime.cache.key import variant_parts
+from jitdelegate.runtime.cache.store import Lookup, open_store
 from jitdelegate.targets.target import Device
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import _thread
 
-from jitdelegate.cache.key import variant_parts
 from jitdelegate.engine.executable import MOST_SHAPES
 from jitdelegate.engine.load_path import specialize
 from jitdelegate.runtime.buffers import accepted_shape, integers
+from jitdelegate.runtime.cache.key import variant_parts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from jitdelegate.cache.key import Shapes, Values
     from jitdelegate.engine.executable import Executable
+    from jitdelegate.runtime.cache.key import Shapes, Values
 
 MOST_VALUES = 8
 """Most value sets of shape inputs to specialize for; later ones run on LiteRT. Bounds compile time when every call

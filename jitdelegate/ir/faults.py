@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from traceback import format_exception
 
+from jitdelegate.base.debug import log
+from jitdelegate.base.options import DEBUG_LEVEL
 from jitdelegate.errors import CompileError, JitDelegateError, TooLongError
-from jitdelegate.options import DEBUG_LEVEL
-from jitdelegate.options.debug import log
 
 FAILED = "the compiler failed with"
 """How the reasons of such failures begin."""

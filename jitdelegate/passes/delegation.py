@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.ir.graph import ABSENT, Graph, Model, Node, State
 from jitdelegate.ops import find
-from jitdelegate.options import DelegateOptions
 from jitdelegate.passes.cost import Rates, saved_seconds
 from jitdelegate.passes.functional_state import RESOURCE_OPS, resource_problem
 from jitdelegate.passes.infer_shapes import unsure_tensors

@@ -7,8 +7,8 @@ import ctypes
 import sys
 from ctypes import addressof
 
+from jitdelegate.base.options import DEBUG_LEVEL, TIMED_LEVEL
 from jitdelegate.errors import DeviceError, ProgramError, TensorError
-from jitdelegate.options import DEBUG_LEVEL, TIMED_LEVEL
 from jitdelegate.program.program import NO_TENSOR
 from jitdelegate.runtime.buffers import InputSlot, borrow, no_memory, tensor_class
 

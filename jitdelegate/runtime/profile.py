@@ -33,7 +33,7 @@ def _kernel_line(seconds: float | None, total: float, form: str, text: str) -> s
 
 def log_times(seconds: Sequence[float | None], kernels: Sequence[Kernel]) -> None:
     """Log the table of a session that is being closed, if it ran."""
-    from jitdelegate.options.debug import log
+    from jitdelegate.base.debug import log
 
     if any(each is not None for each in seconds):
         pairs = zip(seconds, kernels, strict=True)

@@ -16,10 +16,10 @@ import os
 import sys
 import time
 
-from jitdelegate.cache.place import read_pieces
 from jitdelegate.errors import DeviceError
 from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.bus_guard import renew_net, spread_net
+from jitdelegate.runtime.cache.place import read_pieces
 from jitdelegate.runtime.memory import Memory, libc
 
 TYPE_CHECKING = False

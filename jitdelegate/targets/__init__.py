@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import os
 
+from jitdelegate.base.targets import AUTO, DEVICES, NAMES, ROWS
 from jitdelegate.errors import DeviceError, OptionError
-from jitdelegate.targets.table import AUTO, DEVICES, NAMES, ROWS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jitdelegate.options import DelegateOptions
+    from jitdelegate.base.options import DelegateOptions
     from jitdelegate.targets.target import Device, Target
 
 

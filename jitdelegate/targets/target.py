@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from jitdelegate.cache.key import Key, KeyParts
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.ir.graph import Graph
-from jitdelegate.options import DelegateOptions
 from jitdelegate.passes.cost import Rates
 from jitdelegate.program.program import Kernel, Launch, Program
+from jitdelegate.runtime.cache.key import Key, KeyParts
 from jitdelegate.runtime.io_binding import IOBinding
 
 Trace = Callable[[str, Callable[[], str]], None]

@@ -9,12 +9,12 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from jitdelegate.cache.key import Key, KeyParts, model_key, this_machine
-from jitdelegate.cache.store import Store
 from jitdelegate.errors import ProgramError
 from jitdelegate.program.program import Operator, Port, Program
 from jitdelegate.program.read import verify_weights
 from jitdelegate.program.write import write
+from jitdelegate.runtime.cache.key import Key, KeyParts, model_key, this_machine
+from jitdelegate.runtime.cache.store import Store
 
 Change = Callable[[Path, Path, random.Random], None]
 """(the entry, a good copy, chance): one thing that happens to the entry."""

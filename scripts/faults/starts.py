@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 import jitdelegate
-from jitdelegate.cache import fingerprint
 from jitdelegate.errors import JitDelegateError
+from jitdelegate.runtime.cache import fingerprint
 from jitdelegate.targets.cpu import target as cpu_target
 from jitdelegate.tflite.write import ModelBuilder
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from jitdelegate.cache.key import ANY_MACHINE, KeyParts, model_key
 from jitdelegate.program.program import CUBIN_ALIGNMENT, Kernel, Launch, Program
 from jitdelegate.program.write import write
+from jitdelegate.runtime.cache.key import ANY_MACHINE, KeyParts, model_key
 from jitdelegate.targets.cuda.code.device_code import Code, Value
 from jitdelegate.targets.cuda.code.gpu import gpu_of
 from jitdelegate.targets.cuda.code.sizes import Kind

@@ -16,7 +16,7 @@ def main(argv: list[str]) -> int:
     path, cache, precision, source, target = argv
     times = [time.perf_counter()]
     from jitdelegate.api.model import load
-    from jitdelegate.cache.store import counts
+    from jitdelegate.runtime.cache.store import counts
 
     times.append(time.perf_counter())
     model = load(path, target="cuda", serialization_dir=cache, options={"precision": precision})

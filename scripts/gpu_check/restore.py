@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from xxhash import xxh3_128_hexdigest
 
-from jitdelegate.cache.place import open_place
 from jitdelegate.errors import JitDelegateError, ProgramError
 from jitdelegate.program.read import read
+from jitdelegate.runtime.cache.place import open_place
 from scripts.gpu_check.row import Row
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from jitdelegate.cache.fingerprint import fingerprint
-from jitdelegate.cache.store import open_store
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.engine.load_path import find_key
 from jitdelegate.errors import CacheError
-from jitdelegate.options import DelegateOptions
 from jitdelegate.program.read import read
+from jitdelegate.runtime.cache.fingerprint import fingerprint
+from jitdelegate.runtime.cache.store import open_store
 from jitdelegate.targets.cuda.target import CudaDevice
 from scripts.gpu_check import first_output
 from scripts.gpu_check.bundle import Bundle, Prepared

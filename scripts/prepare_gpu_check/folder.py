@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 from xxhash import xxh3_128_hexdigest
 
-from jitdelegate.cache.fingerprint import fingerprint
-from jitdelegate.cache.key import variant_parts
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.compiler.compile import compile_model
 from jitdelegate.engine.load_path import find_key
 from jitdelegate.errors import JitDelegateError, OptionError
-from jitdelegate.options import DelegateOptions
 from jitdelegate.program.read import read as read_program
 from jitdelegate.program.write import write as write_program
+from jitdelegate.runtime.cache.fingerprint import fingerprint
+from jitdelegate.runtime.cache.key import variant_parts
 from jitdelegate.targets.cuda.target import CudaDevice
 from scripts.gpu_check.bundle import Bundle, Case, Entry, Values, pack, write_bundle
 from scripts.gpu_check.ceiling_kernels import ceilings_program

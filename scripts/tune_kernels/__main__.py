@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
-from jitdelegate.cache.place import open_place
+from jitdelegate.base.option_checks import PRECISIONS
 from jitdelegate.errors import JitDelegateError
-from jitdelegate.options.checks import PRECISIONS
+from jitdelegate.runtime.cache.place import open_place
 
 SECONDS = 500.0
 """For `run`; a machine that ends commands after ten minutes does not end it."""

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 
-from jitdelegate.cache.tuned import SUFFIX, table_content, table_name
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.program.read import read
+from jitdelegate.runtime.cache.tuned import SUFFIX, table_content, table_name
 from jitdelegate.targets.cuda.stopwatch import DeviceStopwatch
 from jitdelegate.targets.cuda.tuning import Timed, median_seconds, winner_of
 from scripts.gpu_check import ceilings

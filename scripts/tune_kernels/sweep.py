@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from jitdelegate.cache.tuned import SUFFIX, table_name
 from jitdelegate.errors import ProgramError
 from jitdelegate.program.program import CUBIN_ALIGNMENT, Kernel, Launch, Program
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
+from jitdelegate.runtime.cache.tuned import SUFFIX, table_name
 
 LISTED, CODE, CEILINGS = ".problems.z", ".cubins.z", ".ceilings.z"
 FORMAT = 1

@@ -12,8 +12,8 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 from ai_edge_litert.interpreter import OpResolverType
 
 import jitdelegate
+from jitdelegate.engine.litert_delegate.trust import refusal
 from jitdelegate.ir.graph import Quant
-from jitdelegate.litert_delegate.trust import refusal
 from jitdelegate.targets.cpu import target as cpu_target
 from jitdelegate.tflite.write import ModelBuilder
 

@@ -28,9 +28,9 @@ from jitdelegate import (
     TensorBuffer,
     targets,
 )
+from jitdelegate.base.option_groups import Group
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.errors import DelegateWarning, DelegationError, DeviceError, OptionError
-from jitdelegate.options import DelegateOptions
-from jitdelegate.options.groups import Group
 from tests.api import small_models
 from tests.api.test_cuda import EXPECTED, X
 from tests.cuda_stub.compiler import Compiler, scale_and_shift_model

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 import jitdelegate
-from jitdelegate.analysis.survey import analyze as survey
 from jitdelegate.api import delegate_warning
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.commands import analyze
+from jitdelegate.commands.analysis.survey import analyze as survey
 from jitdelegate.errors import JitDelegateError
-from jitdelegate.options import DelegateOptions
-from tests.analysis import analyzed_models
 from tests.api import small_models
+from tests.commands.analysis import analyzed_models
 from tests.conftest import SHARED
 
 REAL = Path(os.environ.get("JITDELEGATE_TEST_MODELS", SHARED / "models")) / "real"

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 import jitdelegate
-from jitdelegate.cache.fingerprint import fingerprint
-from jitdelegate.cache.key import CHOSEN, INPUTS, Key, variant_parts
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.commands import warm
 from jitdelegate.engine import load_path
 from jitdelegate.engine.choose_precision import ROUNDS, fastest, largest_error
 from jitdelegate.engine.load_path import find_key
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import DeviceError, OptionError
-from jitdelegate.options import DelegateOptions
 from jitdelegate.program.program import Program
 from jitdelegate.program.read import read
+from jitdelegate.runtime.cache.fingerprint import fingerprint
+from jitdelegate.runtime.cache.key import CHOSEN, INPUTS, Key, variant_parts
 from jitdelegate.runtime.cuda import toolchain as toolchain_module
 from jitdelegate.targets.cuda.target import CudaDevice
 from jitdelegate.tflite.write import ModelBuilder
@@ -169,7 +169,7 @@ def test_a_file_of_inputs_that_changes_after_the_model_was_opened_is_not_measure
 ) -> None:
     path = tmp_path / "samples.npz"
     np.savez(path, x=X)
-    monkeypatch.setattr("jitdelegate.cache.fingerprint.fingerprint", lambda _: "0" * 32)
+    monkeypatch.setattr("jitdelegate.runtime.cache.fingerprint.fingerprint", lambda _: "0" * 32)
     with pytest.raises(OptionError, match=r"samples.npz', which has changed since the model was opened"):
         load(tmp_path, precision_inputs=path)
     assert compiler.keys == []

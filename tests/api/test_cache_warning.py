@@ -15,10 +15,10 @@ import pytest
 
 import jitdelegate
 from jitdelegate import CacheWarning
-from jitdelegate.cache import trouble
-from jitdelegate.cache.place import Place
+from jitdelegate.base.user_warning import PlainWarnings
 from jitdelegate.commands import warm
-from jitdelegate.options.user_warning import PlainWarnings
+from jitdelegate.runtime.cache import trouble
+from jitdelegate.runtime.cache.place import Place
 from tests.api import small_models
 
 MODEL = small_models.convolution()
@@ -127,7 +127,7 @@ def test_a_cache_that_does_what_it_was_asked_for_warns_of_nothing(
 
 
 def test_where_not_even_a_module_can_be_read_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jitdelegate.options.user_warning", None)
+    monkeypatch.setitem(sys.modules, "jitdelegate.base.user_warning", None)
     (tmp_path / "file").touch()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import jitdelegate
-from jitdelegate.cache import entry
-from jitdelegate.cache.store import counts
 from jitdelegate.errors import DeviceError
+from jitdelegate.runtime.cache import entry
+from jitdelegate.runtime.cache.store import counts
 from tests.api import partial_models as partial
 from tests.api import small_models
 from tests.api.resource_models import streaming

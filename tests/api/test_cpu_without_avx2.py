@@ -15,13 +15,13 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
-from jitdelegate.analysis.survey import analyze
 from jitdelegate.api import delegate_warning
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.commands import warm
+from jitdelegate.commands.analysis.survey import analyze
 from jitdelegate.compiler import entry
 from jitdelegate.engine.load_path import resolve_target
 from jitdelegate.errors import CompilerFailedError, DelegationError
-from jitdelegate.options import DelegateOptions
 from jitdelegate.runtime.cpu import features
 from jitdelegate.targets.cuda.target import CudaDevice, CudaTarget
 from jitdelegate.tflite.write import ModelBuilder

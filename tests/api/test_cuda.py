@@ -14,10 +14,10 @@ import pytest
 
 import jitdelegate
 from jitdelegate.api.tensor_buffer import TensorBuffer
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.commands import warm
 from jitdelegate.engine.load_path import find_key
 from jitdelegate.errors import DeviceError, OptionError, TensorError
-from jitdelegate.options import DelegateOptions
 from jitdelegate.runtime.cuda import toolchain as toolchain_module
 from jitdelegate.targets.cpu.target import CpuDevice
 from jitdelegate.targets.cuda.target import CudaDevice

@@ -11,11 +11,11 @@ import pytest
 
 import jitdelegate
 from jitdelegate.api.report import Report
-from jitdelegate.cache import fingerprint
-from jitdelegate.cache.fingerprint import Memo
-from jitdelegate.cache.place import open_place
-from jitdelegate.cache.store import Store
 from jitdelegate.errors import ModelError
+from jitdelegate.runtime.cache import fingerprint
+from jitdelegate.runtime.cache.fingerprint import Memo
+from jitdelegate.runtime.cache.place import open_place
+from jitdelegate.runtime.cache.store import Store
 from tests.api import small_models
 from tests.entries import overwrite
 
@@ -137,7 +137,7 @@ def test_an_entry_that_can_be_neither_removed_nor_replaced_is_computed_around(
     expected, _ = start(cache, content)
     good = entry(cache).read_bytes()
     overwrite(entry(cache), good[:-1] + bytes([good[-1] ^ 1]))
-    monkeypatch.setattr("jitdelegate.cache.place.Place.remove", lambda place, name: None)
+    monkeypatch.setattr("jitdelegate.runtime.cache.place.Place.remove", lambda place, name: None)
     answer, report = start(cache, content)
     assert answer == expected
     assert "damaged" in report.cache.reason

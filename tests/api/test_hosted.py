@@ -19,8 +19,8 @@ from ai_edge_litert.interpreter import OpResolverType
 
 import jitdelegate
 from jitdelegate.engine import hosted_model as hosted
+from jitdelegate.engine.litert_delegate import callbacks
 from jitdelegate.errors import DelegateWarning, DelegationError, OptionError, ProgramError
-from jitdelegate.litert_delegate import callbacks
 from jitdelegate.program import read as program_file
 from jitdelegate.program.program import Program
 from jitdelegate.tflite.read import read

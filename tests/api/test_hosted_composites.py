@@ -9,7 +9,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
-from jitdelegate.litert_delegate import callbacks
+from jitdelegate.engine.litert_delegate import callbacks
 from jitdelegate.tflite.write import GraphBuilder, ModelBuilder
 from tests.api import partial_models as partial
 from tests.api.output_models import MODELS, SHAPE, add_composite

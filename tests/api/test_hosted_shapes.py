@@ -13,7 +13,7 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
 from jitdelegate.engine.executable import MOST_SHAPES
-from jitdelegate.litert_delegate import callbacks
+from jitdelegate.engine.litert_delegate import callbacks
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial
 from tests.api import small_models

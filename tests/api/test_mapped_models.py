@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import jitdelegate
-from jitdelegate.cache.fingerprint import fingerprint
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.compiler import compile as compiler
 from jitdelegate.engine import model_file
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import ModelError
-from jitdelegate.options import DelegateOptions
+from jitdelegate.runtime.cache.fingerprint import fingerprint
 from jitdelegate.runtime.shared_file import SharedFile
 from tests.api import small_models
 

@@ -18,11 +18,11 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 import jitdelegate
 from jitdelegate.api import delegate_warning as messages
 from jitdelegate.api.delegate_warning import on_message
+from jitdelegate.base.targets import ROWS
 from jitdelegate.commands import warm
 from jitdelegate.engine.delegate_message import DelegateMessage
 from jitdelegate.errors import DelegateWarning, DelegationError
 from jitdelegate.program.program import CUSTOM, Operator
-from jitdelegate.targets.table import ROWS
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial
 from tests.api import resource_models, small_models

@@ -12,17 +12,17 @@ import pytest
 
 import jitdelegate
 from cache_tools.__main__ import main as cache_tools
-from jitdelegate.cache import trouble
-from jitdelegate.cache.place import user_directory
 from jitdelegate.errors import CacheError
+from jitdelegate.runtime.cache import trouble
+from jitdelegate.runtime.cache.place import user_directory
 from tests.api import small_models
 
 ROOT = Path(__file__).parents[2]
 START = """
 import os, sys
-import jitdelegate.api.interpreter, jitdelegate.compiler.compile, jitdelegate.options.user_warning
-import jitdelegate.cache.trouble, logging
-import jitdelegate.targets.cpu.generate, numpy, platformdirs, platformdirs.unix, tempfile, jitdelegate.cache.lock
+import jitdelegate.api.interpreter, jitdelegate.compiler.compile, jitdelegate.base.user_warning
+import jitdelegate.runtime.cache.trouble, logging
+import jitdelegate.targets.cpu.generate, numpy, platformdirs, platformdirs.unix, tempfile, jitdelegate.runtime.cache.lock
 with open(sys.argv[1], "rb") as file:
     content = file.read()
 os.chdir(sys.argv[2])

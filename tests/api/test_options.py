@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 import jitdelegate
+from jitdelegate.base.option_checks import PRIORITIES
+from jitdelegate.base.option_file import LARGEST_FILE
+from jitdelegate.base.options import DelegateOptions
+from jitdelegate.base.targets import ROWS
 from jitdelegate.commands import warm
 from jitdelegate.engine.load_path import find_key
 from jitdelegate.errors import DeviceError, OptionError
-from jitdelegate.options import DelegateOptions
-from jitdelegate.options.checks import PRIORITIES
-from jitdelegate.options.option_file import LARGEST_FILE
 from jitdelegate.program.read import read
 from jitdelegate.targets import target_named
-from jitdelegate.targets.table import ROWS
 from tests.api import small_models
 from tests.cuda_stub.install import install
 from tests.cuda_stub.programs import library

@@ -12,8 +12,8 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
 from jitdelegate.api.report import Report
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.engine.load_path import find_key
-from jitdelegate.options import DelegateOptions
 from jitdelegate.targets import target_named
 from tests.api import partial_models as partial
 from tests.api import small_models

@@ -12,7 +12,7 @@ from skimage.data import astronaut
 from skimage.transform import resize
 
 import jitdelegate
-from jitdelegate.measurement.difference import nrmse
+from jitdelegate.commands.measurement.difference import nrmse
 
 FLOAT, HALF = 1e-5, 1e-4
 """Bounds on the NRMSE, for float32 weights and for fp16 ones."""

@@ -63,7 +63,7 @@ def test_an_entry_that_could_not_be_written_has_no_path(tmp_path: Path, monkeypa
     def full(*_: object, **__: object) -> None:
         raise OSError("the disk is full")
 
-    monkeypatch.setattr("jitdelegate.cache.place.Place.write", full)
+    monkeypatch.setattr("jitdelegate.runtime.cache.place.Place.write", full)
     report = jitdelegate.load(small_models.convolution(), serialization_dir=tmp_path / "cache").report()
     assert (report.cache.path, report.cache.outcome) == ("", "miss")
     assert "the disk is full" in report.cache.write_failure

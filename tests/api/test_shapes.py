@@ -14,10 +14,10 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
-from jitdelegate.cache.key import KeyParts, model_key, variant_parts
-from jitdelegate.cache.store import counts
 from jitdelegate.engine.specializations import MOST_FAILURES, MOST_SHAPES
 from jitdelegate.errors import DeviceError, TensorError
+from jitdelegate.runtime.cache.key import KeyParts, model_key, variant_parts
+from jitdelegate.runtime.cache.store import counts
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import small_models
 from tests.api.test_interpreter import assert_same_details

@@ -14,13 +14,13 @@ import pytest
 
 import jitdelegate
 from cache_tools.entries import open_entries
-from jitdelegate.cache import entry
-from jitdelegate.cache.key import variant_parts
-from jitdelegate.cache.store import counts
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.engine.executable import Executable
 from jitdelegate.engine.load_path import specialize
 from jitdelegate.engine.precompile import precompile
-from jitdelegate.options import DelegateOptions
+from jitdelegate.runtime.cache import entry
+from jitdelegate.runtime.cache.key import variant_parts
+from jitdelegate.runtime.cache.store import counts
 from jitdelegate.targets import target_named
 from jitdelegate.tflite.write import ModelBuilder
 from tests.entries import overwrite
@@ -220,7 +220,7 @@ def test_private_weights_are_of_no_file(tmp_path: Path) -> None:
 
 def test_a_program_that_cannot_be_written_has_all_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with load(tmp_path) as loaded:
-        monkeypatch.setattr("jitdelegate.cache.store.Store.put", lambda *_: "the disk is full")
+        monkeypatch.setattr("jitdelegate.runtime.cache.store.Store.put", lambda *_: "the disk is full")
         two = opened(loaded, 1)[0]
         assert two.program.borrowed and two.lookup.write_failure
         right(loaded)

@@ -10,13 +10,13 @@ import pytest
 
 import jitdelegate
 from cache_tools.__main__ import main as cache_tools
-from jitdelegate.cache.key import stored_key
-from jitdelegate.cache.place import open_place
-from jitdelegate.cache.tuned import read_table, tuned_digest
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.commands import warm
 from jitdelegate.engine.load_path import find_key
-from jitdelegate.options import DelegateOptions
 from jitdelegate.program.read import read
+from jitdelegate.runtime.cache.key import stored_key
+from jitdelegate.runtime.cache.place import open_place
+from jitdelegate.runtime.cache.tuned import read_table, tuned_digest
 from jitdelegate.runtime.cuda import toolchain as toolchain_module
 from jitdelegate.runtime.cuda.session import CudaSession
 from jitdelegate.targets.cuda.stopwatch import TIMES

@@ -12,13 +12,13 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
-from jitdelegate.analysis.survey import analyze
+from jitdelegate.base.options import DelegateOptions
+from jitdelegate.commands.analysis.survey import analyze
 from jitdelegate.engine import load_path
 from jitdelegate.engine.executable import Executable
 from jitdelegate.ir.graph import Quant
 from jitdelegate.ops import OPS
 from jitdelegate.ops.call import Call
-from jitdelegate.options import DelegateOptions
 from jitdelegate.passes.litert_shapes import litert_shapes
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial

@@ -17,13 +17,13 @@ import jitdelegate
 from cache_tools.__main__ import main
 from cache_tools.archive import import_entries
 from cache_tools.entries import open_entries
-from jitdelegate.cache.key import Key
-from jitdelegate.cache.model_names import remember_model
-from jitdelegate.cache.place import Place, open_place
 from jitdelegate.program.write import write
+from jitdelegate.runtime.cache.key import Key
+from jitdelegate.runtime.cache.model_names import remember_model
+from jitdelegate.runtime.cache.place import Place, open_place
 from tests.api import test_shared_weights
-from tests.cache.programs import MODEL_A, MODEL_B, key
 from tests.cache_tools.test_commands import break_weights, folder, full_program, names
+from tests.runtime.cache.programs import MODEL_A, MODEL_B, key
 
 __all__ = ["folder"]
 
@@ -223,7 +223,7 @@ def test_archives_that_other_tools_pack_are_imported(layout: int, tmp_path: Path
 def test_a_program_is_imported_with_the_one_that_it_borrows_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("jitdelegate.cache.entry.LEAST_SHARED", 0)
+    monkeypatch.setattr("jitdelegate.runtime.cache.entry.LEAST_SHARED", 0)
     folder, path, other = tmp_path / "cache", tmp_path / "entries.tar", tmp_path / "other"
     with jitdelegate.load(
         test_shared_weights.MODEL, serialization_dir=str(folder), target="cpu", num_threads=1

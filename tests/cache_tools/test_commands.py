@@ -20,19 +20,19 @@ import jitdelegate
 from cache_tools import removal
 from cache_tools.__main__ import main
 from cache_tools.entries import open_entries
-from jitdelegate.cache.entry import LEAST_SHARED
-from jitdelegate.cache.model_names import remember_model
-from jitdelegate.cache.place import Place, open_place
-from jitdelegate.cache.store import Store, open_store
-from jitdelegate.cache.tuned import table_content
 from jitdelegate.program.program import Program
 from jitdelegate.program.read import verify_weights
 from jitdelegate.program.write import write
+from jitdelegate.runtime.cache.entry import LEAST_SHARED
+from jitdelegate.runtime.cache.model_names import remember_model
+from jitdelegate.runtime.cache.place import Place, open_place
+from jitdelegate.runtime.cache.store import Store, open_store
+from jitdelegate.runtime.cache.tuned import table_content
 from jitdelegate.runtime.weights import shared_file
 from tests.api import test_shared_weights
-from tests.cache.programs import MODEL_A, MODEL_B, key
 from tests.entries import overwrite
 from tests.program.test_program import cuda_program, full_program
+from tests.runtime.cache.programs import MODEL_A, MODEL_B, key
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def test_prune_removes_what_was_not_used_for_long_and_then_what_is_too_much(
 def test_a_program_that_borrows_from_a_removed_one_goes_with_it_while_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("jitdelegate.cache.entry.LEAST_SHARED", 0)
+    monkeypatch.setattr("jitdelegate.runtime.cache.entry.LEAST_SHARED", 0)
     folder, model = tmp_path / "cache", tmp_path / "net.tflite"
     model.write_bytes(test_shared_weights.MODEL)
     with jitdelegate.load(str(model), serialization_dir=str(folder), target="cpu", num_threads=1) as loaded:

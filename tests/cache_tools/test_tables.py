@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cache_tools.__main__ import main
-from jitdelegate.cache.place import open_place
-from jitdelegate.cache.tuned import Winner, add_to_table
+from jitdelegate.runtime.cache.place import open_place
+from jitdelegate.runtime.cache.tuned import Winner, add_to_table
 
 PROBLEM, NAME = "contract_mma float16 M196 N512", "sm_90-132.tuned"
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from jitdelegate.cache.key import Key
-from jitdelegate.options import DelegateOptions
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.program.program import Operator, Program
 from jitdelegate.program.write import parts
+from jitdelegate.runtime.cache.key import Key
 from jitdelegate.runtime.cuda import toolchain as toolchain_module
 from jitdelegate.tflite.write import ModelBuilder
 from tests.cuda_stub.programs import SCALE, SHIFT, scale_and_shift

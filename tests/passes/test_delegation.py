@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.ir.graph import Graph, Model, Node, Quant, Tensor
 from jitdelegate.ops.convolution import Weighted
-from jitdelegate.options import DelegateOptions
 from jitdelegate.passes import delegation
 from jitdelegate.passes.cost import (
     BESIDE,

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 
+from jitdelegate.engine.litert_delegate import callbacks
+from jitdelegate.engine.litert_delegate.delegate_client import DelegateClient, Facts
+from jitdelegate.engine.litert_delegate.native_delegate import NativeDelegate
+from jitdelegate.engine.litert_delegate.trust import refusal
 from jitdelegate.ir.graph import ABSENT, Graph, Node, State, Tensor
-from jitdelegate.litert_delegate import callbacks
-from jitdelegate.litert_delegate.delegate_client import DelegateClient, Facts
-from jitdelegate.litert_delegate.native_delegate import NativeDelegate
-from jitdelegate.litert_delegate.trust import refusal
 from jitdelegate.passes.partition import Subset, borders, extract, partition
 from jitdelegate.tflite.read import read
 from jitdelegate.tflite.write import ModelBuilder

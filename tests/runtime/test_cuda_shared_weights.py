@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jitdelegate.cache.key import Key, KeyParts, model_key, this_machine, variant_parts
-from jitdelegate.cache.store import open_store
 from jitdelegate.errors import ProgramError
 from jitdelegate.program.program import Launch, Program
 from jitdelegate.program.write import parts
+from jitdelegate.runtime.cache.key import Key, KeyParts, model_key, this_machine, variant_parts
+from jitdelegate.runtime.cache.store import open_store
 from jitdelegate.runtime.cuda.device import Device
 from jitdelegate.runtime.cuda.driver import Driver
 from jitdelegate.runtime.cuda.session import CudaSession

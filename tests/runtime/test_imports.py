@@ -20,11 +20,11 @@ import sys
 sys.path += sys.argv[2:]
 import os
 before = set(sys.modules)
-import jitdelegate.program.read, jitdelegate.cache.store
+import jitdelegate.program.read, jitdelegate.runtime.cache.store
 import jitdelegate.runtime.cpu.session, jitdelegate.runtime.cpu.features
-from jitdelegate.cache.key import KeyParts, model_key
+from jitdelegate.runtime.cache.key import KeyParts, model_key
 key = model_key("0", KeyParts("cpu", "", "none", "", toolchain=""))
-jitdelegate.cache.store.open_store(sys.argv[1]).get(key)
+jitdelegate.runtime.cache.store.open_store(sys.argv[1]).get(key)
 jitdelegate.runtime.cpu.features.level()
 import jitdelegate.targets.cuda.target, jitdelegate.runtime.cuda.device, jitdelegate.runtime.cuda.session
 print(*sorted(set(sys.modules) - before))

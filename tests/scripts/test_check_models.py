@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jitdelegate.analysis.survey import analyze
+from jitdelegate.commands.analysis.survey import analyze
 from scripts.check_models import check, main
 from tests.api import small_models
 

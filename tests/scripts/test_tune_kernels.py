@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from jitdelegate.cache.tuned import parse_table
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program.write import write
+from jitdelegate.runtime.cache.tuned import parse_table
 from jitdelegate.targets.cuda.code.choices import Choices
 from jitdelegate.targets.cuda.code.gpu import GPUS
 from jitdelegate.targets.cuda.compile.template_store import TemplateStore

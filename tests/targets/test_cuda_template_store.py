@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import pytest
 
-from jitdelegate.cache.place import open_place
 from jitdelegate.errors import DeviceError
 from jitdelegate.ir.expr import Const
+from jitdelegate.runtime.cache.place import open_place
 from jitdelegate.targets.cuda.code.device_code import Code
 from jitdelegate.targets.cuda.code.element import Element
 from jitdelegate.targets.cuda.code.sizes import Kind

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from jitdelegate.cache.place import open_place
-from jitdelegate.cache.tuned import Winner, read_table
 from jitdelegate.errors import CompileError, DeviceError
 from jitdelegate.ir.graph import Graph
+from jitdelegate.runtime.cache.place import open_place
+from jitdelegate.runtime.cache.tuned import Winner, read_table
 from jitdelegate.targets.cuda import tuning
 from jitdelegate.targets.cuda.code.choices import Choices, candidate
 from jitdelegate.targets.cuda.code.gpu import GPUS

@@ -11,10 +11,10 @@ from ai_edge_litert.interpreter import Interpreter
 
 import jitdelegate
 from jitdelegate.api.tensor_buffer import TensorBuffer
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.commands import replay
 from jitdelegate.commands.demo_model import mobilenet_v1
 from jitdelegate.errors import TensorError
-from jitdelegate.options import DelegateOptions
 from jitdelegate.program.program import Program
 from jitdelegate.program.read import read
 from jitdelegate.targets.cuda.target import CudaDevice

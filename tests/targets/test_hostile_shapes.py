@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
-from jitdelegate.cache.key import Key
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.compiler.compile import compile_model
-from jitdelegate.options import DelegateOptions
 from jitdelegate.passes.support import unsupported
 from jitdelegate.program.read import read as read_program
+from jitdelegate.runtime.cache.key import Key
 from jitdelegate.tflite.read import read
 from jitdelegate.tflite.write import ModelBuilder
 

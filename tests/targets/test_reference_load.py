@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import jitdelegate
-from jitdelegate.analysis.survey import analyze
-from jitdelegate.options import DelegateOptions
+from jitdelegate.base.options import DelegateOptions
+from jitdelegate.commands.analysis.survey import analyze
 from tests.api import partial_models as partial
 from tests.api import resource_models, small_models
 from tests.ops.recurrent_models import LstmModel

@@ -6,9 +6,9 @@ import _thread
 import ctypes
 import os
 
-from jitdelegate.cache.key import TOOLCHAIN
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.runtime.buffers import borrow
+from jitdelegate.runtime.cache.key import TOOLCHAIN
 from jitdelegate.runtime.cuda.context import hold_context
 from jitdelegate.runtime.cuda.driver import StickyError, try_release
 from jitdelegate.runtime.cuda.fork import make_fork, rearranged

@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import sys
 
-from jitdelegate.cache.key import KeyParts, this_machine
+from jitdelegate.base.targets import AUTO
 from jitdelegate.errors import DeviceError, OptionError
+from jitdelegate.runtime.cache.key import KeyParts, this_machine
 from jitdelegate.runtime.cpu.features import level, levels
-from jitdelegate.targets.table import AUTO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jitdelegate.cache.key import Key
+    from jitdelegate.base.options import DelegateOptions
     from jitdelegate.ir.graph import Graph
-    from jitdelegate.options import DelegateOptions
     from jitdelegate.passes.cost import Rates
     from jitdelegate.program.program import Program
+    from jitdelegate.runtime.cache.key import Key
     from jitdelegate.runtime.io_binding import IOBinding
     from jitdelegate.targets.target import Generated, Trace
 

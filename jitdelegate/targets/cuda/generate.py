@@ -6,13 +6,13 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from jitdelegate.cache.place import Place
-from jitdelegate.cache.tuned import tuned_digest
 from jitdelegate.errors import DeviceError
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program import program
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
+from jitdelegate.runtime.cache.place import Place
+from jitdelegate.runtime.cache.tuned import tuned_digest
 from jitdelegate.targets.cuda.code.choices import Choices
 from jitdelegate.targets.cuda.code.gpu import Gpu, gpu_of
 from jitdelegate.targets.cuda.code.tables import shipped

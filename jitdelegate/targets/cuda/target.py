@@ -9,11 +9,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jitdelegate.cache.key import Key, KeyParts, Parts
+    from jitdelegate.base.options import DelegateOptions
     from jitdelegate.ir.graph import Graph
-    from jitdelegate.options import DelegateOptions
     from jitdelegate.passes.cost import Rates
     from jitdelegate.program.program import Program
+    from jitdelegate.runtime.cache.key import Key, KeyParts, Parts
     from jitdelegate.runtime.cuda.device import Device
     from jitdelegate.runtime.cuda.memory import GpuMemory
     from jitdelegate.runtime.io_binding import IOBinding
@@ -61,7 +61,7 @@ class CudaDevice:
         return self.device
 
     def key_parts(self, options: DelegateOptions) -> KeyParts:
-        from jitdelegate.cache.key import ANY_MACHINE, TUNED, TUNING, KeyParts
+        from jitdelegate.runtime.cache.key import ANY_MACHINE, TUNED, TUNING, KeyParts
         from jitdelegate.runtime.cuda.architectures import parsed
         from jitdelegate.runtime.cuda.toolchain import installed_toolchain
 
@@ -78,7 +78,7 @@ class CudaDevice:
             return ((PRECISION, options.precision),)
         if self.device is None:  # nothing can be run
             return ((PRECISION, EXACT),)
-        from jitdelegate.cache.key import CHOSEN, INPUTS
+        from jitdelegate.runtime.cache.key import CHOSEN, INPUTS
 
         bound, path = f"{options.precision_bound:g}", options.precision_inputs
         inputs = "" if path is None else self._fingerprint(path)
@@ -86,7 +86,7 @@ class CudaDevice:
 
     def _fingerprint(self, path: str) -> str:
         """Fingerprint of a file of inputs at the first call: further programs of a model have the part of the first."""
-        from jitdelegate.cache.fingerprint import fingerprint
+        from jitdelegate.runtime.cache.fingerprint import fingerprint
 
         if path not in self._inputs:
             try:
@@ -97,8 +97,8 @@ class CudaDevice:
         return self._inputs[path]
 
     def precisions(self, key: Key) -> Sequence[tuple[str, Key]]:
-        from jitdelegate.cache.key import CHOSEN, INPUTS, TUNED, TUNING
-        from jitdelegate.options.checks import PRECISIONS
+        from jitdelegate.base.option_checks import PRECISIONS
+        from jitdelegate.runtime.cache.key import CHOSEN, INPUTS, TUNED, TUNING
 
         if key.part(PRECISION) != ANY or key.part(CHOSEN):
             return ()
@@ -106,7 +106,7 @@ class CudaDevice:
         return [(each, plain.changed(PRECISION, each)) for each in PRECISIONS]
 
     def usable_key(self, key: Key, options: DelegateOptions) -> tuple[Key, str]:
-        from jitdelegate.cache.key import TOOLCHAIN
+        from jitdelegate.runtime.cache.key import TOOLCHAIN
         from jitdelegate.runtime.cuda.toolchain import NUMBA_CUDA_VERSIONS, cuda_major
 
         if self.device is None:
@@ -121,7 +121,7 @@ class CudaDevice:
         return key, f"{missing}: pip install jitdelegate[{self.device.extra}]"
 
     def alternatives(self, key: Key) -> Sequence[Key]:
-        from jitdelegate.cache.key import CHOSEN, INPUTS, TUNED, TUNING
+        from jitdelegate.runtime.cache.key import CHOSEN, INPUTS, TUNED, TUNING
         from jitdelegate.runtime.cuda.architectures import other_kinds
 
         others = other_kinds(self.kind)
@@ -187,7 +187,7 @@ class CudaTarget:
             raise OptionError(f"{error}; or {ALL!r}") from error
 
     def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace) -> Generated:
-        from jitdelegate.cache.store import open_store
+        from jitdelegate.runtime.cache.store import open_store
 
         kind = ":".join(part for part in (key.part("features"), key.part(MULTIPROCESSORS)) if part)
         try:
@@ -220,7 +220,7 @@ class CudaTarget:
 
 def _precision(key: Key) -> str:
     """The precision that a key asks for, or that was chosen by measuring."""
-    from jitdelegate.cache.key import CHOSEN
+    from jitdelegate.runtime.cache.key import CHOSEN
 
     precision = key.part(PRECISION)
     return key.part(CHOSEN).partition(":")[0] if precision == ANY else precision
@@ -232,7 +232,7 @@ def _tuning(key: Key, options: DelegateOptions) -> Tuning | None:
     Raises:
         DeviceError: the GPU is gone.
     """
-    from jitdelegate.cache.key import TUNING
+    from jitdelegate.runtime.cache.key import TUNING
 
     effort = key.part(TUNING)
     if not effort:

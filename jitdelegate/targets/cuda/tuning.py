@@ -14,11 +14,11 @@ from math import inf
 from statistics import median
 from typing import Protocol
 
-from jitdelegate.cache.place import Place
-from jitdelegate.cache.tuned import Winner, add_to_table
 from jitdelegate.errors import CompileError, DeviceError
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program.program import Program
+from jitdelegate.runtime.cache.place import Place
+from jitdelegate.runtime.cache.tuned import Winner, add_to_table
 from jitdelegate.targets.cuda.code.choices import Choices, Question
 from jitdelegate.targets.cuda.code.gpu import Gpu
 from jitdelegate.targets.cuda.code.tables import candidates_of, merged

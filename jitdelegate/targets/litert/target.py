@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from jitdelegate.cache.key import KeyParts, this_machine
 from jitdelegate.errors import DeviceError
+from jitdelegate.runtime.cache.key import KeyParts, this_machine
 from jitdelegate.targets.cpu.target import SLOWER, CpuDevice, CpuTarget
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from jitdelegate.cache.key import Key
+    from jitdelegate.base.options import DelegateOptions
     from jitdelegate.ir.graph import Graph
-    from jitdelegate.options import DelegateOptions
     from jitdelegate.program.program import Program
+    from jitdelegate.runtime.cache.key import Key
     from jitdelegate.runtime.io_binding import IOBinding
     from jitdelegate.targets.target import Generated, Trace
 

@@ -5,15 +5,15 @@ It defines what other targets have to compute, and is the smallest example of a 
 
 from __future__ import annotations
 
-from jitdelegate.cache.key import KeyParts, this_machine
+from jitdelegate.runtime.cache.key import KeyParts, this_machine
 from jitdelegate.targets.cpu.target import CpuDevice, CpuTarget
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from jitdelegate.cache.key import Key
+    from jitdelegate.base.options import DelegateOptions
     from jitdelegate.ir.graph import Graph
-    from jitdelegate.options import DelegateOptions
     from jitdelegate.program.program import Program
+    from jitdelegate.runtime.cache.key import Key
     from jitdelegate.runtime.io_binding import IOBinding
     from jitdelegate.targets.target import Generated, Trace
 

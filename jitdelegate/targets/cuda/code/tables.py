@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from jitdelegate.cache.place import Place
-from jitdelegate.cache.store import DAMAGED, counts
-from jitdelegate.cache.tuned import Winner, parse_table, read_table, table_name
+from jitdelegate.runtime.cache.place import Place
+from jitdelegate.runtime.cache.store import DAMAGED, counts
+from jitdelegate.runtime.cache.tuned import Winner, parse_table, read_table, table_name
 from jitdelegate.targets.cuda.code.gpu import Gpu
 
 FOLDER = Path(__file__).parent / "tuned"

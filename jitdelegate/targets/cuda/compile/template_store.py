@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from xxhash import xxh3_128_digest, xxh3_128_hexdigest
 
-from jitdelegate.cache.place import Place
 from jitdelegate.errors import CacheError, DeviceError
 from jitdelegate.program.generator_digest import GENERATOR_DIGEST
+from jitdelegate.runtime.cache.place import Place
 from jitdelegate.runtime.cuda.toolchain import NUMBA_CUDA_VERSIONS, installed_toolchain
 from jitdelegate.targets.cuda.code.template import Template
 

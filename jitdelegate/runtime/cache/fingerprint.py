@@ -1,0 +1,160 @@
+"""Fingerprints of models: hashes of the content, remembered for large files that have not changed."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+
+from xxhash import xxh3_128, xxh3_128_digest, xxh3_128_hexdigest
+
+from jitdelegate.errors import CacheError
+from jitdelegate.runtime.cache.place import close_quietly
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+    from jitdelegate.runtime.cache.place import Place
+
+    PathOrBytes = str | os.PathLike[str] | ReadableBuffer
+
+ALWAYS_HASHED = 1 << 24
+"""Largest file, in bytes, that is always hashed. In a fresh process, 16 MB in the page cache take 4 ms, and nearly all
+models are smaller; a remembered fingerprint is only as good as the time stamps."""
+_PIECE = 1 << 18
+_SETTLED_NANOSECONDS = 60_000_000_000
+"""Least age of a file's last change for remembering it. The system has written such a file back by itself, so that
+flushing is quick, and a later change gets another time stamp however coarse the file system's clock is."""
+
+
+def fingerprint(path_or_bytes: PathOrBytes, *, memo: Memo | None = None) -> str:
+    """xxh3-128 of the content as 32 hex digits; equal contents have equal fingerprints, wherever they come from.
+
+    Args:
+        path_or_bytes: a file, of which no copy is kept, or the content itself.
+        memo: remembers unchanged files of more than ALWAYS_HASHED bytes.
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: the path has a null character.
+        TypeError: it is neither a path nor bytes.
+    """
+    if not isinstance(path_or_bytes, (str, os.PathLike)):
+        return xxh3_128_hexdigest(path_or_bytes)
+    descriptor = os.open(path_or_bytes, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        found = os.fstat(descriptor)
+        if memo is None or found.st_size <= ALWAYS_HASHED:
+            return _hash(descriptor)
+        return memo.get(found) or _remembered(descriptor, memo)
+    finally:
+        close_quietly(descriptor)
+
+
+def _remembered(descriptor: int, memo: Memo) -> str:
+    before = os.fstat(descriptor)  # first: later writes change the time stamps, or prevent remembering
+    may_be = _can_be_remembered(descriptor, before)
+    found = _hash(descriptor)
+    if may_be and _identity(os.fstat(descriptor)) == _identity(before):
+        memo.put(before, found)
+    return found
+
+
+def _can_be_remembered(descriptor: int, found: os.stat_result) -> bool:
+    """Whether every change from now on moves the file's time stamps away from those that were `found`.
+
+    A write through a mapping moves them only if the page was clean, so all pages are flushed. A page that is dirty
+    again after that has moved them already.
+    """
+    if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) <= _SETTLED_NANOSECONDS:
+        return False
+    try:
+        from jitdelegate.runtime.shared_file import tells_changes  # not before: few models are so large
+
+        if not tells_changes(descriptor):
+            return False
+        os.fdatasync(descriptor)
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def _hash(descriptor: int) -> str:
+    """Reads through a small buffer: it stays in the CPU's cache, and the file may shrink meanwhile. In a fresh process
+    this takes no longer than mapping the file."""
+    state, piece = xxh3_128(), bytearray(_PIECE)
+    view = memoryview(piece)
+    while count := os.readv(descriptor, [piece]):
+        state.update(view[:count])
+    return state.hexdigest()
+
+
+def _identity(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+class Memo:
+    """Fingerprints of large files by device, inode, size and both time stamps, in one small file beside the entries.
+
+    `cp -p`, `touch` and `rsync -t` cannot set the time of the last status change, so a swapped file is detected. Damage
+    and every failure read as "not known"; a wrong fingerprint is forgotten.
+    """
+
+    __slots__ = ("_place",)
+
+    NAME = ".fingerprints"
+    LARGEST = 256
+    _MAGIC = b"JITDFPR2"
+    _RECORD = struct.Struct("<QQQqq16s")
+    _HASH_BYTES = 16
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def get(self, found: os.stat_result) -> str:
+        """The fingerprint of the file; "" where it is not known."""
+        return self._load().get(_identity(found), b"").hex()
+
+    def put(self, found: os.stat_result, value: str) -> None:
+        """Remember a fingerprint, and forget the oldest of more than LARGEST."""
+        identity = _identity(found)
+        known = self._load()
+        known.pop(identity, None)
+        known[identity] = bytes.fromhex(value)
+        self._store(known)
+
+    def forget(self, found: os.stat_result) -> None:
+        """Forget the fingerprint of a file, which was wrong."""
+        known = self._load()
+        kept = {identity: value for identity, value in known.items() if identity[:2] != _identity(found)[:2]}
+        if len(kept) < len(known):
+            self._store(kept)
+
+    def _store(self, known: dict[tuple[int, ...], bytes]) -> None:
+        try:
+            records = b"".join(self._RECORD.pack(*key, value) for key, value in [*known.items()][-self.LARGEST :])
+            self._place.write(self.NAME, self._MAGIC + xxh3_128_digest(records) + records, flush=False)
+        except (OSError, struct.error, MemoryError):
+            pass  # the next start hashes the file again
+
+    def _load(self) -> dict[tuple[int, ...], bytes]:
+        records = self._read()
+        if len(records) % self._RECORD.size:
+            return {}
+        return {tuple(record[:-1]): record[-1] for record in self._RECORD.iter_unpack(records)}
+
+    def _read(self) -> bytes:
+        start = len(self._MAGIC) + self._HASH_BYTES
+        try:
+            descriptor = self._place.open(self.NAME)
+        except (OSError, CacheError):
+            return b""
+        try:
+            content = os.read(descriptor, start + self.LARGEST * self._RECORD.size)
+        except (OSError, MemoryError):
+            return b""
+        finally:
+            close_quietly(descriptor)
+        records = content[start:]
+        whole = content[:start] == self._MAGIC + xxh3_128_digest(records)
+        return records if whole else b""

@@ -1,0 +1,348 @@
+"""Entries: found, opened, checked, written and replaced, without ever failing a model.
+
+Any problem with an entry or its directory is a counted miss with a reason; the model is compiled again and the next
+`put` replaces the entry.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+
+from jitdelegate.errors import CacheError, IncompleteError, ProgramError
+from jitdelegate.program.read import complete, read_front, verify_weights, weights_start
+from jitdelegate.runtime.cache.entry import open_entry
+from jitdelegate.runtime.cache.fingerprint import Memo
+from jitdelegate.runtime.cache.fingerprint import fingerprint as hash_content
+from jitdelegate.runtime.cache.key import MODEL, SHAPES, TOOLCHAIN, VALUES
+from jitdelegate.runtime.cache.place import LOCK_SUFFIX, READ_ONLY_FILE, TEMPORARY_SUFFIX, Place, open_place
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from _typeshed import ReadableBuffer
+
+    from jitdelegate.program.program import FileParts, Program
+    from jitdelegate.runtime.cache.fingerprint import PathOrBytes
+    from jitdelegate.runtime.cache.key import Key
+
+LONGEST_WAIT = 60.0
+"""Seconds to wait for another process that compiles the same program."""
+# Seconds after which the temporary or lock file of a process that died is removed.
+STALE_AFTER = 3600.0
+
+HIT, ABSENT, UNREADABLE, UNTRUSTED, DAMAGED = "hit", "absent", "unreadable", "untrusted", "damaged"
+INCOMPLETE = "incomplete"
+OFF, NO_DIRECTORY = "off", "directory"
+
+
+class Counts:
+    """Running totals.
+
+    Attributes:
+        hits: entries that were used.
+        misses: by the kind of reason (`Lookup.kind`).
+        writes: entries that were written.
+        write_failures: entries that could not be written.
+        lock_timeouts: compilations that did not wait for another process any longer.
+        evictions: entries for other shapes or values that were removed because there were too many.
+    """
+
+    __slots__ = ("evictions", "hits", "lock_timeouts", "misses", "write_failures", "writes")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """All to zero."""
+        self.hits = 0
+        self.misses: dict[str, int] = {}
+        self.writes = 0
+        self.write_failures = 0
+        self.lock_timeouts = 0
+        self.evictions = 0
+
+    def miss(self, kind: str) -> None:
+        """Count one miss."""
+        self.misses[kind] = self.misses.get(kind, 0) + 1
+
+
+counts = Counts()
+_MOST_USES = 1024
+_uses: dict[str, float] = {}
+"""Names of entries of further programs to the time of their last use by this process, in order."""
+
+
+class Lookup:
+    """Answer of the cache.
+
+    Attributes:
+        hit: whether a usable entry was found.
+        kind: "hit", or the kind of miss: "absent", "off" (by the user), "directory" (unusable), "unreadable",
+            "untrusted" (others may have written the entry), "damaged", "incomplete" (another entry, which has a part of
+            the weights, is missing or bad), or the name of the key part that differs ("model", "toolchain", ...).
+        reason: one sentence for the user; "" for a hit.
+        path: the entry's file, also for a miss; None without a directory.
+        program: the program, read and checked; for a miss only after `fetch` compiled it.
+        write_failure: why a compiled program was not stored; "" if it was.
+    """
+
+    __slots__ = ("hit", "kind", "path", "program", "reason", "write_failure")
+
+    def __init__(self, kind: str, reason: str = "", path: str | None = None, program: Program | None = None) -> None:
+        self.hit = kind == HIT
+        self.kind = kind
+        self.reason = reason
+        self.path = path
+        self.program = program
+        self.write_failure = ""
+
+
+class Store:
+    """The entries of one directory.
+
+    Attributes:
+        place: the directory; None without a cache.
+        trouble: why there is no directory; else "".
+        kind: the kind of every miss without a directory.
+        private_weights: whether programs share no memory with the file.
+    """
+
+    __slots__ = ("kind", "place", "private_weights", "trouble")
+
+    def __init__(
+        self, place: Place | None, trouble: str = "", kind: str = NO_DIRECTORY, *, private_weights: bool = False
+    ) -> None:
+        self.place = place
+        self.private_weights = private_weights
+        self.trouble = trouble
+        self.kind = kind
+
+    def get(self, key: Key) -> Lookup:
+        """The entry for `key`, checked and counted; its weights are not hashed yet."""
+        lookup = self._look_up(key)
+        if lookup.hit:
+            counts.hits += 1
+            _note_use(key)
+        else:
+            counts.miss(lookup.kind)
+        return lookup
+
+    def put(self, key: Key, *parts: ReadableBuffer) -> str:
+        """Store a program's file, in parts, as the entry for `key`, over an existing one; "" or why not."""
+        if self.place is None:
+            return self.trouble
+        try:
+            self._reap()
+            self.place.write(key.entry_name(), *parts, mode=READ_ONLY_FILE)
+        except (OSError, MemoryError) as error:
+            counts.write_failures += 1
+            reason = f"{self.place.path} does not take the program: {str(error) or 'no memory'}"
+            _tell(self.place.path, f"cache directory {reason}", _remedy(error))
+            return reason
+        counts.writes += 1
+        return ""
+
+    def fetch(self, key: Key, compile: Callable[[], FileParts], *, longest_wait: float = LONGEST_WAIT) -> Lookup:
+        """The entry for `key`; after a miss, the program that `compile` returns, in parts of its file, which is stored.
+
+        Processes that miss the same entry at the same time compile it once. The result always has a program; `hit` and
+        `reason` are those of the first look-up, unless another process compiled it meanwhile.
+
+        Raises:
+            ProgramError: `compile` did not return a program.
+        """
+        lookup = self.get(key)
+        if lookup.hit:
+            return lookup
+        if self.place is None:
+            return self._compile(key, compile, lookup)
+        from jitdelegate.runtime.cache.lock import Lock  # not before: a hit needs none
+
+        lock = Lock(self.place, key.entry_name())
+        lock.acquire(longest_wait)
+        counts.lock_timeouts += lock.timed_out
+        try:
+            again = self._look_up(key)  # another process may have compiled it since the first look-up
+            if again.hit:
+                counts.hits += 1
+                _note_use(key)
+                return again
+            return self._compile(key, compile, lookup)
+        finally:
+            lock.release()
+
+    def first(self, keys: Sequence[Key]) -> tuple[Key, Lookup] | None:
+        """The first key with a usable entry, counted as a hit; None where there is none."""
+        for key in keys:
+            lookup = self._look_up(key)
+            if lookup.hit:
+                counts.hits += 1
+                return key, lookup
+        return None
+
+    def lenders(self, key: Key) -> list[Program | None]:
+        """The programs that one for `key` may borrow weights from, verified; None for each that is not usable."""
+        found = [self._look_up(lender).program for lender in key.lenders] if self.place else []
+        return [program if program is not None and _is_whole(program) else None for program in found]
+
+    def remember_model(self, fingerprint: str, path: str) -> None:
+        """Remember the file name of a model that was compiled, for `cache_tools`."""
+        if self.place is not None:
+            from jitdelegate.runtime.cache.model_names import remember_model  # not before: a hit needs none
+
+            remember_model(self.place, fingerprint, path)
+
+    def refuse(self, key: Key, reason: str) -> None:
+        """Count and remove an entry that the runtime found damaged (`reason`)."""
+        counts.miss(DAMAGED)
+        if self.place is not None:
+            self.place.remove(key.entry_name())
+
+    def fingerprint(self, path_or_bytes: PathOrBytes) -> str:
+        """The content's fingerprint, remembered beside the entries; raises OSError for a file that cannot be read."""
+        return hash_content(path_or_bytes, memo=Memo(self.place) if self.place else None)
+
+    def forget_fingerprint(self, path_or_bytes: PathOrBytes) -> None:
+        """Forget the remembered fingerprint of a file, which differs from its content's."""
+        if self.place is None or not isinstance(path_or_bytes, (str, os.PathLike)):
+            return
+        try:
+            Memo(self.place).forget(os.stat(path_or_bytes))
+        except OSError:
+            return  # without the file nobody asks again
+
+    def _compile(self, key: Key, compile: Callable[[], FileParts], lookup: Lookup) -> Lookup:
+        """The compiled program, from its file if it was stored: shared pages instead of a copy on the heap."""
+        parts = compile()
+        lookup.write_failure = self.put(key, *parts)
+        if not lookup.write_failure:
+            kept = self._look_up(key)
+            if kept.hit:
+                lookup.program = kept.program
+                _note_use(key)
+                self._evict(key)
+                return lookup
+        try:
+            lookup.program = self._unstored(key, b"".join(parts))
+        except IncompleteError:  # a lender went away meanwhile: without it, the program has all its weights
+            lookup.program = self._unstored(key, b"".join(compile()))
+        return lookup
+
+    def _evict(self, key: Key) -> None:
+        """Remove programs like that for `key`, if there are too many; a failure leaves them to the next time."""
+        if self.place is None or not _is_further(key):
+            return
+        try:
+            from jitdelegate.runtime.cache.eviction import evict  # not before: most programs are not further ones
+
+            counts.evictions += evict(self.place, key, _uses)
+        except (ImportError, OSError, MemoryError):
+            return
+
+    def _unstored(self, key: Key, content: bytes) -> Program:
+        """The program in a file that could not be written."""
+        start = weights_start(content, len(content))
+        program = read_front(content[:start], len(content))
+        weights = memoryview(content)[start:]
+        if program.borrowed:
+            from jitdelegate.runtime.cache.lenders import whole_weights  # not before: most programs borrow nothing
+
+            weights = whole_weights(program, weights, self.lenders(key))
+        return complete(program, weights)
+
+    def _look_up(self, key: Key) -> Lookup:
+        if self.place is None:
+            return Lookup(self.kind, self.trouble)
+        name = key.entry_name()
+        path = os.path.join(self.place.path, name)
+        try:
+            program = open_entry(self.place, name, key=key, private=self.private_weights)
+        except FileNotFoundError:
+            return Lookup(ABSENT, "there is no entry for it yet", path)
+        except (OSError, ValueError, OverflowError, MemoryError) as error:
+            return Lookup(UNREADABLE, f"{name} cannot be read: {str(error) or 'no memory'}", path)
+        except CacheError as error:
+            return Lookup(UNTRUSTED, str(error), path)
+        except IncompleteError as error:
+            return Lookup(INCOMPLETE, f"{name} lacks weights: {error}", path)
+        except ProgramError as error:
+            return Lookup(DAMAGED, f"{name} is damaged: {error}", path)
+        difference = key.difference(program.key)
+        if difference:
+            return Lookup(difference[0], _explain(key, *difference), path)
+        return Lookup(HIT, "", path, program)
+
+    def _reap(self) -> None:
+        """Remove files of processes that died while they compiled or wrote."""
+        assert self.place is not None
+        oldest = time.time() - STALE_AFTER
+        for name in self.place.names():
+            passing = name.startswith(".") and name.endswith((TEMPORARY_SUFFIX, LOCK_SUFFIX))
+            if passing and _written(self.place, name) < oldest:
+                self.place.remove(name)
+
+
+def open_store(serialization_dir: str | bool | None, *, private_weights: bool = False) -> Store:
+    """The store in a directory: a path, None for the user's cache directory, or False for none.
+
+    A directory that is untrusted or cannot be made gives a store whose every look-up is a miss, with the reason.
+    """
+    if isinstance(serialization_dir, bool):
+        return Store(None, "the cache is turned off", OFF)
+    try:
+        return Store(open_place(serialization_dir), private_weights=private_weights)
+    except CacheError as error:
+        _tell(serialization_dir or "", str(error), error.remedy)
+        return Store(None, str(error))
+
+
+def _is_further(key: Key) -> bool:
+    """Whether the key is that of a program for other shapes than the file's, or for values of shape inputs."""
+    return bool(key.part(SHAPES) or key.part(VALUES))
+
+
+def _note_use(key: Key) -> None:
+    if _is_further(key):
+        _uses.pop(key.entry_name(), None)
+        _uses[key.entry_name()] = time.time()
+        while len(_uses) > _MOST_USES:
+            _uses.pop(next(iter(_uses), ""), None)
+
+
+def _is_whole(program: Program) -> bool:
+    try:
+        verify_weights(program)
+    except ProgramError:
+        return False
+    return True
+
+
+def _tell(directory: str, reason: str, remedy: str) -> None:
+    from jitdelegate.runtime.cache.trouble import tell  # not before: most caches work
+
+    tell(directory, reason, remedy)
+
+
+def _remedy(error: BaseException) -> str:
+    """What helps after a failed write, besides another directory."""
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return "more space there" if full else ""
+
+
+def _written(place: Place, name: str) -> float:
+    """Time of the file's last write, in seconds; infinity for a missing file."""
+    try:
+        return place.stat(name).st_mtime
+    except OSError:
+        return float("inf")
+
+
+def _explain(key: Key, name: str, found: str, expected: str) -> str:
+    if name == MODEL and key.token is not None:
+        return f"the token {key.token!r} names another model: its entry is for {found}, this model is {expected}"
+    if name == TOOLCHAIN:
+        return f"the entry was compiled by {found or 'an unknown toolchain'}, {expected} is installed"
+    return f"the entry's {name} is {found!r}, expected {expected!r}"
