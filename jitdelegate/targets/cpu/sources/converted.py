@@ -70,7 +70,8 @@ class Converted:
         count = (last - start) // element
         name = kernel.generator.once("convert", (self.stored, self.dtype), lambda name: self._write(kernel, name))
         kernel.f.call(name, a + start, to, count)
-        return to + (0 - start // element * self._sizes[1])
+        before = start if element == 1 else kernel.f.sdiv(start, kernel.f.index(element))  # it may be negative
+        return to + (0 - before * self._sizes[1])
 
     def _address(self, pixel: Value) -> Value:
         columns = self.sweep.columns

@@ -44,16 +44,10 @@ class ContractFilters:
 
     def products(self, machine: Level, form: Contract, dtype: str) -> Products:
         """How panels of them are multiplied by data of type `dtype`."""
-        if (
-            not self.narrow
-            and form.accumulator == "int32"
-            and form.groups == 1
-            and machine.pairs
-            and not machine.plus_bytes
-        ):
-            return WordPairs(machine)
         if not self.narrow:
-            return products_of(machine, form, dtype)
+            is_paired = machine.pairs and not machine.plus_bytes and form.accumulator == "int32"
+            # each group would convert the channels of all groups
+            return WordPairs(machine) if is_paired and form.groups == 1 else products_of(machine, form, dtype)
         if form.accumulator != "float32":
             return NibbleBytes(machine, is_signed=dtype == "int8")
         if dtype != "float32":
