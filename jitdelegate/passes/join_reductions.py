@@ -15,8 +15,6 @@ from jitdelegate.passes.graph_builder import GraphBuilder, reshape
 from jitdelegate.passes.remove_dead import remove_dead
 from jitdelegate.passes.works_on import works_on
 
-SUMS = tuple(kind for kind, combiner in COMBINERS.items() if combiner.adds)
-
 
 @works_on(Reduce)
 def join_reductions(graph: Graph) -> Graph:
@@ -65,7 +63,7 @@ class _Joining:
             return None
         first = before.form
         kinds, shape = {first.kind, form.kind}, tensors[node.inputs[0]].shape
-        if first.epilogue != RESULT or (len(kinds) > 1 and not kinds.issubset(SUMS)):
+        if first.epilogue != RESULT or (len(kinds) > 1 and not all(COMBINERS[kind].adds for kind in kinds)):
             return None
         source = tensors[before.inputs[0]].shape
         once = tuple(1 if axis in first.axes else size for axis, size in enumerate(source))
@@ -91,7 +89,7 @@ class _Joining:
         shape, work = tensors[node.inputs[0]].shape, before.form
         places = [(axis, place) for axis in form.axes[:1] for place in range(shape[axis])]
         is_short = len(form.axes) == 1 and len(places) * len(work.operands) <= MAX_OPERANDS
-        if form.kind not in SUMS or form.operands or not is_short or form.axes[0] == len(shape) - 1:
+        if not COMBINERS[form.kind].adds or form.operands or not is_short or form.axes[0] == len(shape) - 1:
             return None
         if any(access.fill is not None and form.axes[0] in access.dims for access in work.operands):
             return None  # a place of the axis may lie outside

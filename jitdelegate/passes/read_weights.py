@@ -12,11 +12,13 @@ from jitdelegate.ops.call import Call
 from jitdelegate.ops.registry import find
 from jitdelegate.ops.xnnpack import UNPACKED
 from jitdelegate.passes.graph_builder import GraphBuilder
+from jitdelegate.passes.works_on import quantized_values, works_on
 
 UNPACKS = ("CONV_2D", "FULLY_CONNECTED")
 """Operators whose kernels of quantized data unpack weights of int4; that of DEPTHWISE_CONV_2D takes bytes for int8."""
 
 
+@works_on(quantized_values)
 def read_weights(graph: Graph) -> Graph:
     """FULLY_CONNECTED(%0: f32, %w: u8) -> FULLY_CONNECTED(%0, %v: i8), where %v has the bytes of %w and no zero point:
     old files hold signed numbers so, and LiteRT's kernels for float32 data ignore the zero point of the tensor.

@@ -55,8 +55,8 @@ def _with_weights(kept: bytes, model: bytes, shapes: Sequence[Sequence[int]], ki
     from jitdelegate.program.write import write
 
     program, planned = read(kept), plan_of(model, shapes, kind, precision)
-    weights = planned.weights
-    states(planned.graph, weights)  # appends their first values
+    weights = planned.writer.weights.content
+    states(planned.writer.graph, weights)  # appends their first values
     if len(weights) != len(program.weights):
         raise ProgramError(f"the model's weights take {len(weights)} bytes, expected {len(program.weights)}")
     program.weights = weights

@@ -26,7 +26,7 @@ def test_weights_are_put_back_into_programs_and_compared_with_those_that_were_pr
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     content = convolution()
     (tmp_path / "model").write_bytes(pack(content))
-    weights = plan_of(content, (), "sm_90", "float32").weights
+    weights = plan_of(content, (), "sm_90", "float32").writer.weights.content
     kept = write(scale_and_shift(weights=bytes(len(weights))))
     (tmp_path / "kept").write_bytes(pack(kept))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from functools import cache
 
 import llvmlite
@@ -12,6 +13,8 @@ from jitdelegate.errors import CompilerFailedError
 
 LEAST_LLVM = 20
 """The first LLVM that knows all that kernels are written in; others print what they do not know on stderr."""
+LEAST_ROOM, ROOM_PER_CHARACTER = 32 << 20, 12
+"""Bytes that LLVM takes for any code, and for each character of its text besides, about."""
 if llvm.llvm_version_info[0] < LEAST_LLVM:
     raise CompilerFailedError(
         f"the compiler is too old: llvmlite {llvmlite.__version__} has LLVM {llvm.llvm_version_info[0]}, expected LLVM "
@@ -39,7 +42,16 @@ def triple(features: str) -> str:
 
 
 def compile_object(ir: str, features: str) -> bytes:
-    """Relocatable object code; equal text gives equal bytes."""
+    """Relocatable object code; equal text gives equal bytes.
+
+    Raises:
+        MemoryError: there is no room for LLVM, which would end the process.
+    """
+    room = LEAST_ROOM + ROOM_PER_CHARACTER * len(ir)
+    try:
+        mmap.mmap(-1, room).close()
+    except OSError as error:
+        raise MemoryError(f"LLVM needs some {room >> 20} MB for this code: {error.strerror}") from error
     module = llvm.parse_assembly(ir)
     emitted: bytes = _target_machine(features)[1].emit_object(module)
     return emitted
