@@ -1,10 +1,10 @@
-"""Targets turn lowered graphs into programs and run them; each implements every kernel form once.
+"""Targets compile lowered graphs to programs and run them; each target implements every kernel form once.
 
-A target is one folder here, with an object of its own, and one row in `table.py`. `target.py` has the protocol through
-which the rest of the package uses a target.
+A target is one folder here, with one object, and one row of `jitdelegate/base/targets.py`. `target.py` has the protocol
+through which the rest of the package uses a target.
 
-`planning/` and `maths/` are what targets share: where tensors lie and what one kernel computes, and scalar mathematics.
-A new form takes a class in `ir/`, a row among the writers that each target accepts, and the function that it names.
+Targets share `planning/` (where tensors lie and what one kernel computes) and `maths/` (scalar mathematics). A new form
+takes a class in `ir/`, and for each target a row in the table of writers and the function that it names.
 """
 
 from __future__ import annotations
