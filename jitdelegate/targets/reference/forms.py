@@ -115,7 +115,7 @@ def matmul(form: forms.MatMul, operands: Sequence[Any], shape: Shape) -> Array:
     )
     a = a.swapaxes(-1, -2) if form.adj_x else a
     b = b.swapaxes(-1, -2) if form.adj_y else b
-    product = a.astype(np.float64) @ b.astype(np.float64)
+    product = biased(form, (a.astype(np.float64) - form.input_zero) @ b.astype(np.float64), None)
     return np.asarray(product.transpose(np.argsort(form.order)) if form.order else product)
 
 
@@ -159,7 +159,7 @@ def outside(form: forms.Window) -> float:
     return 0 if form.halo_value is None else form.halo_value - form.input_zero
 
 
-def biased(form: forms.Window, total: Array, bias: Array | None) -> Array:
+def biased(form: forms.Window | forms.MatMul, total: Array, bias: Array | None) -> Array:
     """total + bias; integers wrap to the type of the accumulator."""
     if form.accumulator == "float32":
         return total if bias is None else total + bias
