@@ -31,7 +31,7 @@ MOST_LEVELS = 32
 """Most levels of nested subgraphs."""
 
 
-@works_on(*OPERATORS)
+@works_on(*OPERATORS, SCATTER)
 def inline_subgraphs(graph: Graph, graphs: Sequence[Graph], *, hosted: bool = False) -> Graph:
     """%1 = WHILE(0, %0) {body: x * 2, four times} -> %1 = MUL(MUL(MUL(MUL(%0, 2), 2), 2), 2).
 

@@ -11,7 +11,7 @@ from jitdelegate.ir.graph import Graph
 from jitdelegate.ops import OPS
 from jitdelegate.ops.stablehlo import COMPUTATION, REPLACE
 from jitdelegate.passes import FOLD, REWRITE, run
-from jitdelegate.passes.inline_subgraphs import inline_subgraphs
+from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import node_reason
 from jitdelegate.targets.host import level
 from jitdelegate.targets.planning.in_place import aliases
@@ -72,8 +72,7 @@ def model_of(name: str, computation: str | None = None, dtype: str = "float32", 
 
 
 def folded(content: bytes) -> Graph:
-    graphs = read(content).graphs
-    return run(inline_subgraphs(graphs[0], graphs), passes=FOLD)
+    return run(specialize_subgraph(read(content)).graphs[0], passes=FOLD)
 
 
 def feeds_of(name: str, dtype: str, places: str, seed: int = 0) -> list[np.ndarray]:
