@@ -1,4 +1,4 @@
-"""Writes jitdelegate/model/schema.py: TFLite's schema as plain data, taken from what flatc generated for LiteRT.
+"""Writes jitdelegate/tflite/schema.py: TFLite's schema as plain data, taken from what flatc generated for LiteRT.
 
     python scripts/generate_schema.py          write the file
     python scripts/generate_schema.py --check  exit 1 if the file differs from what would be written

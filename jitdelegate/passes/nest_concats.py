@@ -18,7 +18,7 @@ def nest_concats(graph: Graph) -> Graph:
     """%3 = CONCATENATION(%0, %1); %4 = CONCATENATION(%0, %1, %2) -> %3 = ...; %4 = CONCATENATION(%3, %2).
 
     Dense blocks join all features before every layer. Nested, their concatenations can have one memory
-    (`targets.parts`), which a tensor in two concatenations cannot.
+    (`targets.planning.parts`), which a tensor in two concatenations cannot.
     """
     known: Known = {}
     nodes: list[Node] = []

@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitdelegate.ir.forms import Contract, Depthwise, Softmax
+from jitdelegate.ir.expr import RESULT, Cast
+from jitdelegate.ir.forms import Contract, Depthwise, MatMul, Softmax
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.targets.cuda.code.gpu import GPUS
 from jitdelegate.targets.cuda.code.writer import Writer
 from jitdelegate.targets.cuda.forms.map import copy
 from jitdelegate.targets.cuda.plan import accepts as cuda
 from jitdelegate.targets.cuda.plan import plan as planning
-from jitdelegate.targets.planning.fusions import Fusion, Pattern, separables
+from jitdelegate.targets.planning.fusions import Fusion, Pattern, attentions, separables
 from jitdelegate.targets.planning.steps import Accepts
+from tests.targets.matmul_graphs import attention
 
 SHAPE = (2, 8)
 
@@ -87,3 +89,12 @@ def test_a_depthwise_convolution_is_found_with_the_1x1_convolution_that_alone_re
 @pytest.mark.parametrize("other", [{"between": "int8"}, {"sums": "int32"}, {"weights": False}])
 def test_convolutions_of_integers_or_by_computed_weights_are_found_alone(other: dict[str, Any]) -> None:
     assert not list(separables(separable(**other)))
+
+
+def test_an_attention_is_found_unless_its_scores_are_sums_of_integers() -> None:
+    graph = attention((5, 8, 6, 7), adj_y=True)
+    assert [found.positions for found in attentions(graph)] == [(0, 1, 2)]
+    scores, *others = graph.nodes
+    sides = [replace(tensor, dtype="int8") for tensor in graph.tensors[:2]]
+    product = replace(scores, form=MatMul(Cast(RESULT, "float32"), adj_y=True, accumulator="int32"))
+    assert not list(attentions(replace(graph, tensors=(*sides, *graph.tensors[2:]), nodes=(product, *others))))

@@ -63,6 +63,16 @@ def test_results_are_rounded_before_the_epilogue() -> None:
     assert found == 0
 
 
+def test_products_of_integers_are_exact() -> None:
+    """The sum is odd and above 2**24: a float32 would round it."""
+    a, b = np.full((1, 2049), 127, np.int8), np.full((2049, 1), 127, np.int8)
+    tensors = (Tensor("a", a.shape, "int8"), Tensor("b", b.shape, "int8"), Tensor("c", (1, 1), "int32"))
+    form = forms.MatMul(accumulator="int32", input_zero=-2)
+    (found,) = execute(Graph(tensors, (Node("OP", (0, 1), (2,), form=form),), (0, 1), (2,)), [a, b])
+    assert found == 2049 * 129 * 127
+    assert found % 2 == 1
+
+
 def one_form(form: forms.Form, shape: tuple[int, ...], result: tuple[int, ...] | None = None) -> Graph:
     """A graph of one form, of one operand; its result has the operand's shape unless it is given."""
     tensors = (Tensor("x", shape, "float32"), Tensor("y", shape if result is None else result, "float32"))

@@ -55,8 +55,8 @@ def separables(graph: Graph) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """A product, work on each of its elements, a Softmax along rows, and the product of that with a third matrix.
-    Nothing else reads what is between them.
+    """A product, work on each of its elements, a Softmax along rows, and the product of that with a third matrix, both
+    products of floats. Nothing else reads what is between them.
 
     Attributes:
         scores: position of the MatMul whose result is the scores.
@@ -100,7 +100,8 @@ def _before(graph: Graph, index: int, reader: int) -> Before | None:
         return None
     node = graph.nodes[position]
     if isinstance(node.form, MatMul):
-        return (position, (), ()) if not node.form.order else None
+        is_plain = node.form.accumulator == "float32" and not node.form.order
+        return (position, (), ()) if is_plain else None
     if isinstance(node.form, View):
         source = node.inputs[0]
         is_row = graph.tensors[source].shape[-1:] == tensor.shape[-1:] != ()

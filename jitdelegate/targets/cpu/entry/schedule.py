@@ -62,7 +62,7 @@ def write_entries(
     stamps: Stamps | None = None,
     status: int | None = None,
 ) -> None:
-    """Adds `run`, `work` and `stop` to the module, which `runtime.cpu.session.Code` describes. Without threads, `work`
+    """Adds `run`, `work` and `stop` to the module, which `runtime.memory.Code` describes. Without threads, `work`
     and `stop` do nothing. With `flushes`, kernels take denormals for zeros. With `stamps`, runs write time stamps, and
     the entry `clock` is added. `status` is the offset in the arena of the status word of runs that may be refused.
 
