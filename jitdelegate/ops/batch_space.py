@@ -110,8 +110,8 @@ class SpaceToBatchND(BatchSpace):
         pairs = [(0, 0), *borders.tolist(), *[(0, 0)] * (data.ndim - 1 - len(blocks))]
         padded = np.pad(data, pairs)
         phases = [
-            padded[(slice(None), *(slice(p, None, int(b)) for p, b in zip(place, blocks, strict=True)))]
-            for place in np.ndindex(*blocks)
+            padded[(slice(None), *(slice(p, None, int(b)) for p, b in zip(offset, blocks, strict=True)))]
+            for offset in np.ndindex(*blocks)
         ]
         return [np.concatenate(phases)]
 
@@ -157,8 +157,8 @@ class BatchToSpaceND(BatchSpace):
         data, blocks, borders = given(arrays)
         shape, steps = data.shape, tuple(map(int, blocks))
         whole = np.empty(self._shape_of(shape, steps, [(0, 0)] * data.ndim), data.dtype)
-        for number, place in enumerate(np.ndindex(*steps)):
+        for number, offset in enumerate(np.ndindex(*steps)):
             batch = slice(number * len(whole), (number + 1) * len(whole))
-            whole[(slice(None), *(slice(p, None, b) for p, b in zip(place, steps, strict=True)))] = data[batch]
+            whole[(slice(None), *(slice(p, None, b) for p, b in zip(offset, steps, strict=True)))] = data[batch]
         cut = (slice(before, whole.shape[a + 1] - after) for a, (before, after) in enumerate(borders.tolist()))
         return [whole[(slice(None), *cut)]]

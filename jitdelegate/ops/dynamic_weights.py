@@ -148,7 +148,7 @@ class _Rows:
         self.zero = self._map(quantize(-(X * Y), "int8", -128), low, self.factor, dtype="int8")
 
     def _map(self, formula: Expr, *operands: Lowering, dtype: str = "float32") -> Lowering:
-        return mapped(formula, *((each, self.row) for each in operands), shape=self.row, dtype=dtype)
+        return mapped(formula, *((operand, self.row) for operand in operands), shape=self.row, dtype=dtype)
 
     def stored(self, padding: Borders) -> Lowering:
         """The data as signed bytes; an image gets (top, bottom, left, right) rows and columns of zero points."""

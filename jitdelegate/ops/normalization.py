@@ -150,8 +150,8 @@ class LocalResponseNormalization(Rows):
     @staticmethod
     def _near(channels: int, radius: int) -> np.ndarray:
         """f32[channels, 1, 1, channels]: 1 for each pair of channels within `radius`, 0 for all others."""
-        places = np.arange(channels)
-        near = abs(places[:, None] - places) <= radius
+        numbers = np.arange(channels)
+        near = abs(numbers[:, None] - numbers) <= radius
         return near.astype(np.float32).reshape(channels, 1, 1, channels)
 
     def lowering(self, call: Call) -> Lowering:

@@ -101,8 +101,8 @@ def inverse_root(data: Tensor, output: Tensor) -> Expr:
     m, shift = multiplier(float(1 / (np.sqrt(scale(data)) * scale(output))))
     value, arrays = all_stored(data).astype(np.int64) - zero(data), Arrays()
     roots, rights = (function(arrays, np.maximum(value, 0), 0) for function in (root_factor, root_shift))
-    places = [np.ones(256, np.int32), roots.astype(np.int32), (rights + (31 - 20)).astype(np.int32)]
-    fine = evaluate(rescale(X, Y, Z, "int32"), places)
+    operands = [np.ones(256, np.int32), roots.astype(np.int32), (rights + (31 - 20)).astype(np.int32)]
+    fine = evaluate(rescale(X, Y, Z, "int32"), operands)
     found = evaluate(rescale(X, m, shift + 20, "int32"), [fine])
     return table(np.where(value > 0, found + zero(output), limits(output)[1]), output)
 

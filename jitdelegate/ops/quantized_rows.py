@@ -87,11 +87,11 @@ def quantized_l2_normalization(call: Call) -> Lowering:
     factor = mapped(FixedPoint("root_factor", X), total, shape=total[1], dtype="int32")
     # LiteRT shifts an int8 to the left later than a uint8, where the last of two roundings sees it
     bits = 0 if output.dtype == "int8" else FRACTION
-    places = FixedPoint("root_shift", X) + Const(31 - FRACTION + bits)
-    shift = mapped(places, total, shape=total[1], dtype="int32")
+    right = FixedPoint("root_shift", X) + Const(31 - FRACTION + bits)
+    shift = mapped(right, total, shape=total[1], dtype="int32")
     middle = 0 if output.dtype == "int8" else 1 << FRACTION
     found = rescale(value * Const(1 << bits), Y, Z, output.dtype, output_zero=middle, low=low, high=high)
-    columns = [(each, total[1]) for each in (factor, shift)]
+    columns = [(column, total[1]) for column in (factor, shift)]
     return mapped(found, (call.index(0), shape), *columns, shape=shape, dtype=output.dtype)
 
 
@@ -123,7 +123,7 @@ def _fixed_point(call: Call) -> Lowering:
     shift = mapped(minimum(Const(62 + SUM_WHOLE - bits) - zeros, 62), total, shape=total[1], dtype="int32")
     low, high = limits(output)
     share = rescale(Table(BELOW, tuple(powers), "int32"), Arg(2), Arg(3), output.dtype, output_zero=low, high=high)
-    columns = [(each, total[1]) for each in (factor, shift)]
+    columns = [(column, total[1]) for column in (factor, shift)]
     return mapped(share, data, top, *columns, shape=shape, dtype=output.dtype)
 
 

@@ -107,7 +107,7 @@ def _scale_problems(call: Call, weights: Tensor, axis: int) -> Iterator[str]:
         return
     if quant.block_size or (len(quant.scales) > 1 and quant.axis != axis):
         yield f"{name} has scales along axis {quant.axis}, expected one per output channel."
-    if not all(0 < each < np.inf for each in quant.scales):
+    if not all(0 < scale < np.inf for scale in quant.scales):
         yield f"{name} has scales that are not positive."
     if len(set(quant.zero_points)) > 1 or (weights.dtype == "int8" and any(quant.zero_points)):
         yield f"{name} has zero points {sorted(set(quant.zero_points))[:4]}, expected 0."

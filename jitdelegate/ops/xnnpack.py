@@ -76,7 +76,7 @@ def _product(call: Call) -> bool:
 
 
 def _is_normal(tensor: Tensor) -> bool:
-    return tensor.quant is not None and all(LEAST_SCALE <= each < np.inf for each in tensor.quant.scales)
+    return tensor.quant is not None and all(LEAST_SCALE <= scale < np.inf for scale in tensor.quant.scales)
 
 
 def _weighted(call: Call, bias: int) -> bool:
