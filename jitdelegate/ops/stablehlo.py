@@ -66,7 +66,8 @@ def windows_of(data: Shape, indices: Shape, updates: Shape, attrs: Mapping[str, 
     positions = tuple(size for axis, size in enumerate(updates) if axis not in along)
     length = 1 if vector == len(indices) else dict(enumerate(indices)).get(vector)
     in_range = {*inserted, *indexed} <= {*range(rank)} and {*along} <= {*range(len(updates))}
-    if not in_range or len(along) + len(inserted) != rank:
+    are_distinct = all(len({*axes}) == len(axes) for axes in (along, inserted, indexed))
+    if not in_range or not are_distinct or len(along) + len(inserted) != rank:
         return f"STABLEHLO_SCATTER: its options do not fit data of shape {list(data)}, updates of {list(updates)}."
     if length != len(indexed) or _without(indices, vector) != positions:
         return f"STABLEHLO_SCATTER: indices of shape {list(indices)} do not fit updates of shape {list(updates)}."

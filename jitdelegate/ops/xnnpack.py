@@ -91,7 +91,9 @@ def _convolution(call: Call) -> bool:
 
 
 def _fully_connected(call: Call) -> bool:
-    return call.tensor(1).is_constant and _weighted(call, 2)
+    """XNNPACK takes weights of int4 in whole bytes."""
+    has_half_bytes = call.option(UNPACKED, False) and call.shape(1)[1] % 2 > 0
+    return call.tensor(1).is_constant and not has_half_bytes and _weighted(call, 2)
 
 
 def _transpose_conv(call: Call) -> bool:
