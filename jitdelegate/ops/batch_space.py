@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir.forms import IndexMap
-from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.call import Call, Shape, given, zero
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.padding import Margins, widened
 from jitdelegate.ops.quantization import same_scale_problems
 from jitdelegate.ops.registry import ANY, QUANTIZED, Lowering, Op, moved, op, view
-from jitdelegate.ops.scales import zero
 from jitdelegate.ops.shape import reordered
 
 NARROW = ("int8", "uint8", "int16")

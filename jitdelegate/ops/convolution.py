@@ -16,8 +16,7 @@ import numpy as np
 from jitdelegate.ir.expr import RESULT, Arg
 from jitdelegate.ir.forms import Concat, Contract, Form, IndexMap, MatMul
 from jitdelegate.ir.graph import ABSENT
-from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
-from jitdelegate.ops.call import Call, Shape, constant_problems, given
+from jitdelegate.ops.call import ACTIVATIONS, OPTION, Call, Shape, activated, constant_problems, given, scale, zero
 from jitdelegate.ops.case import Case, Weights, ints
 from jitdelegate.ops.dynamic_weights import dynamic_sums, quantizes_data
 from jitdelegate.ops.integer_matmul import IntegerMatMul, Matrix
@@ -38,7 +37,6 @@ from jitdelegate.ops.quantized_weights import (
     weight_problems,
 )
 from jitdelegate.ops.registry import BYTES, HYBRID, MAX_PARTS, Kinds, Lowering, Op, moved, op, view
-from jitdelegate.ops.scales import scale, zero
 from jitdelegate.ops.shape import reordered
 from jitdelegate.ops.window import Borders, Pair, Sliding, dilation, patches, slide, slide_back, stride, window_problems
 

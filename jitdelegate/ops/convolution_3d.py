@@ -10,8 +10,7 @@ import numpy as np
 
 from jitdelegate.ir.expr import RESULT, Arg
 from jitdelegate.ir.forms import Concat, Contract, IndexMap, MatMul
-from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.call import OPTION, Call, Shape, given
 from jitdelegate.ops.case import Case, Weights, ints
 from jitdelegate.ops.convolution import MAX_ZEROS, Weighted, finish, split
 from jitdelegate.ops.registry import MAX_PARTS, Lowering, moved, op, view

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir.forms import Depthwise, IndexMap, Map
-from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.call import OPTION, Call, Shape
 from jitdelegate.ops.case import Case, Weights
 from jitdelegate.ops.convolution import (
     UNIT,

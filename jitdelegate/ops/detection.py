@@ -13,10 +13,9 @@ from jitdelegate.ir.forms import IndexMap, Map, Reduce
 from jitdelegate.ir.index_forms import ArgReduce, Gather, Suppress, TopK
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case
-from jitdelegate.ops.flex_options import flex_map
 from jitdelegate.ops.pointwise import mapped
 from jitdelegate.ops.quantization import per_tensor_problems, real_value
-from jitdelegate.ops.registry import FLOATS, Lowering, Op, moved, op, view
+from jitdelegate.ops.registry import FLOATS, Lowering, Op, flex_map, moved, op, view
 from jitdelegate.ops.suppression import how_many
 
 DEFAULTS = {"detections_per_class": 100, "use_regular_nms": False}

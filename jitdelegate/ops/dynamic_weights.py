@@ -17,8 +17,7 @@ from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr, binary, maximum, minimu
 from jitdelegate.ir.forms import NO_HALO, Contract, IndexMap, Map, Reduce
 from jitdelegate.ir.graph import ABSENT, Tensor
 from jitdelegate.ir.quantized import quantize
-from jitdelegate.ops.activation import ACTIVATIONS, OPTION
-from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.call import ACTIVATIONS, OPTION, Call, Shape
 from jitdelegate.ops.pointwise import X, Y, Z, mapped
 from jitdelegate.ops.quantized_weights import Operands
 from jitdelegate.ops.registry import HYBRID, Lowering, view

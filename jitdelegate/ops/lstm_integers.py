@@ -16,7 +16,7 @@ from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr, binary, clamp
 from jitdelegate.ir.fixed_point import MOST_WHOLE, FixedPoint
 from jitdelegate.ir.forms import Concat, Contract, IndexMap
 from jitdelegate.ir.graph import ABSENT, Quant, Tensor
-from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.call import Call, Shape, scale, zero
 from jitdelegate.ops.lstm_operands import (
     BIAS,
     FORGET_PEEPHOLE,
@@ -30,7 +30,6 @@ from jitdelegate.ops.quantization import factor_problems, multiple, per_tensor_p
 from jitdelegate.ops.recurrent_cell import Read, Run, Source, Steps, apply
 from jitdelegate.ops.registry import Lowering, view
 from jitdelegate.ops.rounding import AWAY
-from jitdelegate.ops.scales import scale, zero
 
 WHOLE, BITS = 3, 15
 """Integer bits of a gate; bits of fraction of its logistic or tanh."""

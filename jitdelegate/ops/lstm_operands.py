@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jitdelegate.ir.expr import Arg, Expr, unary
-from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call, Shape, constant_problems
+from jitdelegate.ops.call import OPTION, Call, Shape, constant_problems
 from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Cell, Norm, clamped
 
 RECURRENT, INPUT_PEEPHOLE, FORGET_PEEPHOLE, OUTPUT_PEEPHOLE, BIAS, PROJECTION, PROJECTION_BIAS = 4, 8, 9, 10, 11, 15, 16

@@ -11,8 +11,7 @@ import numpy as np
 
 from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, maximum, select
 from jitdelegate.ir.forms import Contract, IndexMap, Map
-from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.call import OPTION, Call, Shape, given
 from jitdelegate.ops.case import Case, Weights
 from jitdelegate.ops.convolution import Weighted, added_up, finish, image_problems, split
 from jitdelegate.ops.pooling import MaxPool2D

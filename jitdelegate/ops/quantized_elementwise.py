@@ -14,7 +14,7 @@ from jitdelegate.ir.fixed_point import Arrays, FixedPoint, halved, product, root
 from jitdelegate.ir.graph import Tensor
 from jitdelegate.ir.quantized import Table, half_away, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.ops.call import Call
+from jitdelegate.ops.call import Call, scale, zero
 from jitdelegate.ops.pointwise import X, Y, Z
 from jitdelegate.ops.quantization import (
     all_real,
@@ -29,7 +29,6 @@ from jitdelegate.ops.quantization import (
 )
 from jitdelegate.ops.quantized_words import approximate_gelu, of_floats
 from jitdelegate.ops.rounding import AWAY, EVEN, INTEGER, rounding
-from jitdelegate.ops.scales import scale, zero
 
 
 def looked_up(formula: Expr, data: Tensor, output: Tensor) -> Expr:

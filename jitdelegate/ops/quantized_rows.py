@@ -17,13 +17,12 @@ from jitdelegate.ir.forms import IndexMap, Reduce
 from jitdelegate.ir.index_forms import Scan
 from jitdelegate.ir.quantized import Table, quantize, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.call import Call, Shape, scale, zero
 from jitdelegate.ops.pointwise import X, Y, Z, mapped
 from jitdelegate.ops.quantization import FIXED, centred, limits, multiplier
 from jitdelegate.ops.quantized_words import HALF, RANGE, exponential_32, interpolated, table_16
 from jitdelegate.ops.registry import Lowering, moved
 from jitdelegate.ops.rounding import AWAY
-from jitdelegate.ops.scales import scale, zero
 
 PAIRS = (("int8", "int8"), ("int8", "int16"), ("uint8", "uint8"), ("int16", "int16"))
 """Types of data and output."""

@@ -14,8 +14,7 @@ from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr
 from jitdelegate.ir.forms import Contract, Depthwise, IndexMap
 from jitdelegate.ir.graph import ABSENT, Tensor
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call, constant_problems
+from jitdelegate.ops.call import OPTION, Call, constant_problems, scale, zero
 from jitdelegate.ops.quantization import (
     HIGHEST_RESULT,
     factor_problems,
@@ -27,7 +26,6 @@ from jitdelegate.ops.quantization import (
 )
 from jitdelegate.ops.registry import Lowering
 from jitdelegate.ops.rounding import AWAY, DOUBLE, EIGHTS, EVEN, UP, WIDE, rounding
-from jitdelegate.ops.scales import scale, zero
 
 MIDDLE = 128
 """Subtracted from weights of type uint8, which then are an int8."""

@@ -18,9 +18,8 @@ from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, clamp, minimum, 
 from jitdelegate.ir.fixed_point import FixedPoint
 from jitdelegate.ir.graph import Tensor
 from jitdelegate.ir.quantized import DIGITS, Table, half_away
-from jitdelegate.ops.call import Call
+from jitdelegate.ops.call import Call, scale, zero
 from jitdelegate.ops.quantization import limits, real_value
-from jitdelegate.ops.scales import scale, zero
 
 X = Arg(0)
 HALF, RANGE = 1 << 15, (1 << 16) - 1

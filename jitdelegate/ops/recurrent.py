@@ -11,8 +11,7 @@ import numpy as np
 
 from jitdelegate.ir.forms import Concat, Contract, IndexMap
 from jitdelegate.ir.graph import Node
-from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.call import OPTION, Call, Shape, given
 from jitdelegate.ops.case import Case, Entry, Weights
 from jitdelegate.ops.lstm_integers import IntegerLstm, integer_problems
 from jitdelegate.ops.lstm_operands import Operands, lstm_output, lstm_update

@@ -11,8 +11,7 @@ import numpy as np
 from jitdelegate.ir.expr import Arg, Expr, clamp, substitute, unary
 from jitdelegate.ir.forms import Concat, Contract, IndexMap, Map, Recurrent, Reduce
 from jitdelegate.ir.graph import ABSENT
-from jitdelegate.ops.activation import ACTIVATIONS
-from jitdelegate.ops.call import Shape
+from jitdelegate.ops.call import ACTIVATIONS, Shape
 from jitdelegate.ops.registry import Lowering, view
 
 Source = int | Lowering | np.ndarray

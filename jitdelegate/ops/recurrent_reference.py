@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir.expr import Arg, evaluate
-from jitdelegate.ops.activation import OPTION
+from jitdelegate.ops.call import OPTION
 from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, NORM_EPSILON
 
 Arrays = Sequence[np.ndarray | None]

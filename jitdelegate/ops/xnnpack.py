@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from jitdelegate.ir.graph import Tensor
-from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call
-from jitdelegate.ops.scales import scale, zero
+from jitdelegate.ops.call import OPTION, Call, scale, zero
 from jitdelegate.ops.window import stride
 
 SUM_RATIOS = 2.0**-10, 2.0**8
