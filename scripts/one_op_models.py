@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir.graph import Quant
-from jitdelegate.ops.activation import OPTION
+from jitdelegate.ops.call import OPTION
 from scripts.one_op_moves import MOVES
 from scripts.quantized_draw import ALL, BYTES, Draw, Shape
 

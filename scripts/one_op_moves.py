@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jitdelegate.ops.activation import OPTION
+from jitdelegate.ops.call import OPTION
 from scripts.quantized_draw import ALL, BYTES, Draw, Shape
 
 

@@ -33,11 +33,11 @@ class IndexedForm(IndexForm):
 
 @dataclass(frozen=True, slots=True)
 class Gather(IndexedForm):
-    """Slices of the data at runtime indices; inputs (data of any type, `places` int32 or int64).
+    """Slices of the data at runtime indices; inputs (data of any type, `indices` int32 or int64).
 
-    out[b, o, i, n] = data[b, o, places[b, i, 0], ..., places[b, i, m - 1], n]: b are the first `batch` axes, o the axes
-    from there to `axis`, then come the m indexed axes, m being the last size of `places`; n are the other axes. A slice
-    is 0 where one of its indices lies outside, negative ones included: no other memory is ever read.
+    out[b, o, i, n] = data[b, o, indices[b, i, 0], ..., indices[b, i, m - 1], n]: b are the first `batch` axes, o the
+    axes from there to `axis`, then come the m indexed axes, m being the last size of `indices`; n are the other axes. A
+    slice is 0 where one of its indices lies outside, negative ones included: no other memory is ever read.
     """
 
     core: ClassVar[int] = 2
@@ -48,10 +48,10 @@ class Gather(IndexedForm):
 
 @dataclass(frozen=True, slots=True)
 class Scatter(IndexedForm):
-    """Slices combined at runtime indices; inputs (updates float32, int32 or int64; `places` int32 or int64).
+    """Slices combined at runtime indices; inputs (updates float32, int32 or int64; `indices` int32 or int64).
 
-    out[s, n] = `initial` combined with updates[i, n] for every i, in order, with places[i] == s, by `kind`, of
-    `ir.combiners`. The last axis of `places` holds one index per axis of s; one outside is skipped.
+    out[s, n] = `initial` combined with updates[i, n] for every i, in order, with indices[i] == s, by `kind`, of
+    `ir.combiners`. The last axis of `indices` holds one index per axis of s; one outside is skipped.
 
     skips_negative: whether `refusal` is about indices beyond the end alone.
     """

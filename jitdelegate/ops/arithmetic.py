@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
-from math import frexp
+from math import frexp, prod
 from operator import mul
 from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import Cast, Const, Expr, binary, clamp, maximum, minimum, substitute
-from jitdelegate.ir.forms import IndexMap, Map
+from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, clamp, maximum, minimum, select, substitute
+from jitdelegate.ir.forms import IndexMap, Map, Reduce
 from jitdelegate.ir.graph import Tensor
-from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import WORDS, Call, given
+from jitdelegate.ir.index_forms import Gather
+from jitdelegate.ops.call import OPTION, WORDS, Call, given, scale, zero
 from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.pointwise import Pointwise, X, Y, Z, mapped, pointwise
 from jitdelegate.ops.quantization import (
@@ -32,10 +32,8 @@ from jitdelegate.ops.quantization import (
     shifted,
 )
 from jitdelegate.ops.quantized_elementwise import quotient
-from jitdelegate.ops.refusal import checked, refused_where
-from jitdelegate.ops.registry import FLOATS, MAX_PARTS, NUMBERS, QUANTIZED, Lowering, Op, op
+from jitdelegate.ops.registry import FLOATS, MAX_PARTS, NUMBERS, QUANTIZED, Lowering, Op, op, view
 from jitdelegate.ops.rounding import AWAY, INTEGER, rounding
-from jitdelegate.ops.scales import scale, zero
 
 BROADCASTS = (
     Case(((1, 4, 5, 6), (1, 4, 5, 6))),
@@ -74,6 +72,30 @@ class Arithmetic(Pointwise):
     least = most = 2
     types: ClassVar[tuple[str, ...]] = NUMBERS
     cases: ClassVar[tuple[Case, ...]] = (*BROADCASTS, *typed("int32", "int64"))
+
+
+def refused_where(condition: Expr, call: Call, operand: int, words: str) -> Lowering:
+    """A scalar int32, 0; no run has it in which the condition on X holds for an element of an operand.
+
+    Such an element gives the index -1, at which a Gather refuses the run with these words.
+    """
+    shape = call.shape(operand)
+    index = mapped(-Cast(condition, "int32"), (call.index(operand), shape), shape=shape, dtype="int32")
+    if prod(shape) != 1:
+        index = Lowering(Reduce(kind="min", axes=tuple(range(len(shape)))), (index,), (), "int32")
+    zero = Lowering(Gather(refusal=words), (np.zeros(1, np.int32), view(index, (1, 1), "int32")), (1,), "int32")
+    return view(zero, (), "int32")
+
+
+def checked(result: Lowering, check: Lowering) -> Lowering:
+    """The result of a Map, which reads the scalar `check`: 0 instead of any element where that is negative."""
+    form = result.form
+    assert isinstance(form, Map)
+    is_allowed = binary("ge", Arg(len(form.operands)), 0)
+    chosen = select(is_allowed, form.epilogue, Const(0))
+    return Lowering(
+        Map(chosen, (*form.operands, IndexMap.along())), (*result.inputs, check), result.shape, result.dtype
+    )
 
 
 class Division(Arithmetic):

@@ -17,9 +17,8 @@ from jitdelegate.ir.expr import RESULT, Expr, unary
 from jitdelegate.ir.forms import MatMul, Softmax
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case
-from jitdelegate.ops.flex_options import flex_map
 from jitdelegate.ops.pointwise import X, Y, broadcast, broadcasts, mapped
-from jitdelegate.ops.registry import Lowering, Op, op, view
+from jitdelegate.ops.registry import Lowering, Op, flex_map, op, view
 from jitdelegate.ops.shape import reordered
 
 SCALE, CAP = "scale", "logit_cap"

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir.forms import IndexMap
-from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.call import Call, Shape, given, zero
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.padding import Margins, widened
 from jitdelegate.ops.quantization import same_scale_problems
 from jitdelegate.ops.registry import ANY, QUANTIZED, Lowering, Op, moved, op, view
-from jitdelegate.ops.scales import zero
 from jitdelegate.ops.shape import reordered
 
 NARROW = ("int8", "uint8", "int16")
@@ -110,8 +109,8 @@ class SpaceToBatchND(BatchSpace):
         pairs = [(0, 0), *borders.tolist(), *[(0, 0)] * (data.ndim - 1 - len(blocks))]
         padded = np.pad(data, pairs)
         phases = [
-            padded[(slice(None), *(slice(p, None, int(b)) for p, b in zip(place, blocks, strict=True)))]
-            for place in np.ndindex(*blocks)
+            padded[(slice(None), *(slice(p, None, int(b)) for p, b in zip(offset, blocks, strict=True)))]
+            for offset in np.ndindex(*blocks)
         ]
         return [np.concatenate(phases)]
 
@@ -157,8 +156,8 @@ class BatchToSpaceND(BatchSpace):
         data, blocks, borders = given(arrays)
         shape, steps = data.shape, tuple(map(int, blocks))
         whole = np.empty(self._shape_of(shape, steps, [(0, 0)] * data.ndim), data.dtype)
-        for number, place in enumerate(np.ndindex(*steps)):
+        for number, offset in enumerate(np.ndindex(*steps)):
             batch = slice(number * len(whole), (number + 1) * len(whole))
-            whole[(slice(None), *(slice(p, None, b) for p, b in zip(place, steps, strict=True)))] = data[batch]
+            whole[(slice(None), *(slice(p, None, b) for p, b in zip(offset, steps, strict=True)))] = data[batch]
         cut = (slice(before, whole.shape[a + 1] - after) for a, (before, after) in enumerate(borders.tolist()))
         return [whole[(slice(None), *cut)]]

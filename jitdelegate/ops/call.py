@@ -1,13 +1,14 @@
-"""A node with the tensors around it, in the form that operators need."""
+"""A node with the tensors around it, in the form that operators need: operands, fused activation, scales."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from jitdelegate.ir.expr import Arg, Expr, clamp, evaluate, maximum
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 
 Shape = tuple[int, ...]
@@ -16,6 +17,23 @@ INTEGERS = ("int32", "int64")
 """The types that TFLite allows for axes, sizes and paddings."""
 WORDS = ("float32", "int32")
 """The types of LiteRT's kernels without int64."""
+
+ACTIVATIONS: Mapping[str, Callable[[Expr], Expr]] = {
+    "NONE": lambda x: x,
+    "RELU": lambda x: maximum(x, 0),
+    "RELU_N1_TO_1": lambda x: clamp(x, -1, 1),
+    "RELU6": lambda x: clamp(x, 0, 6),
+}
+"""TFLite's name -> the expression. LiteRT's kernels silently ignore TANH and SIGN_BIT, so models with these two are
+left to LiteRT."""
+
+OPTION = "fused_activation_function"
+"""TFLite's name of the option that holds the activation."""
+
+
+def activated(name: str, values: np.ndarray) -> np.ndarray:
+    """float32 values after the activation `name`, which has to be one of ACTIVATIONS."""
+    return evaluate(ACTIVATIONS[name](Arg(0)), [values.astype(np.float32)])
 
 
 def with_axis(shape: Shape, axis: int, *sizes: int) -> Shape:
@@ -119,3 +137,24 @@ def dequantization_problems(call: Call, operand: int) -> Iterator[str]:
         yield f"{name} has {count} scales along axis {quant.axis}, which do not fit the shape {list(tensor.shape)}."
     if len(quant.zero_points) not in (0, 1, count):
         yield f"{name} has {len(quant.zero_points)} zero points for {count} scales."
+
+
+def scale(tensor: Tensor) -> np.float32:
+    """The scale of a tensor that has one for all its elements."""
+    assert tensor.quant is not None
+    return np.float32(tensor.quant.scales[0])
+
+
+def zero(tensor: Tensor) -> int:
+    """The zero point of a tensor that has one for all its elements; 0 without quantization."""
+    return int(tensor.quant.zero_points[0]) if tensor.is_quantized and tensor.quant else 0
+
+
+def parameters(tensor: Tensor) -> tuple[float, int]:
+    """Scale and zero point: equal for tensors whose stored numbers stand for the same."""
+    return float(scale(tensor)), zero(tensor)
+
+
+def same_axis(a: Tensor, b: Tensor) -> bool:
+    """Whether the scales of both lie along the same axis, which XNNPACK looks at even where there is one scale."""
+    return (a.quant.axis if a.quant else 0) == (b.quant.axis if b.quant else 0)

@@ -99,15 +99,15 @@ def _is_csr(dimension: DimensionMetadata, rows: int, size: int) -> bool:
 def densified(values: np.ndarray, shape: Shape, sparsity: Sparsity) -> np.ndarray:
     """The dense array of `shape` with the non-zero elements `values`, which are in traversal order."""
     extents = _extents(shape, sparsity)
-    places: list[np.ndarray] = []
+    coordinates: list[np.ndarray] = []
     for level, axis in enumerate(sparsity.traversal_order):
-        dimension, count = sparsity.dimensions[level], len(places[0]) if places else 1
+        dimension, count = sparsity.dimensions[level], len(coordinates[0]) if coordinates else 1
         segments = np.array(dimension.segments, np.int64)
         repeats = np.diff(segments) if dimension.sparse else np.full(count, extents[axis])
-        places = [np.repeat(place, repeats) for place in places]
+        coordinates = [np.repeat(column, repeats) for column in coordinates]
         here = np.array(dimension.indices) if dimension.sparse else np.tile(np.arange(extents[axis]), count)
-        places.append(here)
-    traversed = dict(zip(sparsity.traversal_order, places, strict=True))
+        coordinates.append(here)
+    traversed = dict(zip(sparsity.traversal_order, coordinates, strict=True))
     index = [traversed[axis] for axis in range(len(shape))]
     for number, axis in enumerate(sparsity.block_map):
         index[axis] = index[axis] * extents[len(shape) + number] + traversed[len(shape) + number]

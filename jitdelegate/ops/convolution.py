@@ -16,8 +16,7 @@ import numpy as np
 from jitdelegate.ir.expr import RESULT, Arg
 from jitdelegate.ir.forms import Concat, Contract, Form, IndexMap, MatMul
 from jitdelegate.ir.graph import ABSENT
-from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
-from jitdelegate.ops.call import Call, Shape, constant_problems, given
+from jitdelegate.ops.call import ACTIVATIONS, OPTION, Call, Shape, activated, constant_problems, given, scale, zero
 from jitdelegate.ops.case import Case, Weights, ints
 from jitdelegate.ops.dynamic_weights import dynamic_sums, quantizes_data
 from jitdelegate.ops.integer_matmul import IntegerMatMul, Matrix
@@ -38,7 +37,6 @@ from jitdelegate.ops.quantized_weights import (
     weight_problems,
 )
 from jitdelegate.ops.registry import BYTES, HYBRID, MAX_PARTS, Kinds, Lowering, Op, moved, op, view
-from jitdelegate.ops.scales import scale, zero
 from jitdelegate.ops.shape import reordered
 from jitdelegate.ops.window import Borders, Pair, Sliding, dilation, patches, slide, slide_back, stride, window_problems
 
@@ -132,25 +130,25 @@ class Weighted(Op):
         return mapped(activation(X + Y), (total, shape), (bias, channels), shape=shape)
 
     @property
-    def places(self) -> Operands:
+    def weighted_operands(self) -> Operands:
         """Which operands are data, filter and bias."""
         return Operands(self.data_operand, self.filter_operand, self.bias_operand, self.channel_axis)
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
-        yield from weight_problems(call, self.places)
+        yield from weight_problems(call, self.weighted_operands)
 
     def quantized_lowering(self, call: Call) -> Lowering:
         found = self.lowering(call)
         assert isinstance(found, Lowering)
-        return integer_sums(call, found, self.places)
+        return integer_sums(call, found, self.weighted_operands)
 
     def widens(self, call: Call) -> bool:
-        return not self.sums_rows or not quantizes_data(call, self.places)
+        return not self.sums_rows or not quantizes_data(call, self.weighted_operands)
 
     def hybrid_lowering(self, call: Call) -> Lowering:
         found = self.lowering(call)
         assert isinstance(found, Lowering)
-        return dynamic_sums(call, found, self.places)
+        return dynamic_sums(call, found, self.weighted_operands)
 
     def is_constant(self, call: Call) -> bool:
         """Whether the filter is known while compiling."""
@@ -271,7 +269,7 @@ class Conv2D(QuantizedWeighted):
         """Reasons why the convolution cannot be a product of patches and filter."""
         name, (_, height, width, _) = call.tensor(1).title, call.shape(1)
         if height * width > MAX_PARTS:
-            yield f"CONV_2D: the filter '{name}' of {height * width} places is not a constant, the most is {MAX_PARTS}."
+            yield f"CONV_2D: the filter '{name}' of {height * width} taps is not a constant, the most is {MAX_PARTS}."
 
     def shape(self, call: Call) -> Shape:
         return (call.shape(0)[0], *convolution_window(call).output, self.channels(call))
@@ -288,12 +286,12 @@ class Conv2D(QuantizedWeighted):
     def _grouped(self, call: Call, groups: int) -> Lowering:
         """One product for each group: the group's channels times its part of a filter that is computed at run time."""
         pixels, (outputs, height, width, depth) = prod(call.output.shape[:3]), call.shape(1)
-        places, each = height * width, outputs // groups
-        apart = reordered(patch_rows(call), (pixels, places, groups, depth), (2, 0, 1, 3), "float32")
-        rows = view(apart, (groups, pixels, places * depth))
-        filters = view(call.index(1), (groups, each, places * depth))
-        products = Lowering(MatMul(adj_y=True), (rows, filters), (groups, pixels, each))
-        together = view(reordered(products, (groups, pixels, each), (1, 0, 2), "float32"), (pixels, outputs))
+        taps, per_group = height * width, outputs // groups
+        apart = reordered(patch_rows(call), (pixels, taps, groups, depth), (2, 0, 1, 3), "float32")
+        rows = view(apart, (groups, pixels, taps * depth))
+        filters = view(call.index(1), (groups, per_group, taps * depth))
+        products = Lowering(MatMul(adj_y=True), (rows, filters), (groups, pixels, per_group))
+        together = view(reordered(products, (groups, pixels, per_group), (1, 0, 2), "float32"), (pixels, outputs))
         return self.finished(call, together, (pixels, outputs), (outputs,))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
@@ -361,7 +359,7 @@ class FullyConnected(QuantizedWeighted):
         if self.is_constant(call):
             yield from super().quantized_problems(call)
             return
-        yield from bias_problems(call, self.places)
+        yield from bias_problems(call, self.weighted_operands)
         weights, data, output = call.tensor(1), call.tensor(0), call.output
         yield from per_tensor_problems(call, data, output)
         yield from (f"{self.name}: {problem}" for problem in parameter_problems(weights))
@@ -379,7 +377,7 @@ class FullyConnected(QuantizedWeighted):
         rows = (prod(call.shape(0)) // filters.shape[1], filters.shape[1])
         data = Matrix(view(call.index(0), rows, call.tensor(0).dtype), rows, call.tensor(0))
         given = call.index(bias) if call.given(bias) else None
-        rule, output = sum_rule(call, self.places), (rows[0], filters.shape[0])
+        rule, output = sum_rule(call, self.weighted_operands), (rows[0], filters.shape[0])
         return IntegerMatMul(call, data, filters, output, rule, self._factor(call), given).lowering()
 
     @staticmethod
@@ -441,7 +439,7 @@ class TransposeConv(QuantizedWeighted):
         yield from self._sizes(call, asked)
         if not self.is_constant(call) and max(prod(call.shape(1)[1:3]), prod(stride(call.node.attrs))) > MAX_PARTS:
             name, (_, height, width, _) = call.tensor(1).title, call.shape(1)
-            yield f"TRANSPOSE_CONV: the filter '{name}' of {height * width} places is not a constant."
+            yield f"TRANSPOSE_CONV: the filter '{name}' of {height * width} taps is not a constant."
 
     def _sizes(self, call: Call, asked: Shape) -> Iterator[str]:
         """The convolution that this operator transposes has to turn the output's size into the data's size."""

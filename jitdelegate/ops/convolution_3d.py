@@ -10,8 +10,7 @@ import numpy as np
 
 from jitdelegate.ir.expr import RESULT, Arg
 from jitdelegate.ir.forms import Concat, Contract, IndexMap, MatMul
-from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.call import OPTION, Call, Shape, given
 from jitdelegate.ops.case import Case, Weights, ints
 from jitdelegate.ops.convolution import MAX_ZEROS, Weighted, finish, split
 from jitdelegate.ops.registry import MAX_PARTS, Lowering, moved, op, view
@@ -93,7 +92,7 @@ class Conv3D(Weighted):
         if elements > max(MAX_ZEROS, 8 * kernel[0] * prod(shape)):
             yield f"CONV_3D: {kernel[0]} taps of the depth of {list(shape)} side by side are {elements} elements."
         if (kernel[0] if self.is_constant(call) else prod(kernel[:3])) > MAX_PARTS:
-            yield f"CONV_3D: a filter of {list(kernel)} has more than {MAX_PARTS} places."
+            yield f"CONV_3D: a filter of {list(kernel)} has more than {MAX_PARTS} taps."
 
     def shape(self, call: Call) -> Shape:
         shape, kernel, attrs = call.shape(0), call.shape(1), call.node.attrs
@@ -211,8 +210,8 @@ class Conv3DTranspose(Weighted):
         (batch, *sizes, channels), steps = call.shape(2), self._strides(call)
         pairs = list(zip(sizes, steps, strict=True))
         access = IndexMap.along(*range(8), fill=0.0)
-        source = view(call.index(2), (batch, *(each for size, _ in pairs for each in (size, 1)), channels))
-        apart = moved(source, access, (batch, *(each for pair in pairs for each in pair), channels))
+        source = view(call.index(2), (batch, *(length for size, _ in pairs for length in (size, 1)), channels))
+        apart = moved(source, access, (batch, *(length for pair in pairs for length in pair), channels))
         wide = (batch, *(size * step for size, step in pairs), channels)
         return view(apart, wide), wide
 
@@ -237,10 +236,10 @@ class Conv3DTranspose(Weighted):
         cut = (depth.padding[0], plane.padding[0], plane.padding[2])
         room = [max(size, before + count) for size, before, count in zip(sizes, cut, shape[1:4], strict=True)]
         canvas = np.zeros((shape[0], *room, shape[4]))
-        for place in np.ndindex(*kernel[:3]):
-            first = [tap * factor for tap, factor in zip(place, dilations, strict=True)]
+        for tap in np.ndindex(*kernel[:3]):
+            first = [index * factor for index, factor in zip(tap, dilations, strict=True)]
             spans = zip(first, strides, data.shape[1:4], strict=True)
             at = tuple(slice(begin, begin + (count - 1) * step + 1, step) for begin, step, count in spans)
-            canvas[(slice(None), *at)] += data.astype(np.float64) @ weights[place].T.astype(np.float64)
+            canvas[(slice(None), *at)] += data.astype(np.float64) @ weights[tap].T.astype(np.float64)
         kept = tuple(slice(before, before + count) for before, count in zip(cut, shape[1:4], strict=True))
         return finish(canvas[(slice(None), *kept)], bias[0] if bias else None, attrs)

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir.forms import Depthwise, IndexMap, Map
-from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.call import OPTION, Call, Shape
 from jitdelegate.ops.case import Case, Weights
 from jitdelegate.ops.convolution import (
     UNIT,
@@ -65,8 +64,8 @@ class DepthwiseConv2D(QuantizedWeighted):
             filters, channels = list(call.shape(1)), call.shape(0)[3]
             yield f"DEPTHWISE_CONV_2D: a filter of shape {filters} does not fit {channels} channels."
         if not self.is_constant(call) and prod(call.shape(1)[1:3]) > MAX_PARTS:
-            places = prod(call.shape(1)[1:3])
-            yield f"DEPTHWISE_CONV_2D: the filter of {places} places is not a constant, the most is {MAX_PARTS}."
+            taps = prod(call.shape(1)[1:3])
+            yield f"DEPTHWISE_CONV_2D: the filter of {taps} taps is not a constant, the most is {MAX_PARTS}."
         yield from zero_problems(call)
 
     def shape(self, call: Call) -> Shape:
@@ -74,19 +73,19 @@ class DepthwiseConv2D(QuantizedWeighted):
 
     def lowering(self, call: Call) -> Lowering:
         if not self.is_constant(call):
-            return self._by_places(call)
+            return self._by_taps(call)
         multiplier = self.channels(call) // call.shape(0)[3]
         form = Depthwise(**convolution_window(call).geometry, multiplier=multiplier)
         return self.weighted(call, form, (call.index(0), call.index(1)))
 
-    def _by_places(self, call: Call) -> Lowering:
+    def _by_taps(self, call: Call) -> Lowering:
         """For a filter computed at run time: the sum over all taps of the data under the tap times the tap's filter,
         over [N, output h, output w, C, filters of a channel]."""
         batch, _, _, channels = call.shape(0)
-        window, each = convolution_window(call), self.channels(call) // channels
-        shape = (batch, *window.output, channels, each)
+        window, multiplier = convolution_window(call), self.channels(call) // channels
+        shape = (batch, *window.output, channels, multiplier)
         data = view(call.index(0), (*call.shape(0), 1))
-        filters = view(call.index(1), (*window.kernel, channels, each))
+        filters = view(call.index(1), (*window.kernel, channels, multiplier))
         total: Lowering | None = None
         for ky, kx in np.ndindex(*window.kernel):
             accesses = (self._seen(window, ky, kx), IndexMap.along(-1, -1, 3, 4, starts=(ky, kx, 0, 0)))

@@ -13,10 +13,9 @@ from jitdelegate.ir.forms import IndexMap, Map, Reduce
 from jitdelegate.ir.index_forms import ArgReduce, Gather, Suppress, TopK
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case
-from jitdelegate.ops.flex_options import flex_map
 from jitdelegate.ops.pointwise import mapped
 from jitdelegate.ops.quantization import per_tensor_problems, real_value
-from jitdelegate.ops.registry import FLOATS, Lowering, Op, moved, op, view
+from jitdelegate.ops.registry import FLOATS, Lowering, Op, flex_map, moved, op, view
 from jitdelegate.ops.suppression import how_many
 
 DEFAULTS = {"detections_per_class": 100, "use_regular_nms": False}
@@ -173,20 +172,20 @@ def together(call: Call, options: Mapping[str, Any], boxes: Lowering) -> tuple[L
     scores = _without_background(call, classes, (total, classes), (1, 2))
     highest = Lowering(Reduce(kind="max", axes=(1,)), (scores,), (total,), "float32")
     kept = Lowering(_suppression(options), (boxes, view(highest, (1, total))), (1, count), "int32")
-    places = view(kept, (count, 1), "int32")
-    rows = Lowering(Gather(), (scores, places), (count, classes), "float32")
+    indices = view(kept, (count, 1), "int32")
+    rows = Lowering(Gather(), (scores, indices), (count, classes), "float32")
     if best == 1:
         ranked = view(Lowering(ArgReduce(axis=1), (rows,), (count,), "int32"), (count, 1), "int32")
     else:
         ranked = Lowering(TopK(), (rows,), (count, best), "int32")
-    ranked_places = view(ranked, (count, best, 1), "int32")
-    values = Lowering(Gather(axis=1, batch=1), (rows, ranked_places), (count, best), "float32")
+    ranked_indices = view(ranked, (count, best, 1), "int32")
+    values = Lowering(Gather(axis=1, batch=1), (rows, ranked_indices), (count, best), "float32")
     shape = (count, copies)
     first = IndexMap.along(0, -1)
-    corners = _gathered_boxes(boxes, places)
+    corners = _gathered_boxes(boxes, indices)
     return (
         moved(corners, IndexMap.along(2, 0), (count, copies, 4)),
-        Lowering(Map(_where_used(Cast(Arg(0), "float32")), (_padded(2), first)), (ranked, places), shape),
+        Lowering(Map(_where_used(Cast(Arg(0), "float32")), (_padded(2), first)), (ranked, indices), shape),
         moved(values, _padded(2), shape),
         how_many(view(kept, (count,), "int32"), (count,), "float32", (1,)),
     )
@@ -207,9 +206,9 @@ def separate(call: Call, options: Mapping[str, Any], boxes: Lowering) -> tuple[L
     lowest = select(binary("ge", Arg(0), 0), Arg(1), Const(float("-inf")))
     ranking = Lowering(Map(lowest, (HERE, HERE)), (kept, values), (all_kept,), "float32")
     order = Lowering(TopK(), (ranking,), (length,), "int32")
-    places = view(order, (length, 1), "int32")
-    chosen = Lowering(Gather(), (kept, places), (length,), "int32")
-    scored = Lowering(Gather(), (values, places), (length,), "float32")
+    indices = view(order, (length, 1), "int32")
+    chosen = Lowering(Gather(), (kept, indices), (length,), "int32")
+    scored = Lowering(Gather(), (values, indices), (length,), "float32")
     corners = _gathered_boxes(boxes, view(chosen, (length, 1), "int32"))
     row = _padded(1)
     return (
@@ -231,10 +230,10 @@ def _suppression(options: Mapping[str, Any]) -> Suppress:
     return Suppress(score_threshold=options["nms_score_threshold"], overlap=options["nms_iou_threshold"])
 
 
-def _gathered_boxes(boxes: Lowering, places: Lowering) -> Lowering:
+def _gathered_boxes(boxes: Lowering, indices: Lowering) -> Lowering:
     """f32[4, indices]: the boxes at these indices, 0 for unused entries."""
-    assert places.shape is not None
-    return Lowering(Gather(axis=1), (boxes, places), (4, places.shape[0]), "float32")
+    assert indices.shape is not None
+    return Lowering(Gather(axis=1), (boxes, indices), (4, indices.shape[0]), "float32")
 
 
 def _padded(rank: int) -> IndexMap:

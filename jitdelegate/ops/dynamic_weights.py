@@ -17,8 +17,7 @@ from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr, binary, maximum, minimu
 from jitdelegate.ir.forms import NO_HALO, Contract, IndexMap, Map, Reduce
 from jitdelegate.ir.graph import ABSENT, Tensor
 from jitdelegate.ir.quantized import quantize
-from jitdelegate.ops.activation import ACTIVATIONS, OPTION
-from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.call import ACTIVATIONS, OPTION, Call, Shape
 from jitdelegate.ops.pointwise import X, Y, Z, mapped
 from jitdelegate.ops.quantized_weights import Operands
 from jitdelegate.ops.registry import HYBRID, Lowering, view
@@ -148,7 +147,7 @@ class _Rows:
         self.zero = self._map(quantize(-(X * Y), "int8", -128), low, self.factor, dtype="int8")
 
     def _map(self, formula: Expr, *operands: Lowering, dtype: str = "float32") -> Lowering:
-        return mapped(formula, *((each, self.row) for each in operands), shape=self.row, dtype=dtype)
+        return mapped(formula, *((operand, self.row) for operand in operands), shape=self.row, dtype=dtype)
 
     def stored(self, padding: Borders) -> Lowering:
         """The data as signed bytes; an image gets (top, bottom, left, right) rows and columns of zero points."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from jitdelegate.ir.expr import Cast as Converted
 from jitdelegate.ir.expr import Expr, clamp, converted, maximum, minimum, unary
-from jitdelegate.ops.call import WORDS, Call, given
+from jitdelegate.ops.call import WORDS, Call, given, scale
 from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.fourier import part, rank_problems
 from jitdelegate.ops.pointwise import Pointwise, X, Y, pointwise
@@ -41,7 +41,6 @@ from jitdelegate.ops.quantized_words import (
 )
 from jitdelegate.ops.registry import ANY, BYTES, NUMBERS, QUANTIZED, Lowering, Op, cast, op
 from jitdelegate.ops.rounding import AWAY
-from jitdelegate.ops.scales import scale
 
 SHAPES = (Case(((1, 8, 8, 4),)), Case(((5,),)), Case(((1, 1, 1, 1),)), Case(((),)))
 WHOLE = tuple(Case((Fed((2, 3, 5), dtype),)) for dtype in ("int32", "int64"))

@@ -19,17 +19,17 @@ from jitdelegate.ops.pointwise import X, Y, mapped
 from jitdelegate.ops.registry import ANY, HYBRID, MAX_PARTS, QUANTIZED, Lowering, Op, cast, op, view
 from jitdelegate.ops.shape import axis_problems
 
-MAX_PLACES = 1 << 22
+MAX_INDICES = 1 << 22
 """Most indices that are computed one by one from constants of the program."""
 
 
-def place_problems(call: Call, count: int) -> Iterator[str]:
+def index_problems(call: Call, count: int) -> Iterator[str]:
     """A reason to refuse, where a table of `count` indices would be too large."""
-    if count > MAX_PLACES:
-        yield f"{call.node.op}: {count} runtime places are more than {MAX_PLACES}."
+    if count > MAX_INDICES:
+        yield f"{call.node.op}: {count} runtime indices are more than {MAX_INDICES}."
 
 
-def places_of(call: Call, operand: int, shape: Shape) -> Lowering | np.ndarray:
+def indices_of(call: Call, operand: int, shape: Shape) -> Lowering | np.ndarray:
     """An integer operand under another shape, as the indices of a Gather."""
     known, dtype = call.constant(operand), call.tensor(operand).dtype
     if known is not None:
@@ -45,7 +45,7 @@ def outside_problems(call: Call, operand: int, sizes: Shape) -> Iterator[str]:
     if known is not None:
         chosen = known.reshape(-1, len(sizes))
         if ((chosen < 0) | (chosen >= np.array(sizes))).any():
-            yield f"{call.node.op}: the places from {chosen.min()} to {chosen.max()} leave the sizes {list(sizes)}."
+            yield f"{call.node.op}: the indices from {chosen.min()} to {chosen.max()} leave the sizes {list(sizes)}."
 
 
 def outside(words: str, sizes: Shape) -> str:
@@ -62,14 +62,14 @@ class Lookup(Op):
     types = ANY
     quantized = QUANTIZED
     kinds: ClassVar = {1: (*INTEGERS, "int16")}
-    places: ClassVar[int] = 1
+    indices: ClassVar[int] = 1
     """The operand that holds the indices."""
     words: ClassVar[str] = ""
     """What LiteRT says of an index outside."""
 
     def problems(self, call: Call) -> Iterator[str]:
         yield from self.misfits(call)
-        yield from outside_problems(call, self.places, self.looked_up(call))
+        yield from outside_problems(call, self.indices, self.looked_up(call))
 
     def misfits(self, call: Call) -> Iterator[str]:
         """Reasons why options and shapes do not fit together."""
@@ -81,7 +81,7 @@ class Lookup(Op):
 
     def refusal(self, call: Call) -> str:
         """`IndexedForm.refusal` of the node's indices; constants lie inside."""
-        return "" if call.constant(self.places) is not None else outside(self.words, self.looked_up(call))
+        return "" if call.constant(self.indices) is not None else outside(self.words, self.looked_up(call))
 
 
 @op("GATHER")
@@ -106,11 +106,11 @@ class Gather(Lookup):
     )
 
     def misfits(self, call: Call) -> Iterator[str]:
-        data, places = call.shape(0), call.shape(1)
+        data, indices = call.shape(0), call.shape(1)
         yield from axis_problems(call, int(call.option("axis", 0)), len(data))
-        axis, batch = self._axes(call.node.attrs, data, places)
-        if not 0 <= batch <= min(axis, len(places)) or data[:batch] != places[:batch]:
-            found = f"{list(data)} and {list(places)}"
+        axis, batch = self._axes(call.node.attrs, data, indices)
+        if not 0 <= batch <= min(axis, len(indices)) or data[:batch] != indices[:batch]:
+            found = f"{list(data)} and {list(indices)}"
             yield f"GATHER with batch_dims {call.option('batch_dims', 0)} along axis {axis} of shapes {found}."
 
     def foldable(self, call: Call) -> bool:
@@ -119,30 +119,30 @@ class Gather(Lookup):
         return super().foldable(call) and prod(call.shape(0)[:batch]) <= MAX_PARTS
 
     @staticmethod
-    def _axes(attrs: Mapping[str, Any], data: Shape, places: Shape) -> tuple[int, int]:
+    def _axes(attrs: Mapping[str, Any], data: Shape, indices: Shape) -> tuple[int, int]:
         """(axis, batch dimensions), counted from the front."""
         axis, batch = int(attrs.get("axis", 0)), int(attrs.get("batch_dims", 0))
-        return axis % len(data), batch + len(places) if batch < 0 else batch
+        return axis % len(data), batch + len(indices) if batch < 0 else batch
 
     def looked_up(self, call: Call) -> Shape:
         return (call.shape(0)[self._axes(call.node.attrs, call.shape(0), call.shape(1))[0]],)
 
     def shape(self, call: Call) -> Shape:
-        data, places = call.shape(0), call.shape(1)
-        axis, batch = self._axes(call.node.attrs, data, places)
-        return data[:axis] + places[batch:] + data[axis + 1 :]
+        data, indices = call.shape(0), call.shape(1)
+        axis, batch = self._axes(call.node.attrs, data, indices)
+        return data[:axis] + indices[batch:] + data[axis + 1 :]
 
     def lowering(self, call: Call) -> Lowering:
-        places = call.shape(1)
-        axis, batch = self._axes(call.node.attrs, call.shape(0), places)
+        indices = call.shape(1)
+        axis, batch = self._axes(call.node.attrs, call.shape(0), indices)
         form = GatherForm(axis=axis, batch=batch, refusal=self.refusal(call))
-        return Lowering(form, (call.index(0), places_of(call, 1, (*places, 1))))
+        return Lowering(form, (call.index(0), indices_of(call, 1, (*indices, 1))))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        data, places = given(arrays)
-        axis, batch = self._axes(attrs, data.shape, places.shape)
+        data, indices = given(arrays)
+        axis, batch = self._axes(attrs, data.shape, indices.shape)
         outer = data.shape[:batch]
-        pairs = [np.asarray(np.take(data[index], places[index], axis - batch)) for index in np.ndindex(*outer)]
+        pairs = [np.asarray(np.take(data[index], indices[index], axis - batch)) for index in np.ndindex(*outer)]
         return [np.stack(pairs).reshape((*outer, *pairs[0].shape))]
 
 
@@ -161,9 +161,9 @@ class GatherNd(Lookup):
     )
 
     def misfits(self, call: Call) -> Iterator[str]:
-        data, places = call.shape(0), call.shape(1)
-        if not places or not 1 <= places[-1] <= len(data):
-            yield f"GATHER_ND: places of shape {list(places)} do not fit the shape {list(data)}."
+        data, indices = call.shape(0), call.shape(1)
+        if not indices or not 1 <= indices[-1] <= len(data):
+            yield f"GATHER_ND: indices of shape {list(indices)} do not fit the shape {list(data)}."
 
     def looked_up(self, call: Call) -> Shape:
         return call.shape(0)[: call.shape(1)[-1]]
@@ -173,11 +173,11 @@ class GatherNd(Lookup):
 
     def lowering(self, call: Call) -> Lowering:
         form = GatherForm(refusal=self.refusal(call))
-        return Lowering(form, (call.index(0), places_of(call, 1, call.shape(1))))
+        return Lowering(form, (call.index(0), indices_of(call, 1, call.shape(1))))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        data, places = given(arrays)
-        return [data[tuple(np.moveaxis(places, -1, 0))]]
+        data, indices = given(arrays)
+        return [data[tuple(np.moveaxis(indices, -1, 0))]]
 
 
 @op("EMBEDDING_LOOKUP")
@@ -187,7 +187,7 @@ class EmbeddingLookup(Lookup):
     kinds: ClassVar = {0: ("int32",)}
     weights: ClassVar[tuple[int, ...]] = (1,)
     hybrid: ClassVar[tuple[str, ...]] = HYBRID
-    places = 0
+    indices = 0
     cases = (
         Case((Fed((4,), "int32"), (6, 17)), low=0, high=6),
         Case((ints(5, 0), (6, 2, 3))),
@@ -206,10 +206,10 @@ class EmbeddingLookup(Lookup):
 
     def lowering(self, call: Call) -> Lowering:
         form = GatherForm(refusal=self.refusal(call))
-        return Lowering(form, (call.index(1), places_of(call, 0, (*call.shape(0), 1))))
+        return Lowering(form, (call.index(1), indices_of(call, 0, (*call.shape(0), 1))))
 
     def refusal(self, call: Call) -> str:
-        if call.constant(self.places) is not None:
+        if call.constant(self.indices) is not None:
             return ""
         return f"Embedding Lookup: index out of bounds. Got {{}}, and bounds are [0, {call.shape(1)[0] - 1}]"
 
@@ -222,26 +222,26 @@ class EmbeddingLookup(Lookup):
         """Each row has one scale, or one for each of its equal parts."""
         table, (rows, depth), (count,) = call.tensor(1), call.shape(1), call.shape(0)
         assert table.quant is not None and table.data is not None
-        places = places_of(call, 0, (count, 1))
+        indices = indices_of(call, 0, (count, 1))
         scales = np.array(table.quant.scales, np.float32).reshape(-1, 1)
         scales = np.repeat(scales, rows, axis=0) if len(scales) == 1 else scales.reshape(rows, -1)
         parts = scales.shape[1]
-        found = self._whole(table, places, (count, depth)) if table.dtype == "int4" else None
-        found = found or Lowering(GatherForm(), (call.index(1), places), (count, depth), "int8")
+        found = self._whole(table, indices, (count, depth)) if table.dtype == "int4" else None
+        found = found or Lowering(GatherForm(), (call.index(1), indices), (count, depth), "int8")
         checked = GatherForm(refusal=self.refusal(call))
-        chosen = Lowering(checked, (scales, places), (count, parts), "float32")
+        chosen = Lowering(checked, (scales, indices), (count, parts), "float32")
         shape, own = (count, parts, depth // parts), (count, parts, 1)
         numbers, factors = view(found, shape, found.dtype or ""), view(chosen, own)
         return mapped(Cast(X, "float32") * Y, (numbers, shape), (factors, own), shape=shape)
 
     @staticmethod
-    def _whole(table: Tensor, places: Lowering | np.ndarray, shape: Shape) -> Lowering:
+    def _whole(table: Tensor, indices: Lowering | np.ndarray, shape: Shape) -> Lowering:
         """Rows of an int4 table as int32: of a byte, the lower half comes first."""
         (count, depth), (rows, _) = shape, table.shape
         assert table.data is not None
         pairs, own = (count, depth // 2, 2), (count, depth // 2, 1)
         packed = table.data.view(np.int8).reshape(rows, depth // 2)
-        found = view(Lowering(GatherForm(), (packed, places), own[:2], "int8"), own, "int8")
+        found = view(Lowering(GatherForm(), (packed, indices), own[:2], "int8"), own, "int8")
         both, half = Cast(X, "int32"), np.array([0, 1], np.int32)
         lower = binary("xor", binary("and", both, 15), 8) - 8
         chosen = select(binary("eq", Y, 0), lower, binary("shift_right", both, 4))
@@ -280,7 +280,7 @@ class ReverseSequence(Op):
         lengths = call.constant(1)
         if lengths is not None and not (0 <= lengths.min() <= lengths.max() <= shape[along]):
             yield f"REVERSE_SEQUENCE: lengths from {lengths.min()} to {lengths.max()} of {shape[along]} elements."
-        yield from place_problems(call, prod(shape[min(along, batch) : max(along, batch) + 1]))
+        yield from index_problems(call, prod(shape[min(along, batch) : max(along, batch) + 1]))
 
     @staticmethod
     def _axes(attrs: Mapping[str, Any]) -> tuple[int, int]:
@@ -292,14 +292,14 @@ class ReverseSequence(Op):
         first, last = min(axes), max(axes) + 1
         window = shape[first:last]
         apart = (prod(shape[:first]), prod(window), prod(shape[last:]))
-        places = view(self._places(call, window, first), (apart[1], 1), call.tensor(1).dtype)
+        indices = view(self._indices(call, window, first), (apart[1], 1), call.tensor(1).dtype)
         data = view(call.index(0), apart, call.output.dtype)
         most = shape[axes[0]]
         words = f"seq_lengths[i] <= SizeOfDimension(input, seq_dim) was not true: a length is more than {most}"
         refusal = words if call.constant(1) is None else ""
-        return Lowering(GatherForm(axis=1, refusal=refusal), (data, places), apart)
+        return Lowering(GatherForm(axis=1, refusal=refusal), (data, indices), apart)
 
-    def _places(self, call: Call, window: Shape, first: int) -> Lowering:
+    def _indices(self, call: Call, window: Shape, first: int) -> Lowering:
         """For each element of the window, the index of the element that is read; -1 where the length is too large."""
         along, batch = (axis - first for axis in self._axes(call.node.attrs))
         dtype, size, stride = call.tensor(1).dtype, window[along], prod(window[along + 1 :])
@@ -307,9 +307,9 @@ class ReverseSequence(Op):
         step = np.arange(size, dtype=dtype)
         length = Arg(0)
         mirrored = Arg(1) + (length - 1 - Arg(2) - Arg(2)) * stride
-        place = select(binary("lt", Arg(2), length), mirrored, Arg(1))
+        source = select(binary("lt", Arg(2), length), mirrored, Arg(1))
         form = Map(
-            select(binary("gt", length, size), -1, place),
+            select(binary("gt", length, size), -1, source),
             (IndexMap.along(batch), IndexMap.broadcast(window, window), IndexMap.along(along)),
         )
         return Lowering(form, (call.index(1), own, step), window, dtype)
@@ -330,16 +330,16 @@ def cut_out(call: Call, sizes: Shape) -> Lowering:
     count = leading(data, sizes)
     own = numbered(sizes[:count], dtype)
     whole = range(count, len(data))
-    place: Expr = Arg(0) + Arg(1)
+    index: Expr = Arg(0) + Arg(1)
     for number, _ in enumerate(whole):
-        place = select(binary("eq", Arg(2 + number), 0), place, -1)
+        index = select(binary("eq", Arg(2 + number), 0), index, -1)
     starts = (IndexMap.along(-1, starts=(axis,)) for axis in whole)
-    form = Map(place, (IndexMap.broadcast(own.shape, own.shape), IndexMap.along(1), *starts))
-    places = Lowering(form, (own, *([call.index(1)] * (1 + len(whole)))), own.shape, dtype)
+    form = Map(index, (IndexMap.broadcast(own.shape, own.shape), IndexMap.along(1), *starts))
+    indices = Lowering(form, (own, *([call.index(1)] * (1 + len(whole)))), own.shape, dtype)
     inner = prod(data[count:])
     source = view(call.index(0), (*data[:count], inner), call.output.dtype)
     box = GatherForm(refusal=outside("Invalid begin and size", data[:count]))
-    return Lowering(box, (source, places), (len(own), inner))
+    return Lowering(box, (source, indices), (len(own), inner))
 
 
 def leading(whole: Shape, part: Shape) -> int:
@@ -374,14 +374,14 @@ class DynamicUpdateSlice(Op):
         if len(data) != len(update) or any(a < b for a, b in zip(data, update, strict=True)):
             yield f"DYNAMIC_UPDATE_SLICE: an update of {list(update)} does not fit into {list(data)}."
         if not data or call.shape(2) != (len(data),):
-            yield f"DYNAMIC_UPDATE_SLICE: the place has shape {list(call.shape(2))}, expected [{len(data)}]."
+            yield f"DYNAMIC_UPDATE_SLICE: start_indices has shape {list(call.shape(2))}, expected [{len(data)}]."
 
     def lowering(self, call: Call) -> Lowering:
         return Lowering(Update(), (call.index(0), call.index(1), call.index(2)))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        data, update, place = given(arrays)
-        start = np.clip(place, 0, np.subtract(data.shape, update.shape))
+        data, update, start_indices = given(arrays)
+        start = np.clip(start_indices, 0, np.subtract(data.shape, update.shape))
         out = data.copy()
         out[tuple(slice(a, a + size) for a, size in zip(start, update.shape, strict=True))] = update
         return [out]

@@ -15,13 +15,11 @@ import numpy as np
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr, binary, evaluate
 from jitdelegate.ir.forms import IndexMap, Map, MatMul, Reduce
 from jitdelegate.ir.graph import Tensor
-from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.call import OPTION, Call, Shape, zero
 from jitdelegate.ops.pointwise import X, Y, mapped
 from jitdelegate.ops.quantization import centred, multiple
 from jitdelegate.ops.registry import Lowering, moved, view
 from jitdelegate.ops.rounding import AWAY, UP
-from jitdelegate.ops.scales import zero
 
 DEPTH = 256
 """Products of numbers below 256 whose sum is below 2**24."""

@@ -9,12 +9,11 @@ import numpy as np
 
 from jitdelegate.ir.expr import Const, binary, evaluate, select, substitute, unary
 from jitdelegate.ir.forms import IndexMap, Map
-from jitdelegate.ops.call import Call, given
+from jitdelegate.ops.call import Call, given, scale
 from jitdelegate.ops.case import Case, Fed
 from jitdelegate.ops.pointwise import Pointwise, X, Y, Z, pointwise
 from jitdelegate.ops.quantization import centred, fixed, per_tensor_problems, same_scale_problems
 from jitdelegate.ops.registry import ANY, BOOLEANS, BYTES, NUMBERS, QUANTIZED, Lowering, op
-from jitdelegate.ops.scales import scale
 
 SHAPES = (((1, 4, 5, 6), (1, 4, 5, 6)), ((2, 1, 5), (4, 1)), ((3,), ()), ((1, 2, 1, 3, 1, 2), (2, 1, 2, 1, 5, 1)))
 COMPARED = tuple(

@@ -16,7 +16,7 @@ from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr, binary, clamp
 from jitdelegate.ir.fixed_point import MOST_WHOLE, FixedPoint
 from jitdelegate.ir.forms import Concat, Contract, IndexMap
 from jitdelegate.ir.graph import ABSENT, Quant, Tensor
-from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.call import Call, Shape, scale, zero
 from jitdelegate.ops.lstm_operands import (
     BIAS,
     FORGET_PEEPHOLE,
@@ -30,7 +30,6 @@ from jitdelegate.ops.quantization import factor_problems, multiple, per_tensor_p
 from jitdelegate.ops.recurrent_cell import Read, Run, Source, Steps, apply
 from jitdelegate.ops.registry import Lowering, view
 from jitdelegate.ops.rounding import AWAY
-from jitdelegate.ops.scales import scale, zero
 
 WHOLE, BITS = 3, 15
 """Integer bits of a gate; bits of fraction of its logistic or tanh."""
@@ -133,10 +132,10 @@ class IntegerLstm:
         return self._projected(value), now
 
     def _product(
-        self, source: Source, data: Tensor, place: int, bias: np.ndarray | None, result: Tensor, shape: Shape
+        self, source: Source, data: Tensor, operand: int, bias: np.ndarray | None, result: Tensor, shape: Shape
     ) -> Lowering:
-        """The weights of all gates from operand `place` of the cell on, times data, in steps of gates."""
-        numbers = [self.operands.first + place + gate for gate in self._gates]
+        """The weights of all gates from operand `operand` of the cell on, times data, in steps of gates."""
+        numbers = [self.operands.first + operand + gate for gate in self._gates]
         factors = [float(scale(self.call.tensor(k)) * scale(data) / scale(GATE)) for k in numbers]
         weights = np.concatenate([self.call.array(k) for k in numbers])
         return _contract(source, data, weights, bias, np.repeat(factors, self._units), result, shape)
@@ -161,13 +160,13 @@ class IntegerLstm:
         found, _ = multiple(value, np.asarray(factor, np.float64), AWAY, self._hidden, "NONE", 0)
         return found
 
-    def _gate(self, place: int) -> Expr:
-        """A gate with its peephole, an int16; places are counted from the last gate."""
-        number, count = len(self._gates) + place, len(self._gates)
+    def _gate(self, gate: int) -> Expr:
+        """A gate with its peephole, an int16; gates are counted from the last gate."""
+        number, count = len(self._gates) + gate, len(self._gates)
         total = saturated(Arg(2 * number) + Cast(Arg(2 * number + 1), "int32"))
-        if place in self._peepholes:
-            weights = Arg(2 * count + 1 + list(self._peepholes).index(place))
-            tensor, state = self.call.tensor(self._peepholes[place]), self.call.tensor(self.operands.state)
+        if gate in self._peepholes:
+            weights = Arg(2 * count + 1 + list(self._peepholes).index(gate))
+            tensor, state = self.call.tensor(self._peepholes[gate]), self.call.tensor(self.operands.state)
             factor = np.asarray(scale(state) * scale(tensor) / scale(GATE), np.float64)
             product = Cast(weights, "int32") * Cast(self._state, "int32")
             total = saturated(multiple(product, factor, AWAY, WORD, "NONE", 0)[0] + total)
@@ -176,10 +175,10 @@ class IntegerLstm:
     def _projected(self, hidden: Lowering) -> Lowering:
         if not self.operands.is_projected(self.call):
             return hidden
-        place, result = self.operands.first + PROJECTION, self.call.tensor(self.operands.hidden)
-        bias = self.call.array(place + 1) if self.call.given(place + 1) else None
-        factor = float(scale(self.call.tensor(place)) * scale(self._hidden) / scale(result))
-        weights = self.call.array(place)
+        operand, result = self.operands.first + PROJECTION, self.call.tensor(self.operands.hidden)
+        bias = self.call.array(operand + 1) if self.call.given(operand + 1) else None
+        factor = float(scale(self.call.tensor(operand)) * scale(self._hidden) / scale(result))
+        weights = self.call.array(operand)
         found = _contract(hidden, self._hidden, weights, bias, np.asarray(factor), result, result.shape)
         clip = float(self.call.option("proj_clip", 0.0))
         if clip <= 0:
@@ -218,10 +217,10 @@ class IntegerLstm:
 
     @property
     def _peepholes(self) -> dict[int, int]:
-        """Place of a gate, counted from the last one -> the operand that is its peephole."""
-        places = {INPUT: INPUT_PEEPHOLE, FORGET: FORGET_PEEPHOLE, OUTPUT: OUTPUT_PEEPHOLE}
-        found = {place: self.operands.first + operand for place, operand in places.items()}
-        return {place: operand for place, operand in found.items() if self.call.given(operand)}
+        """A gate, counted from the last one -> the operand that is its peephole."""
+        peepholes = {INPUT: INPUT_PEEPHOLE, FORGET: FORGET_PEEPHOLE, OUTPUT: OUTPUT_PEEPHOLE}
+        found = {gate: self.operands.first + operand for gate, operand in peepholes.items()}
+        return {gate: operand for gate, operand in found.items() if self.call.given(operand)}
 
 
 def _contract(

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jitdelegate.ir.expr import Arg, Expr, unary
-from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call, Shape, constant_problems
+from jitdelegate.ops.call import OPTION, Call, Shape, constant_problems
 from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Cell, Norm, clamped
 
 RECURRENT, INPUT_PEEPHOLE, FORGET_PEEPHOLE, OUTPUT_PEEPHOLE, BIAS, PROJECTION, PROJECTION_BIAS = 4, 8, 9, 10, 11, 15, 16
@@ -97,8 +96,8 @@ class Operands:
             yield first + RECURRENT + gate, (units, outputs), True
             yield first + BIAS + gate, (units,), True
         if call.given(first + OUTPUT_PEEPHOLE):
-            for place in (INPUT_PEEPHOLE, FORGET_PEEPHOLE, OUTPUT_PEEPHOLE)[4 - len(gates) :]:
-                yield first + place, (units,), True
+            for operand in (INPUT_PEEPHOLE, FORGET_PEEPHOLE, OUTPUT_PEEPHOLE)[4 - len(gates) :]:
+                yield first + operand, (units,), True
         if self.is_projected(call):
             yield first + PROJECTION, (outputs, units), True
             yield first + PROJECTION_BIAS, (outputs,), False
@@ -127,20 +126,20 @@ class Operands:
             projection=self._projection(call),
         )
 
-    def _array(self, call: Call, place: int) -> np.ndarray:
-        return call.array(self.first + place)
+    def _array(self, call: Call, operand: int) -> np.ndarray:
+        return call.array(self.first + operand)
 
-    def _optional(self, call: Call, place: int) -> np.ndarray | None:
-        return self._array(call, place) if call.given(self.first + place) else None
+    def _optional(self, call: Call, operand: int) -> np.ndarray | None:
+        return self._array(call, operand) if call.given(self.first + operand) else None
 
-    def _stacked(self, call: Call, place: int) -> np.ndarray:
+    def _stacked(self, call: Call, operand: int) -> np.ndarray:
         """The weights of all gates."""
-        return np.concatenate([self._array(call, place + gate) for gate in self.gates(call)])
+        return np.concatenate([self._array(call, operand + gate) for gate in self.gates(call)])
 
     def _peepholes(self, call: Call) -> tuple[np.ndarray | None, ...]:
         """The peepholes of the four gates; the cell gate has none."""
         entry, forget, output = (
-            self._optional(call, place) for place in (INPUT_PEEPHOLE, FORGET_PEEPHOLE, OUTPUT_PEEPHOLE)
+            self._optional(call, operand) for operand in (INPUT_PEEPHOLE, FORGET_PEEPHOLE, OUTPUT_PEEPHOLE)
         )
         return entry, forget, None, output
 

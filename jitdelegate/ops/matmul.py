@@ -11,7 +11,7 @@ import numpy as np
 
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import ABSENT
-from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.call import Call, Shape, given, scale, zero
 from jitdelegate.ops.case import Case, Weights
 from jitdelegate.ops.integer_matmul import IntegerMatMul, Matrix, matrix_product
 from jitdelegate.ops.quantization import (
@@ -22,7 +22,6 @@ from jitdelegate.ops.quantization import (
 )
 from jitdelegate.ops.registry import HYBRID, Lowering, Op, op, view
 from jitdelegate.ops.rounding import AWAY, EVEN, rounding
-from jitdelegate.ops.scales import scale, zero
 
 ADJOINT = ("adj_x", "adj_y")
 MAX_MATRIX_RANK = 5

@@ -11,8 +11,7 @@ import numpy as np
 
 from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, maximum, select
 from jitdelegate.ir.forms import Contract, IndexMap, Map
-from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.call import OPTION, Call, Shape, given
 from jitdelegate.ops.case import Case, Weights
 from jitdelegate.ops.convolution import Weighted, added_up, finish, image_problems, split
 from jitdelegate.ops.pooling import MaxPool2D
@@ -124,7 +123,7 @@ class MaxPoolingWithArgmax2D(MaxPool2D):
         yield from super().problems(call)
         taps = call.option("filter_height", 0) * call.option("filter_width", 0)
         if taps > MAX_TAPS:
-            yield f"{self.name}: the window has {taps} places, at most {MAX_TAPS} are supported."
+            yield f"{self.name}: the window has {taps} taps, at most {MAX_TAPS} are supported."
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         return (self.shape(call),) * 2
@@ -135,13 +134,13 @@ class MaxPoolingWithArgmax2D(MaxPool2D):
         window = self.window(call.shape(0), call.node.attrs)
         accesses: list[IndexMap] = []
         best: Expr = Const(LOWEST)
-        place: Expr = Const(_place(0))
+        index: Expr = Const(_tap_value(0))
         for ky, kx in np.ndindex(*window.kernel):
             value, starts = Arg(len(accesses)), (0, ky - window.padding[0], kx - window.padding[2], 0)
-            place = select(binary("gt", value, best), _place(len(accesses)), place)
+            index = select(binary("gt", value, best), _tap_value(len(accesses)), index)
             best = maximum(best, value)
             accesses.append(IndexMap((0, 1, 2, 3), starts, (1, *window.stride, 1), LOWEST))
-        return largest, Lowering(Map(place, tuple(accesses)), (call.index(0),) * len(accesses))
+        return largest, Lowering(Map(index, tuple(accesses)), (call.index(0),) * len(accesses))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         (data,) = given(arrays)
@@ -150,7 +149,7 @@ class MaxPoolingWithArgmax2D(MaxPool2D):
         return [*super().reference(arrays, attrs), np.argmax(seen, 0).astype(np.float32) + np.float32(0.1)]
 
 
-def _place(tap: int) -> float:
+def _tap_value(tap: int) -> float:
     return float(np.float32(tap) + np.float32(0.1))
 
 
@@ -181,11 +180,11 @@ class MaxUnpooling2D(Op):
         yield from image_problems(call, 0)
         window, steps = self.window(call.node.attrs), stride(call.node.attrs)
         if call.shape(0) != call.shape(1):
-            yield f"{self.name}: {list(call.shape(1))} places for values of shape {list(call.shape(0))}."
+            yield f"{self.name}: indices of shape {list(call.shape(1))} for values of shape {list(call.shape(0))}."
         if window != steps or min(window) < 1:
             yield f"{self.name} with windows of {list(window)} and strides of {list(steps)} is not supported."
         if prod(window) > MAX_NUMBERED:
-            yield f"{self.name}: windows of {list(window)} have more than {MAX_NUMBERED} places."
+            yield f"{self.name}: windows of {list(window)} have more than {MAX_NUMBERED} elements."
 
     def shape(self, call: Call) -> Shape:
         (batch, height, width, channels), (rows, columns) = call.shape(0), self.window(call.node.attrs)
@@ -195,19 +194,19 @@ class MaxUnpooling2D(Op):
         """Axes (n, y, row in the window, x, column in the window, c); the last operand counts positions."""
         (batch, height, width, channels), (rows, columns) = call.shape(0), self.window(call.node.attrs)
         apart, whole = (batch, height, 1, width, 1, channels), (batch, height, rows, width, columns, channels)
-        places = np.arange(rows * columns, dtype=np.int32).reshape(1, 1, rows, 1, columns, 1)
-        value, place, here = Arg(0), Arg(1), Arg(2)
+        numbers = np.arange(rows * columns, dtype=np.int32).reshape(1, 1, rows, 1, columns, 1)
+        value, index, number = Arg(0), Arg(1), Arg(2)
         form = Map(
-            select(binary("eq", Cast(place, "int32"), here), value, 0.0),
-            tuple(IndexMap.broadcast(shape, whole) for shape in (apart, apart, places.shape)),
+            select(binary("eq", Cast(index, "int32"), number), value, 0.0),
+            tuple(IndexMap.broadcast(shape, whole) for shape in (apart, apart, numbers.shape)),
         )
-        return Lowering(form, (view(call.index(0), apart), view(call.index(1), apart), places), whole)
+        return Lowering(form, (view(call.index(0), apart), view(call.index(1), apart), numbers), whole)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        values, places = given(arrays)
+        values, indices = given(arrays)
         (batch, height, width, channels), (rows, columns) = values.shape, self.window(attrs)
         out = np.zeros((batch, height * rows, width * columns, channels), np.float32)
         for n, y, x, c in np.ndindex(*values.shape):
-            row, column = divmod(int(places[n, y, x, c]), columns)
+            row, column = divmod(int(indices[n, y, x, c]), columns)
             out[n, y * rows + row, x * columns + column, c] = values[n, y, x, c]
         return [out]

@@ -12,13 +12,12 @@ from jitdelegate.ir.expr import binary, maximum, unary
 from jitdelegate.ir.forms import Contract, Reduce
 from jitdelegate.ir.graph import ABSENT
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.call import Call, Shape, given, scale, zero
 from jitdelegate.ops.case import Case
 from jitdelegate.ops.pointwise import X, Y, Z, mapped
 from jitdelegate.ops.quantization import factor_problems, per_tensor_problems
 from jitdelegate.ops.quantized_rows import PAIRS, quantized_l2_normalization, quantized_log_softmax, quantized_softmax
 from jitdelegate.ops.registry import BYTES, Lowering, Op, op
-from jitdelegate.ops.scales import scale, zero
 
 MAX_CHANNELS = 1 << 12
 """Most channels of a local response normalization: its sums are a product with a matrix of all pairs of channels."""
@@ -150,8 +149,8 @@ class LocalResponseNormalization(Rows):
     @staticmethod
     def _near(channels: int, radius: int) -> np.ndarray:
         """f32[channels, 1, 1, channels]: 1 for each pair of channels within `radius`, 0 for all others."""
-        places = np.arange(channels)
-        near = abs(places[:, None] - places) <= radius
+        numbers = np.arange(channels)
+        near = abs(numbers[:, None] - numbers) <= radius
         return near.astype(np.float32).reshape(channels, 1, 1, channels)
 
     def lowering(self, call: Call) -> Lowering:

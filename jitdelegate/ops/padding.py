@@ -11,11 +11,10 @@ import numpy as np
 
 from jitdelegate.ir.expr import Arg, Expr, binary, select
 from jitdelegate.ir.forms import IndexMap, Map
-from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.call import Call, Shape, given, zero
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.quantization import same_scale_problems
 from jitdelegate.ops.registry import ANY, MAX_NUMBERED, NUMBERS, QUANTIZED, Lowering, Op, moved, op
-from jitdelegate.ops.scales import zero
 
 Margins = list[tuple[int, int]]
 """The number of elements before and after each axis."""

@@ -9,8 +9,7 @@ import numpy as np
 
 from jitdelegate.ir.expr import Arg, Const, Expr, evaluate, result_type, substitute
 from jitdelegate.ir.forms import IndexMap, Map
-from jitdelegate.ops.activation import ACTIVATIONS, OPTION
-from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.call import ACTIVATIONS, OPTION, Call, Shape, given
 from jitdelegate.ops.registry import Lowering, Op
 
 X, Y, Z = Arg(0), Arg(1), Arg(2)

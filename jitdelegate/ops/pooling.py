@@ -11,8 +11,7 @@ import numpy as np
 from jitdelegate.ir.expr import RESULT, Cast, clamp, substitute, unary
 from jitdelegate.ir.forms import Pool
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.ops.activation import OPTION, activated
-from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.call import OPTION, Call, Shape, activated, given
 from jitdelegate.ops.case import Case
 from jitdelegate.ops.convolution import image_problems
 from jitdelegate.ops.pointwise import X, mapped

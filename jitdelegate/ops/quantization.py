@@ -15,9 +15,8 @@ from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, clamp, evaluate,
 from jitdelegate.ir.graph import Tensor
 from jitdelegate.ir.quantized import Table, half_away, quantize, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.ops.call import Call
+from jitdelegate.ops.call import Call, parameters, scale, zero
 from jitdelegate.ops.rounding import AWAY, DOUBLE, EIGHTS, EVEN, INTEGER, SIXTEENS, UP, WIDE
-from jitdelegate.ops.scales import parameters, scale, zero
 
 XNNPACK = (EVEN, INTEGER)
 """Roundings of operators with a fused activation that XNNPACK alone has."""

@@ -13,7 +13,7 @@ from jitdelegate.ir.expr import Cast, Const, Expr
 from jitdelegate.ir.forms import Concat, IndexMap, Map
 from jitdelegate.ir.graph import Quant
 from jitdelegate.ir.quantized import quantize
-from jitdelegate.ops.call import Call, dequantization_problems
+from jitdelegate.ops.call import Call, dequantization_problems, scale, zero
 from jitdelegate.ops.pointwise import X, mapped
 from jitdelegate.ops.quantization import (
     EIGHT,
@@ -27,7 +27,6 @@ from jitdelegate.ops.quantization import (
 )
 from jitdelegate.ops.registry import BYTES, FLOATS, QUANTIZED, Lowering, Op, op, view
 from jitdelegate.ops.rounding import APART, AWAY, EVEN, INTEGER, UP, rounding
-from jitdelegate.ops.scales import scale, zero
 
 
 @dataclass(frozen=True, slots=True)

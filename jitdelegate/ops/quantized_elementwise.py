@@ -14,7 +14,7 @@ from jitdelegate.ir.fixed_point import Arrays, FixedPoint, halved, product, root
 from jitdelegate.ir.graph import Tensor
 from jitdelegate.ir.quantized import Table, half_away, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.ops.call import Call
+from jitdelegate.ops.call import Call, scale, zero
 from jitdelegate.ops.pointwise import X, Y, Z
 from jitdelegate.ops.quantization import (
     all_real,
@@ -29,7 +29,6 @@ from jitdelegate.ops.quantization import (
 )
 from jitdelegate.ops.quantized_words import approximate_gelu, of_floats
 from jitdelegate.ops.rounding import AWAY, EVEN, INTEGER, rounding
-from jitdelegate.ops.scales import scale, zero
 
 
 def looked_up(formula: Expr, data: Tensor, output: Tensor) -> Expr:
@@ -101,8 +100,8 @@ def inverse_root(data: Tensor, output: Tensor) -> Expr:
     m, shift = multiplier(float(1 / (np.sqrt(scale(data)) * scale(output))))
     value, arrays = all_stored(data).astype(np.int64) - zero(data), Arrays()
     roots, rights = (function(arrays, np.maximum(value, 0), 0) for function in (root_factor, root_shift))
-    places = [np.ones(256, np.int32), roots.astype(np.int32), (rights + (31 - 20)).astype(np.int32)]
-    fine = evaluate(rescale(X, Y, Z, "int32"), places)
+    operands = [np.ones(256, np.int32), roots.astype(np.int32), (rights + (31 - 20)).astype(np.int32)]
+    fine = evaluate(rescale(X, Y, Z, "int32"), operands)
     found = evaluate(rescale(X, m, shift + 20, "int32"), [fine])
     return table(np.where(value > 0, found + zero(output), limits(output)[1]), output)
 

@@ -17,13 +17,12 @@ from jitdelegate.ir.forms import IndexMap, Reduce
 from jitdelegate.ir.index_forms import Scan
 from jitdelegate.ir.quantized import Table, quantize, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.call import Call, Shape, scale, zero
 from jitdelegate.ops.pointwise import X, Y, Z, mapped
 from jitdelegate.ops.quantization import FIXED, centred, limits, multiplier
 from jitdelegate.ops.quantized_words import HALF, RANGE, exponential_32, interpolated, table_16
 from jitdelegate.ops.registry import Lowering, moved
 from jitdelegate.ops.rounding import AWAY
-from jitdelegate.ops.scales import scale, zero
 
 PAIRS = (("int8", "int8"), ("int8", "int16"), ("uint8", "uint8"), ("int16", "int16"))
 """Types of data and output."""
@@ -87,11 +86,11 @@ def quantized_l2_normalization(call: Call) -> Lowering:
     factor = mapped(FixedPoint("root_factor", X), total, shape=total[1], dtype="int32")
     # LiteRT shifts an int8 to the left later than a uint8, where the last of two roundings sees it
     bits = 0 if output.dtype == "int8" else FRACTION
-    places = FixedPoint("root_shift", X) + Const(31 - FRACTION + bits)
-    shift = mapped(places, total, shape=total[1], dtype="int32")
+    right = FixedPoint("root_shift", X) + Const(31 - FRACTION + bits)
+    shift = mapped(right, total, shape=total[1], dtype="int32")
     middle = 0 if output.dtype == "int8" else 1 << FRACTION
     found = rescale(value * Const(1 << bits), Y, Z, output.dtype, output_zero=middle, low=low, high=high)
-    columns = [(each, total[1]) for each in (factor, shift)]
+    columns = [(column, total[1]) for column in (factor, shift)]
     return mapped(found, (call.index(0), shape), *columns, shape=shape, dtype=output.dtype)
 
 
@@ -123,7 +122,7 @@ def _fixed_point(call: Call) -> Lowering:
     shift = mapped(minimum(Const(62 + SUM_WHOLE - bits) - zeros, 62), total, shape=total[1], dtype="int32")
     low, high = limits(output)
     share = rescale(Table(BELOW, tuple(powers), "int32"), Arg(2), Arg(3), output.dtype, output_zero=low, high=high)
-    columns = [(each, total[1]) for each in (factor, shift)]
+    columns = [(column, total[1]) for column in (factor, shift)]
     return mapped(share, data, top, *columns, shape=shape, dtype=output.dtype)
 
 

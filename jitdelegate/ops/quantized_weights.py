@@ -14,8 +14,7 @@ from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr
 from jitdelegate.ir.forms import Contract, Depthwise, IndexMap
 from jitdelegate.ir.graph import ABSENT, Tensor
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call, constant_problems
+from jitdelegate.ops.call import OPTION, Call, constant_problems, scale, zero
 from jitdelegate.ops.quantization import (
     HIGHEST_RESULT,
     factor_problems,
@@ -27,7 +26,6 @@ from jitdelegate.ops.quantization import (
 )
 from jitdelegate.ops.registry import Lowering
 from jitdelegate.ops.rounding import AWAY, DOUBLE, EIGHTS, EVEN, UP, WIDE, rounding
-from jitdelegate.ops.scales import scale, zero
 
 MIDDLE = 128
 """Subtracted from weights of type uint8, which then are an int8."""
@@ -107,7 +105,7 @@ def _scale_problems(call: Call, weights: Tensor, axis: int) -> Iterator[str]:
         return
     if quant.block_size or (len(quant.scales) > 1 and quant.axis != axis):
         yield f"{name} has scales along axis {quant.axis}, expected one per output channel."
-    if not all(0 < each < np.inf for each in quant.scales):
+    if not all(0 < scale < np.inf for scale in quant.scales):
         yield f"{name} has scales that are not positive."
     if len(set(quant.zero_points)) > 1 or (weights.dtype == "int8" and any(quant.zero_points)):
         yield f"{name} has zero points {sorted(set(quant.zero_points))[:4]}, expected 0."

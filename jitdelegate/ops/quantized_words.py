@@ -18,9 +18,8 @@ from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, clamp, minimum, 
 from jitdelegate.ir.fixed_point import FixedPoint
 from jitdelegate.ir.graph import Tensor
 from jitdelegate.ir.quantized import DIGITS, Table, half_away
-from jitdelegate.ops.call import Call
+from jitdelegate.ops.call import Call, scale, zero
 from jitdelegate.ops.quantization import limits, real_value
-from jitdelegate.ops.scales import scale, zero
 
 X = Arg(0)
 HALF, RANGE = 1 << 15, (1 << 16) - 1
@@ -67,7 +66,7 @@ def _entries(
     steps = (last - first) / real(512)
     fine = real(RANGE + 1) / (real(result) * real(HALF - 1) - real(result) * real(-HALF))
     at = first + np.arange(512, dtype=dtype) * steps
-    values, between = (half_away(function(each) * fine) for each in (at, at + steps / real(2)))
+    values, between = (half_away(function(points) * fine) for points in (at, at + steps / real(2)))
     following = function(first + np.arange(1, 513, dtype=dtype) * steps) * fine
     error = half_away((following + values) / real(2)) - between
     entries = np.append(values - half_away(error / real(2)), half_away(function(np.array([last])) * fine))
@@ -186,7 +185,7 @@ def _thirds(call: Call, shifts: tuple[int, ...]) -> Expr:
 def _sigmoid_entries() -> tuple[int, ...]:
     """The logistic of k / 24 in 16 bits of fraction, and half of what a straight line to the next entry lacks. The last
     one is the largest number."""
-    ends, middles = (65536 / (1 + np.exp(-(np.arange(256) + place) / 24)) for place in (0, 0.5))
+    ends, middles = (65536 / (1 + np.exp(-(np.arange(256) + offset) / 24)) for offset in (0, 0.5))
     balanced = ends[:-1] + (middles[:-1] - (ends[:-1] + ends[1:]) / 2) / 2
     return (*half_away(balanced).astype(int).tolist(), RANGE)
 
@@ -194,10 +193,10 @@ def _sigmoid_entries() -> tuple[int, ...]:
 def _sigmoid(value: Expr, bits: int) -> tuple[Expr, Expr]:
     """The value, and the logistic of its magnitude / 24 / 2**bits: between two entries, by `bits` bits."""
     size = unary("abs", value)
-    place, rest = binary("shift_right", size, Const(bits)), binary("and", size, Const((1 << bits) - 1))
-    at = Cast(minimum(place, 255), "uint8")
+    entry, rest = binary("shift_right", size, Const(bits)), binary("and", size, Const((1 << bits) - 1))
+    at = Cast(minimum(entry, 255), "uint8")
     entries = _sigmoid_entries()
-    low, high = (Table(at, each, "int32") for each in (entries, (*entries[1:], RANGE)))
+    low, high = (Table(at, values, "int32") for values in (entries, (*entries[1:], RANGE)))
     between = low * Const(1 << bits) + rest * (high - low)
     most = HALF - 1 << 10 if bits == 9 else RANGE << 8
-    return value, select(binary("ge", place, 255), most, between)
+    return value, select(binary("ge", entry, 255), most, between)

@@ -112,15 +112,15 @@ class TopKV2(Op):
 
     def lowering(self, call: Call) -> tuple[Lowering, ...]:
         last, shape = len(call.shape(0)) - 1, self.shapes(call)[0]
-        places = Lowering(TopK(), (comparable(call),), shape, "int32")
-        values = Lowering(GatherForm(axis=last, batch=last), (call.index(0), view(places, (*shape, 1), "int32")))
-        return values, places
+        indices = Lowering(TopK(), (comparable(call),), shape, "int32")
+        values = Lowering(GatherForm(axis=last, batch=last), (call.index(0), view(indices, (*shape, 1), "int32")))
+        return values, indices
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, count = given(arrays)
         falling = np.negative(data, dtype=np.float32 if data.dtype.kind == "f" else np.int64)
-        places = np.argsort(falling, axis=-1, kind="stable")[..., : int(count.flat[0])]
-        return [np.take_along_axis(data, places, -1), places.astype(np.int32)]
+        indices = np.argsort(falling, axis=-1, kind="stable")[..., : int(count.flat[0])]
+        return [np.take_along_axis(data, indices, -1), indices.astype(np.int32)]
 
 
 @op("CUMSUM")
@@ -147,8 +147,8 @@ class Cumsum(Op):
         return Lowering(Scan(axis=one_axis(call, 1), exclusive=exclusive, reverse=reverse), (call.index(0),))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        data, place = given(arrays)
-        axis = int(place.flat[0])
+        data, axes = given(arrays)
+        axis = int(axes.flat[0])
         data = np.flip(data, axis) if attrs.get("reverse") else data
         sums = np.cumsum(data, axis, dtype=np.float64 if data.dtype.kind == "f" else data.dtype)
         if attrs.get("exclusive"):

@@ -11,8 +11,7 @@ import numpy as np
 
 from jitdelegate.ir.forms import Concat, Contract, IndexMap
 from jitdelegate.ir.graph import Node
-from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.call import OPTION, Call, Shape, given
 from jitdelegate.ops.case import Case, Entry, Weights
 from jitdelegate.ops.lstm_integers import IntegerLstm, integer_problems
 from jitdelegate.ops.lstm_operands import Operands, lstm_output, lstm_update
@@ -127,7 +126,7 @@ class Bidirectional(Recurrence):
         outputs = [run.outputs for run in runs]
         if call.option("merge_outputs", False):
             outputs = [Lowering(Concat(axis=2), tuple(outputs), self.shapes(call)[0], "float32")]
-        return outcome(outputs, [each for run in runs for each in (run.hidden, run.state)[: len(self.states) // 2]])
+        return outcome(outputs, [value for run in runs for value in (run.hidden, run.state)[: len(self.states) // 2]])
 
     def answers(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> Sequence[Sequence[np.ndarray]]:
         """The reference of each direction: outputs, then states."""
@@ -291,7 +290,7 @@ class LstmStep(Lstm):
         i, g, f, o = np.split(gates, 4, axis=1)
         state = logistic(f) * state + logistic(i) * np.tanh(g)
         outputs = (logistic(o) * np.tanh(state), state, row, gates)
-        return [each.astype(np.float32) for each in outputs]
+        return [output.astype(np.float32) for output in outputs]
 
 
 def both_ways(case: Case, **attrs: Any) -> Case:

@@ -11,8 +11,7 @@ import numpy as np
 from jitdelegate.ir.expr import Arg, Expr, clamp, substitute, unary
 from jitdelegate.ir.forms import Concat, Contract, IndexMap, Map, Recurrent, Reduce
 from jitdelegate.ir.graph import ABSENT
-from jitdelegate.ops.activation import ACTIVATIONS
-from jitdelegate.ops.call import Shape
+from jitdelegate.ops.call import ACTIVATIONS, Shape
 from jitdelegate.ops.registry import Lowering, view
 
 Source = int | Lowering | np.ndarray
@@ -99,15 +98,15 @@ class Cell:
     @cached_property
     def constants(self) -> tuple[np.ndarray, ...]:
         """The peepholes that are given."""
-        return tuple(each for each in self.peepholes if each is not None)
+        return tuple(peephole for peephole in self.peepholes if peephole is not None)
 
     def gate(self, number: int) -> Expr:
         """A gate with its peephole; Arg(gates + 1 + k) is constant k."""
         peepholes = self.peepholes or (None,) * self.gates
         if peepholes[number] is None:
             return Arg(number)
-        place = sum(each is not None for each in peepholes[:number])
-        return Arg(number) + Arg(self.gates) * Arg(self.gates + 1 + place)
+        before = sum(peephole is not None for peephole in peepholes[:number])
+        return Arg(number) + Arg(self.gates) * Arg(self.gates + 1 + before)
 
     def whole(self, expr: Expr) -> Expr:
         """`update` or `output` with the peepholes in it."""
@@ -182,8 +181,8 @@ class _Unrolled:
         cell, gates = self._cell, self._cell.gates
         total = (self._steps.batch, gates * cell.units)
         product = Lowering(Contract(), (hidden, cell.recurrent, ABSENT), total, FLOAT)
-        place = IndexMap((-1, 0, 1) if self._steps.time_major else (0, -1, 1), self._start(time), (1, 1, 1))
-        added = apply(Arg(0) + Arg(1), [(product, IndexMap.broadcast(total, total)), (self._projected, place)], total)
+        access = IndexMap((-1, 0, 1) if self._steps.time_major else (0, -1, 1), self._start(time), (1, 1, 1))
+        added = apply(Arg(0) + Arg(1), [(product, IndexMap.broadcast(total, total)), (self._projected, access)], total)
         now = apply(
             cell.update, [*self._gates(added, state, range(gates - 1)), self._unread(), self._of(state)], self._shape
         )
@@ -211,7 +210,7 @@ class _Unrolled:
         cell = self._cell
         reads: list[Read] = [self._unread()] * cell.gates
         reads[number] = total, IndexMap.along(0, 1, starts=(0, number * cell.units))
-        constants = [(each, IndexMap.broadcast(each.shape, self._shape)) for each in cell.constants]
+        constants = [(constant, IndexMap.broadcast(constant.shape, self._shape)) for constant in cell.constants]
         gate = apply(cell.gate(number), [*reads, self._of(state), *constants], self._shape)
         return self._normalized(gate, cell.norms[number]) if cell.norms else gate
 
@@ -243,8 +242,8 @@ def clamped(x: Expr, limit: float) -> Expr:
 def apply(expr: Expr, reads: Sequence[Read], shape: Shape, dtype: str = FLOAT) -> Lowering:
     """A Map to a value of `shape`, where Arg(k) is operand k; operands that it does not use are left out."""
     used = sorted(_arguments(expr))
-    places = {old: Arg(new) for new, old in enumerate(used)}
-    renamed = substitute(expr, [places.get(number, Arg(0)) for number in range(len(reads))])
+    renumbered = {old: Arg(new) for new, old in enumerate(used)}
+    renamed = substitute(expr, [renumbered.get(number, Arg(0)) for number in range(len(reads))])
     sources, accesses = zip(*(reads[number] for number in used), strict=True)
     return Lowering(Map(renamed, accesses), sources, shape, dtype)
 

@@ -11,8 +11,7 @@ import numpy as np
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr
 from jitdelegate.ir.forms import Concat, Contract, IndexMap, Reduce
 from jitdelegate.ir.graph import Quant, Tensor
-from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
-from jitdelegate.ops.call import Call, Shape, constant_problems, given
+from jitdelegate.ops.call import ACTIVATIONS, OPTION, Call, Shape, activated, constant_problems, given, scale, zero
 from jitdelegate.ops.case import Case, Weights
 from jitdelegate.ops.pointwise import X, Y, mapped
 from jitdelegate.ops.quantization import factor_problems, multiple, per_tensor_problems
@@ -21,7 +20,6 @@ from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Cell, Read, Run, ap
 from jitdelegate.ops.recurrent_reference import activation, times
 from jitdelegate.ops.registry import Lowering, op, view
 from jitdelegate.ops.rounding import AWAY
-from jitdelegate.ops.scales import scale, zero
 
 
 def rnn_case(data: Shape, batch: int, units: int, **attrs: Any) -> Case:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir.expr import Arg, evaluate
-from jitdelegate.ops.activation import OPTION
+from jitdelegate.ops.call import OPTION
 from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, NORM_EPSILON
 
 Arrays = Sequence[np.ndarray | None]
@@ -71,11 +71,11 @@ class LstmReference:
         projected = hidden @ weights.T + (0.0 if bias is None else bias)
         return _clipped(projected, self._attrs.get("proj_clip", 0.0)), state
 
-    def _own(self, place: int) -> np.ndarray | None:
-        return _exact(self._arrays, self._first + place)
+    def _own(self, operand: int) -> np.ndarray | None:
+        return _exact(self._arrays, self._first + operand)
 
     def _gate(self, gate: int, row: np.ndarray, hidden: np.ndarray, state: np.ndarray) -> np.ndarray:
-        weights, recurrent, bias = (self._own(place + gate) for place in (0, 4, 11))
+        weights, recurrent, bias = (self._own(operand + gate) for operand in (0, 4, 11))
         assert weights is not None
         assert recurrent is not None
         total = row @ weights.T + hidden @ recurrent.T
@@ -89,8 +89,8 @@ class LstmReference:
         return np.asarray(total + bias)
 
 
-def _exact(arrays: Arrays, place: int) -> np.ndarray | None:
-    found = arrays[place] if place < len(arrays) else None
+def _exact(arrays: Arrays, operand: int) -> np.ndarray | None:
+    found = arrays[operand] if operand < len(arrays) else None
     return None if found is None else found.astype(np.float64)
 
 

@@ -13,7 +13,7 @@ from jitdelegate.ir.forms import Reduce, View
 from jitdelegate.ir.graph import Tensor
 from jitdelegate.ir.quantized import half_away, quantize, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.call import Call, Shape, given, scale, zero
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.pointwise import X, mapped
 from jitdelegate.ops.quantization import (
@@ -29,7 +29,6 @@ from jitdelegate.ops.quantization import (
 )
 from jitdelegate.ops.registry import BOOLEANS, BYTES, NUMBERS, Lowering, Op, cast, op
 from jitdelegate.ops.rounding import AWAY, EVEN, SIXTEENS, UP, rounding
-from jitdelegate.ops.scales import scale, zero
 from jitdelegate.ops.shape import axis_problems
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -9,12 +10,12 @@ from math import prod
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from flatbuffers import flexbuffers
 
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr
 from jitdelegate.ir.forms import Form, IndexMap, Map, View
 from jitdelegate.ir.graph import Graph, Node, Quant, Tensor
-from jitdelegate.ops.activation import ACTIVATIONS, OPTION
-from jitdelegate.ops.call import INTEGERS, Call, Shape, constant_problems, dequantization_problems
+from jitdelegate.ops.call import ACTIVATIONS, INTEGERS, OPTION, Call, Shape, constant_problems, dequantization_problems
 from jitdelegate.ops.case import Case
 
 MAX_RANK = 8
@@ -46,6 +47,8 @@ HYBRID = ("int8", "int4")
 """The types of quantized weights beside float32 data."""
 ANY = (*NUMBERS, "bool", "int8", "uint8", "int16", "uint16", "uint32", "float16")
 """The types that kernels can move."""
+_UNREADABLE = (ValueError, TypeError, IndexError, KeyError, OverflowError, RecursionError, MemoryError, struct.error)
+"""The errors that flexbuffers raises on invalid bytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -373,3 +376,12 @@ def op(name: str, *, custom: bool = False) -> Callable[[Definition], Definition]
         return definition
 
     return register
+
+
+def flex_map(content: bytes) -> dict[str, Any] | None:
+    """The options in a FlexBuffer, by name, as custom operators and composites have them; None where it is no map."""
+    try:
+        found = flexbuffers.Loads(content)
+    except _UNREADABLE:
+        return None
+    return found if isinstance(found, dict) else None

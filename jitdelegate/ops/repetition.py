@@ -179,15 +179,15 @@ class OneHot(Op):
     def lowering(self, call: Call) -> Lowering:
         rank = len(call.shape(0))
         axis = self._axis(rank, call.node.attrs)
-        places = np.arange(call.integers(1)[0], dtype=call.tensor(0).dtype)
+        classes = np.arange(call.integers(1)[0], dtype=call.tensor(0).dtype)
         others = tuple(a + (a >= axis) for a in range(rank))
         accesses = [IndexMap.along(*others), IndexMap.along(axis)]
         formula = select(binary("eq", Arg(0), Arg(1)), Arg(2), Arg(3))
-        inputs = (call.index(0), places, call.index(2), call.index(3))
+        inputs = (call.index(0), classes, call.index(2), call.index(3))
         return Lowering(Map(formula, (*accesses, EVERYWHERE, EVERYWHERE)), inputs)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         indices, depth, on, off = given(arrays)
         axis = self._axis(indices.ndim, attrs)
-        places = np.arange(int(depth.flat[0])).reshape(-1, *(1,) * (indices.ndim - axis))
-        return [np.where(np.expand_dims(indices, axis) == places, on, off)]
+        classes = np.arange(int(depth.flat[0])).reshape(-1, *(1,) * (indices.ndim - axis))
+        return [np.where(np.expand_dims(indices, axis) == classes, on, off)]

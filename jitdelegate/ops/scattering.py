@@ -11,7 +11,7 @@ from jitdelegate.ir.combiners import COMBINERS
 from jitdelegate.ir.index_forms import Scatter
 from jitdelegate.ops.call import WORDS, Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.ops.indexing import outside, outside_problems, places_of
+from jitdelegate.ops.indexing import indices_of, outside, outside_problems
 from jitdelegate.ops.registry import MAX_ELEMENTS, NUMBERS, Lowering, Op, op
 
 
@@ -36,11 +36,11 @@ class ScatterNd(Op):
     )
 
     def problems(self, call: Call) -> Iterator[str]:
-        places, updates, shape = call.shape(0), call.shape(1), call.integers(2)
-        if not places or not 1 <= places[-1] <= len(shape) or updates != places[:-1] + shape[places[-1] :]:
-            found = f"{list(updates)} at places of shape {list(places)} into {list(shape)}"
+        indices, updates, shape = call.shape(0), call.shape(1), call.integers(2)
+        if not indices or not 1 <= indices[-1] <= len(shape) or updates != indices[:-1] + shape[indices[-1] :]:
+            found = f"{list(updates)} at indices of shape {list(indices)} into {list(shape)}"
             yield f"SCATTER_ND of updates of shape {found}."
-        yield from outside_problems(call, 0, shape[: places[-1]])
+        yield from outside_problems(call, 0, shape[: indices[-1]])
 
     def shape(self, call: Call) -> Shape:
         return call.integers(2)
@@ -51,9 +51,9 @@ class ScatterNd(Op):
         return Lowering(Scatter(refusal=refusal), (call.index(1), call.index(0)))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        places, updates, shape = given(arrays)
+        indices, updates, shape = given(arrays)
         out = np.zeros(tuple(shape.flat), updates.dtype)
-        np.add.at(out, tuple(np.moveaxis(places, -1, 0)), updates)
+        np.add.at(out, tuple(np.moveaxis(indices, -1, 0)), updates)
         return [out]
 
 
@@ -86,10 +86,10 @@ class UnsortedSegment(Op):
         return (*call.integers(2), *call.shape(0)[len(call.shape(1)) :])
 
     def lowering(self, call: Call) -> Lowering:
-        places = places_of(call, 1, (*call.shape(1), 1))
+        indices = indices_of(call, 1, (*call.shape(1), 1))
         initial = self.initial(np.dtype(call.output.dtype))
         form = Scatter(kind=self.kind, initial=initial, refusal=self._refusal(call), skips_negative=True)
-        return Lowering(form, (call.index(0), places))
+        return Lowering(form, (call.index(0), indices))
 
     @staticmethod
     def _refusal(call: Call) -> str:
@@ -163,7 +163,7 @@ class SegmentSum(Op):
         return (call.integers(1)[-1] + 1, *call.shape(0)[1:])
 
     def lowering(self, call: Call) -> Lowering:
-        return Lowering(Scatter(), (call.index(0), places_of(call, 1, (*call.shape(1), 1))))
+        return Lowering(Scatter(), (call.index(0), indices_of(call, 1, (*call.shape(1), 1))))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, numbers = given(arrays)

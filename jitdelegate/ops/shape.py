@@ -11,13 +11,11 @@ import numpy as np
 from jitdelegate.ir.expr import Arg, Cast, Const
 from jitdelegate.ir.forms import Concat, IndexMap, View
 from jitdelegate.ir.quantized import quantize
-from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call, Shape, given, with_axis
+from jitdelegate.ops.call import OPTION, Call, Shape, given, parameters, scale, with_axis, zero
 from jitdelegate.ops.case import Case, ints
 from jitdelegate.ops.pointwise import mapped
 from jitdelegate.ops.quantization import per_tensor_problems, same_scale_problems
 from jitdelegate.ops.registry import ANY, MAX_PARTS, MAX_RANK, QUANTIZED, Lowering, Op, moved, op, view
-from jitdelegate.ops.scales import parameters, scale, zero
 
 
 def permuted(order: Shape) -> IndexMap:

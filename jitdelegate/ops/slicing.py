@@ -15,7 +15,7 @@ from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.index_forms import Gather
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.ops.indexing import cut_out, leading, place_problems
+from jitdelegate.ops.indexing import cut_out, index_problems, leading
 from jitdelegate.ops.registry import ANY, QUANTIZED, Lowering, Op, moved, op, view
 
 
@@ -48,7 +48,7 @@ class Slice(Op):
         if call.constant(1) is None and -1 in size:
             yield f"SLICE: size {list(size)} depends on where the slice begins, which is known at run time only."
         if call.constant(1) is None:
-            yield from place_problems(call, prod(size[: leading(data, size)]))
+            yield from index_problems(call, prod(size[: leading(data, size)]))
         begin = self._begin(call)
         for extent, start, count in zip(data, begin, size, strict=True):
             if not 0 <= start <= extent or count < -1 or start + count > extent:
@@ -85,7 +85,7 @@ class Cut:
     step: int
     count: int
     kept: bool
-    place: int = -1
+    position: int = -1
 
 
 MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
@@ -152,33 +152,33 @@ class StridedSlice(Op):
     @staticmethod
     def _mask_problems(call: Call, specs: int) -> Iterator[str]:
         """LiteRT ignores the bits of masks beyond the given positions, except those of new_axis_mask."""
-        places = (1 << specs) - 1
-        ellipsis, added, shrunk = (int(call.option(name, 0)) & places for name in MASKS[2:])
-        if int(call.option(MASKS[3], 0)) & ~places:
-            yield f"STRIDED_SLICE: new_axis_mask names places beyond the {specs} that there are."
+        known = (1 << specs) - 1
+        ellipsis, added, shrunk = (int(call.option(name, 0)) & known for name in MASKS[2:])
+        if int(call.option(MASKS[3], 0)) & ~known:
+            yield f"STRIDED_SLICE: new_axis_mask names positions beyond the {specs} that there are."
         if ellipsis.bit_count() > 1:
-            yield "STRIDED_SLICE: ellipsis_mask names more than one place."
+            yield "STRIDED_SLICE: ellipsis_mask names more than one position."
         taken = specs - (added | ellipsis).bit_count()
         if taken > len(call.shape(0)):
-            yield f"STRIDED_SLICE: {specs} places are more than the input's shape {list(call.shape(0))} has."
+            yield f"STRIDED_SLICE: {specs} positions are more than the input's shape {list(call.shape(0))} has."
         if ellipsis and taken == len(call.shape(0)):
-            yield "STRIDED_SLICE: ellipsis_mask names a place that stands for no axis, which LiteRT reads as an axis."
-        if any(shrunk >> place & 1 and stride < 0 for place, stride in enumerate(call.integers(3))):
+            yield "STRIDED_SLICE: ellipsis_mask names a position that stands for no axis, which LiteRT takes as one."
+        if any(shrunk >> position & 1 and stride < 0 for position, stride in enumerate(call.integers(3))):
             yield "STRIDED_SLICE: a negative stride where shrink_axis_mask is set."
 
     def _runtime_problems(self, call: Call) -> Iterator[str]:
         for operand, mask in ((1, "begin_mask"), (2, "end_mask")):
             masked = int(call.option(mask, 0))
-            sliced = [place for kind, place in self._places(call) if kind == "slice" and not masked >> place & 1]
-            if call.constant(operand) is None and sliced:
+            sliced = (position for kind, position in self._positions(call) if kind == "slice")
+            if call.constant(operand) is None and any(not masked >> position & 1 for position in sliced):
                 yield "STRIDED_SLICE: the size of its output depends on values that are known at run time only."
         found = self._looked_up(call)
-        if any(b.axis - a.axis != b.place - a.place or b.place - a.place != 1 for a, b in pairwise(found)):
-            yield "STRIDED_SLICE: indices that are known at run time only, with another place between them."
+        if any(b.axis - a.axis != b.position - a.position or b.position - a.position != 1 for a, b in pairwise(found)):
+            yield "STRIDED_SLICE: indices that are known at run time only, with another position between them."
 
     def _looked_up(self, call: Call) -> list[Cut]:
         """The axes with an index that is known only at run time."""
-        return [cut for cut in self._cuts(call) if cut.place >= 0] if call.constant(1) is None else []
+        return [cut for cut in self._cuts(call) if cut.position >= 0] if call.constant(1) is None else []
 
     @staticmethod
     def _offset_problems(call: Call) -> Iterator[str]:
@@ -197,41 +197,41 @@ class StridedSlice(Op):
 
     def _cuts(self, call: Call) -> list[Cut]:
         """The cut of every axis of the data and every new axis, in the output's order."""
-        places = self._places(call)
-        rest = len(call.shape(0)) - sum(kind not in ("all", "new") for kind, _ in places)
+        positions = self._positions(call)
+        rest = len(call.shape(0)) - sum(kind not in ("all", "new") for kind, _ in positions)
         cuts: list[Cut] = []
         axis = 0
-        for kind, place in places:
+        for kind, position in positions:
             count = rest if kind == "all" else 1
             for _ in range(count):
-                cuts.append(self._cut(call, kind, place, axis))
+                cuts.append(self._cut(call, kind, position, axis))
                 axis += kind != "new"
         return cuts
 
     @staticmethod
-    def _places(call: Call) -> list[tuple[str, int]]:
+    def _positions(call: Call) -> list[tuple[str, int]]:
         """The kind of every position; an ellipsis is added at the end where the file has none."""
         kinds = {"ellipsis_mask": "all", "new_axis_mask": "new", "shrink_axis_mask": "index"}
-        places: list[tuple[str, int]] = []
-        for place in range(len(call.integers(3))):
-            kind = next((kinds[mask] for mask in kinds if call.option(mask, 0) >> place & 1), "slice")
-            places.append((kind, place))
-        return places if ("all" in dict(places)) else [*places, ("all", -1)]
+        positions: list[tuple[str, int]] = []
+        for position in range(len(call.integers(3))):
+            kind = next((kinds[mask] for mask in kinds if call.option(mask, 0) >> position & 1), "slice")
+            positions.append((kind, position))
+        return positions if ("all" in dict(positions)) else [*positions, ("all", -1)]
 
     @staticmethod
-    def _cut(call: Call, kind: str, place: int, axis: int) -> Cut:
+    def _cut(call: Call, kind: str, position: int, axis: int) -> Cut:
         if kind == "new":
             return Cut(-1, 0, 1, 1, True)
         extent = call.shape(0)[axis]
         if kind == "all":
             return Cut(axis, 0, 1, extent, True)
-        begin, end, step = (0 if call.constant(k) is None else call.integers(k)[place] for k in (1, 2, 3))
-        first = None if call.option("begin_mask", 0) >> place & 1 else begin
+        begin, end, step = (0 if call.constant(k) is None else call.integers(k)[position] for k in (1, 2, 3))
+        first = None if call.option("begin_mask", 0) >> position & 1 else begin
         if kind == "index":
             index = begin + extent if begin < 0 else begin
-            return Cut(axis, 0, 1, 1, False) if first is None else Cut(axis, index, 1, 1, False, place)
+            return Cut(axis, 0, 1, 1, False) if first is None else Cut(axis, index, 1, 1, False, position)
         end += begin if call.option("offset", False) else 0
-        last = None if call.option("end_mask", 0) >> place & 1 else end
+        last = None if call.option("end_mask", 0) >> position & 1 else end
         reached = range(*slice(first, last, step).indices(extent))
         return Cut(axis, reached.start, step, len(reached), True)
 
@@ -258,24 +258,24 @@ class StridedSlice(Op):
         sizes = np.array(shape[first : first + count], dtype)
         wrapped = select(binary("lt", Arg(0), 0), Arg(0) + Arg(1), Arg(0))
         nearest = minimum(maximum(wrapped, 0), Arg(1) - 1)
-        form = Map(nearest, (IndexMap.along(1, starts=(found[0].place,)), IndexMap.along(1)))
-        places = Lowering(form, (call.index(1), sizes), (1, count), dtype)
+        form = Map(nearest, (IndexMap.along(1, starts=(found[0].position,)), IndexMap.along(1)))
+        indices = Lowering(form, (call.index(1), sizes), (1, count), dtype)
         rest = shape[first + count :]
-        taken = Lowering(Gather(axis=first), (call.index(0), places), (*shape[:first], 1, *rest), data)
+        taken = Lowering(Gather(axis=first), (call.index(0), indices), (*shape[:first], 1, *rest), data)
         return view(taken, (*shape[:first], *(1,) * count, *rest), data)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, begin, end, strides = given(arrays)
         begin_mask, end_mask, ellipsis, added, shrunk = (attrs.get(name, 0) for name in MASKS)
         index: list[Any] = []
-        for place in range(begin.size):
-            first, step = int(begin[place]), int(strides[place])
-            last = int(end[place]) + (first if attrs.get("offset") else 0)
-            bounds = (None if begin_mask >> place & 1 else first), (None if end_mask >> place & 1 else last)
+        for position in range(begin.size):
+            first, step = int(begin[position]), int(strides[position])
+            last = int(end[position]) + (first if attrs.get("offset") else 0)
+            bounds = (None if begin_mask >> position & 1 else first), (None if end_mask >> position & 1 else last)
             special = [
                 (ellipsis, Ellipsis),
                 (added, np.newaxis),
-                (shrunk, 0 if begin_mask >> place & 1 else first),
+                (shrunk, 0 if begin_mask >> position & 1 else first),
             ]
-            index.append(next((what for mask, what in special if mask >> place & 1), slice(*bounds, step)))
+            index.append(next((what for mask, what in special if mask >> position & 1), slice(*bounds, step)))
         return [np.asarray(data[tuple(index)])]

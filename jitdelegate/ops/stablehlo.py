@@ -56,7 +56,7 @@ class Windows:
         return prod(self.positions)
 
 
-def windows(data: Shape, indices: Shape, updates: Shape, attrs: Mapping[str, Any]) -> Windows | str:
+def windows_of(data: Shape, indices: Shape, updates: Shape, attrs: Mapping[str, Any]) -> Windows | str:
     """The windows, or what is wrong with the shapes."""
     along, inserted, indexed = (
         tuple(int(axis) for axis in attrs.get(name) or ())
@@ -66,7 +66,8 @@ def windows(data: Shape, indices: Shape, updates: Shape, attrs: Mapping[str, Any
     positions = tuple(size for axis, size in enumerate(updates) if axis not in along)
     length = 1 if vector == len(indices) else dict(enumerate(indices)).get(vector)
     in_range = {*inserted, *indexed} <= {*range(rank)} and {*along} <= {*range(len(updates))}
-    if not in_range or len(along) + len(inserted) != rank:
+    are_distinct = all(len({*axes}) == len(axes) for axes in (along, inserted, indexed))
+    if not in_range or not are_distinct or len(along) + len(inserted) != rank:
         return f"STABLEHLO_SCATTER: its options do not fit data of shape {list(data)}, updates of {list(updates)}."
     if length != len(indexed) or _without(indices, vector) != positions:
         return f"STABLEHLO_SCATTER: indices of shape {list(indices)} do not fit updates of shape {list(updates)}."
@@ -95,79 +96,80 @@ class StablehloScatter(Op):
     kinds: ClassVar = {1: INTEGERS}
 
     def problems(self, call: Call) -> Iterator[str]:
-        found = self._windows(call)
-        if isinstance(found, str):
-            yield found
+        windows = self._windows(call)
+        if isinstance(windows, str):
+            yield windows
             return
         data, computation = call.shape(0), call.option(COMPUTATION, "")
-        if any(size > most for size, most in zip(found.sizes, data, strict=True)):
-            yield f"STABLEHLO_SCATTER: a window of {list(found.sizes)} does not fit into {list(data)}."
+        if any(size > most for size, most in zip(windows.sizes, data, strict=True)):
+            yield f"STABLEHLO_SCATTER: a window of {list(windows.sizes)} does not fit into {list(data)}."
         if computation != REPLACE:
             if computation not in KINDS:
                 yield "STABLEHLO_SCATTER with another region than one sum, product, maximum or minimum."
             if call.tensor(0).dtype not in NUMBERS or call.tensor(0).is_quantized:
                 yield f"STABLEHLO_SCATTER: a region that computes, of {call.tensor(0).dtype} or quantized values."
-            if any(size != data[axis] for axis, size in enumerate(found.sizes) if axis not in found.indexed):
-                yield f"STABLEHLO_SCATTER: a region that computes, on windows of {list(found.sizes)} in {list(data)}."
-        if any(found.sizes[axis] > 1 for axis in found.indexed) and not self._is_inside(call, found):
-            yield f"STABLEHLO_SCATTER: windows of {list(found.sizes)} along the indexed axes {list(found.indexed)}."
+            if any(size != data[axis] for axis, size in enumerate(windows.sizes) if axis not in windows.indexed):
+                yield f"STABLEHLO_SCATTER: a region that computes, on windows of {list(windows.sizes)} in {list(data)}."
+        if any(windows.sizes[axis] > 1 for axis in windows.indexed) and not self._is_inside(call, windows):
+            yield f"STABLEHLO_SCATTER: windows of {list(windows.sizes)} along the indexed axes {list(windows.indexed)}."
 
     @staticmethod
-    def _is_inside(call: Call, found: Windows) -> bool:
+    def _is_inside(call: Call, windows: Windows) -> bool:
         """Whether there is one window, which is known to lie inside the data."""
         known, data = call.constant(1), call.shape(0)
-        if known is None or found.count != 1 or call.option(COMPUTATION, "") != REPLACE:
+        if known is None or windows.count != 1 or call.option(COMPUTATION, "") != REPLACE:
             return False
-        pairs = zip(known.flat, found.indexed, strict=True)
-        return all(0 <= start <= data[axis] - found.sizes[axis] for start, axis in pairs)
+        pairs = zip(known.flat, windows.indexed, strict=True)
+        return all(0 <= start <= data[axis] - windows.sizes[axis] for start, axis in pairs)
 
     @staticmethod
     def _windows(call: Call) -> Windows | str:
-        return windows(call.shape(0), call.shape(1), call.shape(2), call.node.attrs)
+        return windows_of(call.shape(0), call.shape(1), call.shape(2), call.node.attrs)
 
     def lowering(self, call: Call) -> Lowering:
-        found = self._windows(call)
-        assert isinstance(found, Windows)
+        windows = self._windows(call)
+        assert isinstance(windows, Windows)
         computation = call.option(COMPUTATION, "")
         if computation == REPLACE:
-            return self._replaced(call, found)
+            return self._replaced(call, windows)
         kind, formula, _ = KINDS[computation]
-        return self._combined(call, found, kind, formula)
+        return self._combined(call, windows, kind, formula)
 
-    def _replaced(self, call: Call, found: Windows) -> Lowering:
-        several = (found.count,) if found.count != 1 else ()
-        update = self._update(call, found, (*several, *found.sizes))
-        return Lowering(Update(clamps=False), (call.index(0), update, self._starts(call, found, several)))
+    def _replaced(self, call: Call, windows: Windows) -> Lowering:
+        several = (windows.count,) if windows.count != 1 else ()
+        update = self._update(call, windows, (*several, *windows.sizes))
+        return Lowering(Update(clamps=False), (call.index(0), update, self._starts(call, windows, several)))
 
-    def _combined(self, call: Call, found: Windows, kind: str, formula: Expr) -> Lowering:
+    def _combined(self, call: Call, windows: Windows, kind: str, formula: Expr) -> Lowering:
         """All updates of an element combined, then with the data."""
         data, dtype = call.shape(0), call.output.dtype
-        order = (*found.indexed, *(axis for axis in range(len(data)) if axis not in found.indexed))
-        inner = tuple(data[axis] for axis in order[len(found.indexed) :])
+        order = (*windows.indexed, *(axis for axis in range(len(data)) if axis not in windows.indexed))
+        inner = tuple(data[axis] for axis in order[len(windows.indexed) :])
         identity = {"sum": 0.0, "prod": 1.0, "max": -np.inf, "min": np.inf}[kind]
         if dtype != "float32" and kind in ("max", "min"):
             identity = np.iinfo(dtype).min if kind == "max" else np.iinfo(dtype).max
-        update = self._update(call, found, (found.count, *inner))
+        update = self._update(call, windows, (windows.count, *inner))
         shape = tuple(data[axis] for axis in order)
-        total = Lowering(Scatter(kind=kind, initial=identity), (update, self._places(call, found)), shape, dtype)
+        vectors = self._index_vectors(call, windows)
+        total = Lowering(Scatter(kind=kind, initial=identity), (update, vectors), shape, dtype)
         whole = IndexMap.along(*range(len(data)))
         return Lowering(Map(formula, (whole, IndexMap.along(*order))), (call.index(0), total))
 
     @staticmethod
-    def _update(call: Call, found: Windows, shape: Shape) -> Lowering:
+    def _update(call: Call, windows: Windows, shape: Shape) -> Lowering:
         """The updates, window by window, under a shape."""
         own, dtype = call.shape(2), call.tensor(2).dtype
-        if found.order == tuple(range(len(own))):
+        if windows.order == tuple(range(len(own))):
             return view(call.index(2), shape, dtype)
-        ordered = tuple(own[axis] for axis in found.order)
-        by_axis = IndexMap.along(*np.argsort(found.order).tolist())
+        ordered = tuple(own[axis] for axis in windows.order)
+        by_axis = IndexMap.along(*np.argsort(windows.order).tolist())
         return view(moved(call.index(2), by_axis, ordered, dtype), shape, dtype)
 
     @staticmethod
-    def _places(call: Call, found: Windows) -> Lowering | np.ndarray:
+    def _index_vectors(call: Call, windows: Windows) -> Lowering | np.ndarray:
         """The index vectors, one below the other."""
-        shape, known = (found.count, len(found.indexed)), call.constant(1)
-        own, dtype, vector = call.shape(1), call.tensor(1).dtype, found.vector
+        shape, known = (windows.count, len(windows.indexed)), call.constant(1)
+        own, dtype, vector = call.shape(1), call.tensor(1).dtype, windows.vector
         if known is not None:
             rows = known if vector == known.ndim else np.moveaxis(known, vector, -1)
             return np.ascontiguousarray(rows).reshape(shape)
@@ -177,35 +179,35 @@ class StablehloScatter(Op):
         ordered = (*_without(own, vector), own[vector])
         return view(moved(call.index(1), IndexMap.along(*axes), ordered, dtype), shape, dtype)
 
-    def _starts(self, call: Call, found: Windows, several: Shape) -> Lowering | np.ndarray:
+    def _starts(self, call: Call, windows: Windows, several: Shape) -> Lowering | np.ndarray:
         """The first element of each window: 0 along axes that are not indexed."""
         rank, dtype = len(call.shape(0)), call.tensor(1).dtype
-        places, shape = self._places(call, found), (*several, rank)
-        if isinstance(places, np.ndarray):
-            starts = np.zeros((found.count, rank), places.dtype)
-            starts[:, list(found.indexed)] = places
+        vectors, shape = self._index_vectors(call, windows), (*several, rank)
+        if isinstance(vectors, np.ndarray):
+            starts = np.zeros((windows.count, rank), vectors.dtype)
+            starts[:, list(windows.indexed)] = vectors
             return starts.reshape(shape)
         parts, inputs, accesses = list[Expr](), list[Lowering | np.ndarray](), list[IndexMap]()
-        for number, axis in enumerate(found.indexed):
+        for number, axis in enumerate(windows.indexed):
             parts.append(Arg(2 * number) * Arg(2 * number + 1))
-            inputs += [places, (np.arange(rank) == axis).astype(dtype)]
+            inputs += [vectors, (np.arange(rank) == axis).astype(dtype)]
             row = (0, -1) if several else (-1, -1)
             accesses += [IndexMap(row, (0, number), (1, 1)), IndexMap.along(len(several))]
         return Lowering(Map(reduce(add, parts), tuple(accesses)), tuple(inputs), shape, dtype)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, indices, updates = given(arrays)
-        found = windows(data.shape, indices.shape, updates.shape, attrs)
-        assert isinstance(found, Windows)
+        windows = windows_of(data.shape, indices.shape, updates.shape, attrs)
+        assert isinstance(windows, Windows)
         combine = KINDS[attrs[COMPUTATION]][2] if attrs[COMPUTATION] != REPLACE else lambda old, new: new
-        rows = indices if found.vector == indices.ndim else np.moveaxis(indices, found.vector, -1)
-        rows = rows.reshape(found.count, len(found.indexed))
-        parts = updates.transpose(found.order).reshape(found.count, *found.sizes)
+        rows = indices if windows.vector == indices.ndim else np.moveaxis(indices, windows.vector, -1)
+        rows = rows.reshape(windows.count, len(windows.indexed))
+        parts = updates.transpose(windows.order).reshape(windows.count, *windows.sizes)
         out = data.copy()
         for row, part in zip(rows, parts, strict=True):
             start = np.zeros(data.ndim, np.int64)
-            start[list(found.indexed)] = row
-            for offset in np.ndindex(*found.sizes):
+            start[list(windows.indexed)] = row
+            for offset in np.ndindex(*windows.sizes):
                 index = tuple(start + offset)
                 if all(0 <= at < size for at, size in zip(index, data.shape, strict=True)):
                     out[index] = combine(out[index], part[offset])

@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from jitdelegate.ir.graph import Tensor
-from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call
-from jitdelegate.ops.scales import scale, zero
+from jitdelegate.ops.call import OPTION, Call, scale, zero
 from jitdelegate.ops.window import stride
 
 SUM_RATIOS = 2.0**-10, 2.0**8
@@ -76,7 +74,7 @@ def _product(call: Call) -> bool:
 
 
 def _is_normal(tensor: Tensor) -> bool:
-    return tensor.quant is not None and all(LEAST_SCALE <= each < np.inf for each in tensor.quant.scales)
+    return tensor.quant is not None and all(LEAST_SCALE <= scale < np.inf for scale in tensor.quant.scales)
 
 
 def _weighted(call: Call, bias: int) -> bool:
@@ -91,7 +89,9 @@ def _convolution(call: Call) -> bool:
 
 
 def _fully_connected(call: Call) -> bool:
-    return call.tensor(1).is_constant and _weighted(call, 2)
+    """XNNPACK takes weights of int4 in whole bytes."""
+    has_half_bytes = call.option(UNPACKED, False) and call.shape(1)[1] % 2 > 0
+    return call.tensor(1).is_constant and not has_half_bytes and _weighted(call, 2)
 
 
 def _transpose_conv(call: Call) -> bool:

@@ -18,9 +18,9 @@ from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ir.quantized import quantize
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops import OPS
+from jitdelegate.ops.call import parameters, scale, zero
 from jitdelegate.ops.quantization import parameter_problems
 from jitdelegate.ops.registry import Op
-from jitdelegate.ops.scales import parameters, scale, zero
 from jitdelegate.passes.graph_builder import GraphBuilder
 from jitdelegate.passes.works_on import quantized_values, works_on
 

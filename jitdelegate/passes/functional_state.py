@@ -10,7 +10,7 @@ import numpy as np
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.graph import ABSENT, Graph, Model, Node, State, Tensor
 from jitdelegate.ops import find
-from jitdelegate.ops.scales import zero
+from jitdelegate.ops.call import zero
 from jitdelegate.passes.graph_builder import GraphBuilder
 from jitdelegate.passes.infer_shapes import infer_shapes
 from jitdelegate.passes.resize_inputs import reshaped

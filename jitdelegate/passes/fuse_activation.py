@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from jitdelegate.ir.graph import Graph, Node
 from jitdelegate.ops import OPS
-from jitdelegate.ops.activation import ACTIVATIONS, OPTION
-from jitdelegate.ops.call import Call
+from jitdelegate.ops.call import ACTIVATIONS, OPTION, Call
 from jitdelegate.passes.works_on import works_on
 
 

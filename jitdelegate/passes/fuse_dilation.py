@@ -7,8 +7,7 @@ from dataclasses import replace
 from jitdelegate.ir.graph import Graph, Node
 from jitdelegate.ops import OPS
 from jitdelegate.ops.batch_space import BatchSpace
-from jitdelegate.ops.call import Call
-from jitdelegate.ops.scales import same_axis
+from jitdelegate.ops.call import Call, same_axis
 from jitdelegate.ops.window import EXPLICIT_PADDING, dilation, stride
 from jitdelegate.passes.works_on import works_on
 

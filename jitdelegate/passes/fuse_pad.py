@@ -7,9 +7,8 @@ from math import inf
 
 from jitdelegate.ir.graph import Graph, Node
 from jitdelegate.ops import OPS
-from jitdelegate.ops.call import Call
+from jitdelegate.ops.call import Call, same_axis, zero
 from jitdelegate.ops.padding import Pad
-from jitdelegate.ops.scales import same_axis, zero
 from jitdelegate.ops.window import EXPLICIT_PADDING
 from jitdelegate.passes.works_on import works_on
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from jitdelegate.ir.dequantize import is_narrow
 from jitdelegate.ir.graph import ABSENT, Graph, Node
-from jitdelegate.ops.activation import OPTION
+from jitdelegate.ops.call import OPTION
 from jitdelegate.passes.graph_builder import GraphBuilder
 from jitdelegate.passes.works_on import works_on
 

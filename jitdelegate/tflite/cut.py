@@ -132,14 +132,14 @@ class _Partition:
         self._graph = graph
         self._whole = whole
         self._running = running
-        self._places: dict[int, int] = {}
+        self._indices: dict[int, int] = {}
         self._tensors: list[Record] = []
         self._buffers: list[Record] = [{}]
-        self._buffer_places: dict[tuple[str, int], int] = {}
+        self._buffer_numbers: dict[tuple[str, int], int] = {}
         self._external: dict[int, memoryview] = {}
         self._codes: dict[int, int] = {}
         self._decompositions: list[Record] = []
-        self._decomposition_places: dict[int, int] = {}
+        self._decomposition_numbers: dict[int, int] = {}
 
     def content(self, nodes: Sequence[Node], inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
         """The file."""
@@ -211,23 +211,23 @@ class _Partition:
         if kind != _COMPOSITE:
             _refuse_calls(operator, position)
             return {}
-        place = self._decomposition(options.get(_DECOMPOSITION, 0))
-        return {_COMPOSITE_UNION: (kind, options | {_DECOMPOSITION: place})}
+        number = self._decomposition(options.get(_DECOMPOSITION, 0))
+        return {_COMPOSITE_UNION: (kind, options | {_DECOMPOSITION: number})}
 
     def _decomposition(self, number: int) -> int:
         """The partition's subgraph for the file's subgraph `number`, added with those that it names on first use."""
-        if number not in self._decomposition_places:
-            place = self._decomposition_places[number] = 1 + len(self._decomposition_places)
+        if number not in self._decomposition_numbers:
+            added = self._decomposition_numbers[number] = 1 + len(self._decomposition_numbers)
             self._decompositions.append({})
             whole = self._cutter.subgraph(number)
             tensors = [each | {"buffer": self._file_buffer(each.get("buffer", 0))} for each in whole.get("tensors", ())]
             operators = [self._moved(each, at) for at, each in enumerate(whole.get("operators", ()))]
-            self._decompositions[place - 1] = whole | {
+            self._decompositions[added - 1] = whole | {
                 "tensors": tensors,
                 "operators": operators,
                 "debug_metadata_index": None,
             }
-        return self._decomposition_places[number]
+        return self._decomposition_numbers[number]
 
     def _file_buffer(self, number: int) -> int:
         data = self._cutter.buffer(number)
@@ -237,11 +237,11 @@ class _Partition:
         """The tensor's index in the partition."""
         if index == ABSENT:
             return ABSENT
-        if index not in self._places:
-            place = self._places[index] = len(self._tensors)
+        if index not in self._indices:
+            added = self._indices[index] = len(self._tensors)
             self._tensors.append({})
-            self._tensors[place] = self._tensor_record(index)
-        return self._places[index]
+            self._tensors[added] = self._tensor_record(index)
+        return self._indices[index]
 
     def _tensor_record(self, index: int) -> Record:
         tensor, stored = self._graph.tensors[index], self._whole.get("tensors", ())
@@ -260,29 +260,29 @@ class _Partition:
         kind, details = found.get("details") or _NO_TABLE
         if "scales" not in _names(kind):
             return found
-        places = {"scales": self._tensor(details.get("scales", 0))}
+        added = {"scales": self._tensor(details.get("scales", 0))}
         if details.get("zero_points", 0) > 0:
-            places["zero_points"] = self._tensor(details["zero_points"])
-        return found | {"details": (kind, details | places)}
+            added["zero_points"] = self._tensor(details["zero_points"])
+        return found | {"details": (kind, details | added)}
 
     def _buffer(self, number: int, tensor: Tensor) -> int:
         """The partition's buffer for the file's buffer `number` or, if that is empty, for the graph's tensor."""
-        place = self._file_buffer(number)
-        if place:
-            return place
+        stored = self._file_buffer(number)
+        if stored:
+            return stored
         if tensor.data is None or not tensor.data.size:
             return 0
         return self._added(("graph", id(tensor.data)), tensor.data.reshape(-1).view("uint8").data)
 
     def _added(self, key: tuple[str, int], data: memoryview) -> int:
         """The number of the buffer with this data, added on first use."""
-        place = self._buffer_places.setdefault(key, len(self._buffers))
-        if place == len(self._buffers):
+        number = self._buffer_numbers.setdefault(key, len(self._buffers))
+        if number == len(self._buffers):
             external = len(data) >= _EXTERNAL
             self._buffers.append(outside(len(data)) if external else {"data": data})
             if external:
-                self._external[place] = data
-        return place
+                self._external[number] = data
+        return number
 
 
 def _is_composite(node: Node, operator: Record) -> bool:

@@ -37,8 +37,8 @@ def with_float_ports(content: bytes, *, inputs: bool, outputs: bool) -> bytes:
     subgraphs, signatures = list(file["subgraphs"]), list(file.get("signature_defs", ()))
     for number in _entered(model):
         graph = model.graphs[number]
-        given = _places(graph, graph.inputs if inputs else (), len(graph.tensors))
-        returned = _places(graph, graph.outputs if outputs else (), len(graph.tensors) + len(given))
+        given = _new_indices(graph, graph.inputs if inputs else (), len(graph.tensors))
+        returned = _new_indices(graph, graph.outputs if outputs else (), len(graph.tensors) + len(given))
         if given or returned:
             subgraphs[number] = ports.converted(subgraphs[number], given, returned)
             signatures = [_renumbered(each, number, given, returned) for each in signatures]
@@ -54,10 +54,10 @@ def _entered(model: Model) -> list[int]:
     return sorted({0, *(signature.graph for signature in model.signatures)} - called)
 
 
-def _places(graph: Graph, indices: Sequence[int], first: int) -> dict[int, int]:
+def _new_indices(graph: Graph, indices: Sequence[int], first: int) -> dict[int, int]:
     """Port to its new tensor, of which the first has the index `first`."""
-    found = [index for index in dict.fromkeys(indices) if _may_change(graph.tensors[index])]
-    return {index: place for place, index in enumerate(found, first)}
+    changing = [index for index in dict.fromkeys(indices) if _may_change(graph.tensors[index])]
+    return {index: new for new, index in enumerate(changing, first)}
 
 
 def _may_change(tensor: Tensor) -> bool:
@@ -69,9 +69,9 @@ def _renumbered(signature: Record, number: int, given: dict[int, int], returned:
     if signature.get("subgraph_index", 0) != number:
         return signature
     changed = {}
-    for side, places in (("inputs", given), ("outputs", returned)):
-        found = [(each, each.get("tensor_index", 0)) for each in signature.get(side, ())]
-        changed[side] = [each | {"tensor_index": places.get(index, index)} for each, index in found]
+    for side, new in (("inputs", given), ("outputs", returned)):
+        maps = [(argument, argument.get("tensor_index", 0)) for argument in signature.get(side, ())]
+        changed[side] = [argument | {"tensor_index": new.get(index, index)} for argument, index in maps]
     return signature | changed
 
 

@@ -57,24 +57,24 @@ def _block_size(details: Record, where: str) -> int:
 
 
 def with_block_scales(
-    tensors: tuple[Tensor, ...], records: Sequence[Record], places: Sequence[str]
+    tensors: tuple[Tensor, ...], records: Sequence[Record], titles: Sequence[str]
 ) -> tuple[Tensor, ...]:
     """The tensors, with the scales and zero points of blocks, which are tensors themselves, filled in.
 
     Args:
         tensors: the subgraph's tensors, without these scales.
         records: their Tensor tables.
-        places: their names in messages.
+        titles: their names in messages.
 
     Raises:
         ModelError: the scales are not a constant with one element per block.
     """
     numbers = _Numbers(tensors)
     return tuple(
-        _with_block_scales(tensor, record["quantization"]["details"], numbers, place)
+        _with_block_scales(tensor, record["quantization"]["details"], numbers, title)
         if tensor.quant is not None and tensor.quant.block_size
         else tensor
-        for tensor, record, place in zip(tensors, records, places, strict=True)
+        for tensor, record, title in zip(tensors, records, titles, strict=True)
     )
 
 

@@ -24,8 +24,8 @@ def read(content: ReadableBuffer) -> Model:
     """The model in `content`; its constants are read-only views of these bytes, which must not change.
 
     Raises:
-        ModelError: the bytes are not a consistent model; the message names the place, the value found and the expected
-            one.
+        ModelError: the bytes are not a consistent model; the message names the part of the file, the value found and
+            the expected one.
     """
     source = FlatBuffer(content, ModelError)
     file = record(source.root(_IDENTIFIER, "model"), "Model")
@@ -59,8 +59,8 @@ def _signature(found: Record, index: int, file: Record) -> Signature:
 def _arguments(maps: tuple[Record, ...], tensors: int, where: str) -> Mapping[str, int]:
     for index, each in enumerate(maps):
         if each["tensor_index"] >= tensors:
-            place = f"{where} {label('argument', index, each['name'])}"
-            raise ModelError(f"{place}: tensor {each['tensor_index']} does not exist, there are {tensors}")
+            argument = f"{where} {label('argument', index, each['name'])}"
+            raise ModelError(f"{argument}: tensor {each['tensor_index']} does not exist, there are {tensors}")
     return {each["name"]: each["tensor_index"] for each in maps}
 
 

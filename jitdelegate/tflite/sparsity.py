@@ -52,7 +52,7 @@ def _check_order(found: Sparsity, rank: int, where: str) -> None:
         raise ModelError(
             f"{where}: {len(found.dimensions)} stored dimensions for {len(found.traversal_order)} traversed"
         )
-    if len(set(found.block_map)) != len(found.block_map) or not all(0 <= each < rank for each in found.block_map):
+    if len(set(found.block_map)) != len(found.block_map) or not all(0 <= axis < rank for axis in found.block_map):
         raise ModelError(
             f"{where}: its {len(found.block_map)} blocks are not along different ones of {rank} dimensions"
         )
@@ -72,25 +72,25 @@ def _sizes(found: Sparsity, shape: tuple[int, ...], where: str) -> list[int]:
 
 
 def _check_levels(found: Sparsity, sizes: list[int], values: int, where: str) -> None:
-    """Check that the levels, from the outermost on, lead to exactly as many places as there are values."""
-    places = 1
+    """Check that the levels, from the outermost on, lead to exactly as many positions as there are values."""
+    positions = 1
     for level, dimension in zip(found.traversal_order, found.dimensions, strict=True):
         if dimension.sparse:
-            _check_segments(dimension, places, sizes[level], f"{where}: dimension {level}")
-            places = len(dimension.indices)
+            _check_segments(dimension, positions, sizes[level], f"{where}: dimension {level}")
+            positions = len(dimension.indices)
         elif dimension.dense_size != sizes[level]:
             raise ModelError(f"{where}: dimension {level} has {dimension.dense_size} steps, expected {sizes[level]}")
         else:
-            places *= sizes[level]
-    if places != values:
-        raise ModelError(f"{where}: {values} stored values, expected {places} by its sparsity")
+            positions *= sizes[level]
+    if positions != values:
+        raise ModelError(f"{where}: {values} stored values, expected {positions} by its sparsity")
 
 
-def _check_segments(dimension: DimensionMetadata, places: int, size: int, where: str) -> None:
+def _check_segments(dimension: DimensionMetadata, positions: int, size: int, where: str) -> None:
     segments, indices = dimension.segments, dimension.indices
-    if len(segments) != places + 1 or segments[0] != 0 or segments[-1] != len(indices):
+    if len(segments) != positions + 1 or segments[0] != 0 or segments[-1] != len(indices):
         raise ModelError(
-            f"{where}: {len(segments)} segment borders do not cut {len(indices)} indices for {places} places"
+            f"{where}: {len(segments)} segment borders do not cut {len(indices)} indices for {positions} positions"
         )
     if any(start > end for start, end in pairwise(segments)):
         raise ModelError(f"{where}: its segment borders run backwards")

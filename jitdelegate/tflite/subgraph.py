@@ -24,7 +24,7 @@ _LONGEST_NAME = 80
 
 
 def label(kind: str, index: int, name: str) -> str:
-    """Name of a place in messages: its kind, its index in the file and its (shortened) name."""
+    """What messages call a part of the file: its kind, its index in the file and its (shortened) name."""
     shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
     return f"{kind} {index} {shown!r}" if name else f"{kind} {index}"
 
@@ -52,11 +52,11 @@ def read_subgraph(record: Record, index: int, codes: Sequence[Record], buffers: 
 
 def _tensors(record: Record, buffers: Buffers, where: str) -> tuple[Tensor, ...]:
     says_rank = any(each["has_rank"] for each in record["tensors"])
-    places = [f"{where}, {label('tensor', index, each['name'])}" for index, each in enumerate(record["tensors"])]
+    titles = [f"{where}, {label('tensor', index, each['name'])}" for index, each in enumerate(record["tensors"])]
     tensors = tuple(
-        _tensor(each, buffers, says_rank, place) for each, place in zip(record["tensors"], places, strict=True)
+        _tensor(each, buffers, says_rank, title) for each, title in zip(record["tensors"], titles, strict=True)
     )
-    return with_block_scales(tensors, record["tensors"], places)
+    return with_block_scales(tensors, record["tensors"], titles)
 
 
 def _tensor(record: Record, buffers: Buffers, says_rank: bool, where: str) -> Tensor:
@@ -114,11 +114,11 @@ def _data(
 def _node(
     record: Record, position: int, codes: Sequence[Record], buffers: Buffers, tensors: Sequence[Tensor], where: str
 ) -> Node:
-    place = f"{where}, operator {position}"
+    own = f"{where}, operator {position}"
     if record["opcode_index"] >= len(codes):
-        raise ModelError(f"{place}: operator code {record['opcode_index']} does not exist, there are {len(codes)}")
+        raise ModelError(f"{own}: operator code {record['opcode_index']} does not exist, there are {len(codes)}")
     code = codes[record["opcode_index"]]
-    op = operator_name(code, place)
+    op = operator_name(code, own)
     custom = op == "CUSTOM"
     return Node(
         code["custom_code"] if custom else op,
@@ -127,18 +127,18 @@ def _node(
         attributes(op, record),
         code["version"],
         custom,
-        _custom_options(record, buffers, place) if custom else b"",
+        _custom_options(record, buffers, own) if custom else b"",
         (position,),
-        tuple(_quantization(tensors, index, place) for index in record["intermediates"]),
+        tuple(_quantization(tensors, index, own) for index in record["intermediates"]),
     )
 
 
-def _quantization(tensors: Sequence[Tensor], index: int, place: str) -> Quant | None:
+def _quantization(tensors: Sequence[Tensor], index: int, where: str) -> Quant | None:
     """The quantization of a value inside an operator; None for one that is left out."""
     if index == ABSENT:
         return None
     if not 0 <= index < len(tensors):
-        raise ModelError(f"{place} has tensor {index} inside, which does not exist; there are {len(tensors)}")
+        raise ModelError(f"{where} has tensor {index} inside, which does not exist; there are {len(tensors)}")
     return tensors[index].quant
 
 
@@ -191,28 +191,28 @@ def _check_order(graph: Graph, where: str) -> None:
     written = {index for index, tensor in enumerate(graph.tensors) if tensor.is_constant} | set(graph.inputs)
     known = variables | written
     for position, node in enumerate(graph.nodes):
-        place = f"{where}, {label('operator', position, node.op)}"
+        title = f"{where}, {label('operator', position, node.op)}"
         for index in node.inputs:
             if index != ABSENT:
-                _check_known(graph, index, known, f"{place} reads")
+                _check_known(graph, index, known, f"{title} reads")
         for index in node.outputs:
-            _check_new(graph, index, written, f"{place} writes")
+            _check_new(graph, index, written, f"{title} writes")
             written.add(index)
             known.add(index)
     for index in graph.outputs:
         _check_known(graph, index, known, f"{where} answers")
 
 
-def _check_known(graph: Graph, index: int, known: set[int], place: str) -> None:
+def _check_known(graph: Graph, index: int, known: set[int], subject: str) -> None:
     if not 0 <= index < len(graph.tensors):
-        raise ModelError(f"{place} tensor {index}, which does not exist; there are {len(graph.tensors)}")
+        raise ModelError(f"{subject} tensor {index}, which does not exist; there are {len(graph.tensors)}")
     if index not in known:
-        raise ModelError(f"{place} {label('tensor', index, graph.tensors[index].name)} before it is written")
+        raise ModelError(f"{subject} {label('tensor', index, graph.tensors[index].name)} before it is written")
 
 
-def _check_new(graph: Graph, index: int, written: set[int], place: str) -> None:
+def _check_new(graph: Graph, index: int, written: set[int], subject: str) -> None:
     if not 0 <= index < len(graph.tensors):
-        raise ModelError(f"{place} tensor {index}, which does not exist; there are {len(graph.tensors)}")
+        raise ModelError(f"{subject} tensor {index}, which does not exist; there are {len(graph.tensors)}")
     if index in written:
         name = label("tensor", index, graph.tensors[index].name)
-        raise ModelError(f"{place} {name}, which has a value already (an input, a constant, or written before)")
+        raise ModelError(f"{subject} {name}, which has a value already (an input, a constant, or written before)")

@@ -34,7 +34,7 @@ def test_constant_places_outside_are_refused() -> None:
     graph = Case(((5, 3), ints(0, 4)), {"axis": 0}).graph(OPS["GATHER"])
     tensors = (graph.tensors[0], replace(graph.tensors[1], data=ints(0, 5)), *graph.tensors[2:])
     found = node_reason(replace(graph, tensors=tensors), graph.nodes[0])
-    assert found == "GATHER: the places from 0 to 5 leave the sizes [5]."
+    assert found == "GATHER: the indices from 0 to 5 leave the sizes [5]."
 
 
 def test_what_is_looked_up_in_constants_is_a_constant() -> None:
@@ -43,7 +43,7 @@ def test_what_is_looked_up_in_constants_is_a_constant() -> None:
     assert graph.tensors[graph.outputs[0]].data.tolist() == [9, 7]
 
 
-def test_the_places_of_the_largest_are_found_once() -> None:
+def test_the_indices_of_the_largest_are_found_once() -> None:
     graph = lower(OPS["TOPK_V2"].cases[0].graph(OPS["TOPK_V2"]))
     forms = [type(node.form) for node in graph.nodes]
     assert (forms.count(TopK), forms.count(Gather)) == (1, 1)
@@ -66,7 +66,7 @@ def test_tables_of_very_many_places_are_refused() -> None:
         replace(graph.tensors[2], data=ints(1 << 22, 3)),
     )
     found = node_reason(replace(graph, tensors=(*wide, *graph.tensors[3:])), graph.nodes[0])
-    assert found == "SLICE: 12582912 runtime places are more than 4194304."
+    assert found == "SLICE: 12582912 runtime indices are more than 4194304."
 
 
 def where(data: np.ndarray | None) -> Graph:

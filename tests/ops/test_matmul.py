@@ -13,7 +13,7 @@ REFUSED: list[tuple[str, tuple[Entry, ...], str]] = [
     (
         "CONV_2D",
         ((1, 99, 99, 1), (1, 99, 99, 1), (1,)),
-        "CONV_2D: the filter 'operand1' of 9801 places is not a constant, the most is 4096.",
+        "CONV_2D: the filter 'operand1' of 9801 taps is not a constant, the most is 4096.",
     ),
 ]
 

@@ -9,7 +9,7 @@ import pytest
 
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ops import OPS
-from jitdelegate.ops.stablehlo import COMPUTATION, REPLACE
+from jitdelegate.ops.stablehlo import COMPUTATION, REPLACE, windows_of
 from jitdelegate.passes import FOLD, REWRITE, run
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import node_reason
@@ -132,3 +132,21 @@ def test_other_regions_are_refused(computation: str) -> None:
     graph = folded(model_of("rows", computation))
     reason = node_reason(graph, graph.nodes[0])
     assert reason == "STABLEHLO_SCATTER with another region than one sum, product, maximum or minimum."
+
+
+@pytest.mark.parametrize("repeated", ["update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims"])
+def test_axes_that_are_named_twice_are_refused(repeated: str) -> None:
+    """LiteRT takes the last index for such an axis; StableHLO has no such operators."""
+    shapes: dict[str, tuple[Shape, Shape, Shape, Shape, Shape, Shape]] = {
+        "update_window_dims": ((3, 3), (3,), (1, 3), (1, 1), (), (0,)),
+        "inserted_window_dims": ((5, 4, 3), (3, 1), (3, 4), (1,), (0, 0), (0,)),
+        "scatter_dims_to_operand_dims": ((5, 4), (3, 2), (3, 4), (1,), (0,), (0, 0)),
+    }
+    data, indices, updates, window, inserted, indexed = shapes[repeated]
+    options = {
+        "update_window_dims": window,
+        "inserted_window_dims": inserted,
+        "scatter_dims_to_operand_dims": indexed,
+        "index_vector_dim": 1,
+    }
+    assert isinstance(windows_of(data, indices, updates, options), str)

@@ -11,8 +11,7 @@ import pytest
 
 from jitdelegate.ir.graph import Quant
 from jitdelegate.ops import OPS
-from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call
+from jitdelegate.ops.call import OPTION, Call
 from jitdelegate.ops.xnnpack import takes
 from jitdelegate.tflite.read import read
 from jitdelegate.tflite.write import ModelBuilder

@@ -43,11 +43,12 @@ def test_results_are_those_of_litert(op: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
+@pytest.mark.parametrize("depth", [64, 65])
 @pytest.mark.parametrize("op", ["FULLY_CONNECTED", "CONV_2D"])
-def test_integers_times_weights_of_int4_are_those_of_litert(op: str, dtype: str) -> None:
+def test_integers_times_weights_of_int4_are_those_of_litert(op: str, depth: int, dtype: str) -> None:
     dice, model, options = np.random.default_rng(1), ModelBuilder(), CASES["CONV_2D"][4] if op == "CONV_2D" else {}
     shape, filter_shape, out = (
-        ((9, 64), (16, 64), (9, 16)) if not options else ((1, 3, 3, 64), (16, 1, 1, 64), (1, 3, 3, 16))
+        ((9, depth), (16, depth), (9, 16)) if not options else ((1, 3, 3, depth), (16, 1, 1, depth), (1, 3, 3, 16))
     )
     codes, scales = (
         dice.integers(-8, 8, filter_shape).astype(np.int8).reshape(-1) & 15,

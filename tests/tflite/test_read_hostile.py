@@ -192,11 +192,11 @@ COLUMNS = DimensionMetadata(True, segments=(0, 2, 3), indices=(1, 3, 2))
         (Sparsity((0, 1), (), (ROWS, DimensionMetadata(False, 4))), "3 stored values, expected 8"),
         (
             Sparsity((0, 1), (), (ROWS, DimensionMetadata(True, 0, (0, 3), (1, 3, 2)))),
-            "dimension 1: 2 segment borders do not cut 3 indices for 2 places",
+            "dimension 1: 2 segment borders do not cut 3 indices for 2 positions",
         ),
         (
             Sparsity((0, 1), (), (ROWS, DimensionMetadata(True, 0, (1, 2, 3), (1, 3, 2)))),
-            "dimension 1: 3 segment borders do not cut 3 indices for 2 places",
+            "dimension 1: 3 segment borders do not cut 3 indices for 2 positions",
         ),
         (
             Sparsity((0, 1), (), (ROWS, DimensionMetadata(True, 0, (0, 4, 3), (1, 3, 2)))),

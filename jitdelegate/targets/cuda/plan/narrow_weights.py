@@ -11,8 +11,8 @@ from jitdelegate.ir.dequantize import requantized
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, substitute
 from jitdelegate.ir.forms import Contract, IndexMap, Map
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
+from jitdelegate.ops.call import scale, zero
 from jitdelegate.ops.quantization import real_value
-from jitdelegate.ops.scales import scale, zero
 from jitdelegate.passes.graph_builder import GraphBuilder
 from jitdelegate.passes.remove_dead import remove_dead
 
