@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jitdelegate.commands.measurement.clock import peak_bytes
-
 from jitdelegate.commands.demo_model import mobilenet_v1
+from jitdelegate.commands.measurement.own_process import peak_bytes
 from jitdelegate.commands.measurement.process import run_module
 from scripts.bench.rounds import medians
 from scripts.bench.suite import Column, Row, Suite
