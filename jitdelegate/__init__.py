@@ -1,6 +1,6 @@
-"""jitdelegate: compiles each .tflite graph for this machine once, caches the program, starts at once ever after.
+"""Compiles each .tflite model for this machine once, and caches the program, so that later starts are fast.
 
-Public names are loaded on first use, so that importing the package costs next to nothing.
+Public names are imported on first use, so that importing the package takes almost no time.
 """
 
 from __future__ import annotations

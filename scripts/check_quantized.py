@@ -1,4 +1,4 @@
-"""Compare what quantized models answer with what LiteRT answers, bit for bit, whole and operator by operator.
+"""Compare the results of quantized models with LiteRT's, bit for bit, as a whole and operator by operator.
 
     python -m scripts.check_quantized [FOLDER_OR_FILE ...] [--only models|operators] [--inputs 20] [--every-node]
         [--drawn 100] [--ops CONV_2D ADD] [--target cpu|reference|simulator] [--cpu-features x86-64-v3]

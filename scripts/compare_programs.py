@@ -7,8 +7,8 @@
 "." stands for the working tree. `programs` generates code for every instruction set of the CPU and several GPUs,
 without LLVM's and NVIDIA's compilers: it compares LLVM IR, kernel templates, weights, plans of memory and launches of
 all models that are compiled as a whole. `latency` runs each commit in a process of its own, in turns; its ratio is the
-first commit's time over the second's, so above 1 the second is faster. `hash` prints what `programs` compares, of this
-checkout.
+first commit's time over the second's, so above 1 the second is faster. `hash` prints the hashes that `programs`
+compares, for this checkout.
 
 No GPU is needed. Exit status of `programs`: 0 all are equal, 1 some differ.
 """

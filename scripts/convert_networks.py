@@ -2,10 +2,9 @@
 
     python scripts/convert_networks.py [NETWORK ...] --into FOLDER [--environment FOLDER]
 
-The converter needs packages that the project does not (REQUIREMENTS). They live in a virtual environment of their own,
-which is made in `--environment` where there is none; `--index-url` and `--find-links` go to pip. Each network is
-converted in a process of its own; whisper_decoder needs some 12 GB of memory. A file that is there is kept. Images are
-NHWC.
+The converter needs packages that the project does not need (REQUIREMENTS). They live in a virtual environment of their
+own, which is made in `--environment` where there is none; `--index-url` and `--find-links` go to pip. Each network is
+converted in a process of its own; whisper_decoder needs some 12 GB of memory. Existing files are kept. Images are NHWC.
 
 Weights are those of the networks' own initialization. Batch normalizations get the statistics of a random batch, so
 that no layer's values grow or vanish with depth: a network whose weighted layers give NaN, infinities or denormal

@@ -1,14 +1,14 @@
-"""Breaks the cache in every way it can and counts what it does not survive.
+"""Breaks the cache in many ways and counts the failures that it does not survive.
 
     python -m scripts.fault_injection [--seed N] [--rounds N] [--only SWEEP]
 
-Each system call of a cold start, of a warm one and of their runs fails, once and from then on, with each error that
-matters, or is done by half; the process is killed before each of them; memory runs out; entries are written, cut,
-restored and removed while a process runs from them; entries are damaged; many processes start cold together. After
-each fault the answer must be right, nothing may be raised, and the next starts must heal: right, and then a hit. Where
-a start cannot do without what failed (the model's file, memory), one clear error of this project may end it.
+Each system call of a cold start, of a warm one and of their runs fails, once or from then on, with each error that
+matters, or writes only a part; the process is killed before each call; memory runs out; entries are written, truncated,
+restored and removed while a process runs from them; entries are damaged; many processes start cold at the same time.
+After each fault the result must be right, nothing may be raised, and the next starts must recover: a right result, and
+then a hit. If a start needs what failed (the model's file, memory), one clear error of this project may end it.
 
---rounds takes so many faults of each sweep, by chance; without it, all there are.
+--rounds limits the number of faults of each sweep, chosen at random; without it, all are tried.
 """
 
 from __future__ import annotations

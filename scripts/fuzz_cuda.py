@@ -2,12 +2,12 @@
 
     python -m scripts.fuzz_cuda [--rounds 100] [--seed 0] [--seconds S] [--graphs parts] [--through session]
 
-In float32 results are compared with the forms' references; what the CPU target's own rounding makes of the graph says
-how much may be asked. In other precisions that is done for fused graphs only, where inputs rounded as the precision
-does say it too; else what the simulator checks counts: bounds, races, barriers, memory that nobody wrote. Half of the
-graphs take any candidate for each kernel, and most of the fused ones fuse all that they can. Launches run one by one,
-each tensor in memory of its own; through a session, the whole program runs on a stub of the driver, with all branches
-that there can be, in any order. Exit status 1 if some graph fails; it is printed, with the seed that draws it again.
+In float32, results are compared with the forms' references; the tolerance comes from the rounding of the CPU target on
+the same graph. In other precisions this is done only for fused graphs, where rounded inputs also add to the tolerance;
+otherwise only the checks of the simulator count: bounds, races, barriers, uninitialized memory. Half of the graphs take
+any candidate for each kernel, and most of the fused ones fuse all that they can. Launches run one by one, with separate
+memory for each tensor; with a session, the whole program runs on a stub of the driver, with as many branches as
+possible, in any order. Exit status 1 if some graph fails; it is printed, with the seed that draws it again.
 """
 
 from __future__ import annotations

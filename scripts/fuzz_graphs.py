@@ -4,9 +4,9 @@
 
 Every model runs with one thread and with three, in dirty memory, each block of which ends right before a protected page
 in one run and starts right after one in the other: a single byte read or written beyond is a crash. Limits for cutting
-and fusing layers are lowered at random, so that small models meet what large ones do. Models run in forked batches; one
-that crashes or differs is reported with its seed, after operators that do not matter have been dropped. Where LiteRT
-refuses a model, the operators' own references stand in. Exit status: 0 all well, 1 some model was not.
+and fusing layers are lowered at random, so that small models take the same paths as large ones. Models run in forked
+batches; one that crashes or differs is reported with its seed, after operators that do not matter have been dropped.
+Where LiteRT refuses a model, the operators' own references stand in. Exit status: 0 all well, 1 some model was not.
 """
 
 from __future__ import annotations

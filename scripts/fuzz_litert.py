@@ -2,9 +2,9 @@
 
     python -m scripts.fuzz_litert --rounds 200 --seed 1 [MODEL ...]
 
-Without MODEL, the models are all cases of all operators, one operator each. What is damaged are numbers that keep the
-file sound: options, sizes of shapes, types, operators, small constants. LiteRT prepares each mutant in a child
-process; those that it dies of are then opened by jitdelegate. Exit status: 0 none of these died, 1 some did.
+Without MODEL, the models are all cases of all operators, one operator each. Only numbers are changed that leave the
+file well-formed: options, sizes of shapes, types, operators, small constants. LiteRT prepares each mutant in a child
+process; jitdelegate then opens those at which that process died. Exit status: 0 none of these died, 1 some did.
 """
 
 from __future__ import annotations

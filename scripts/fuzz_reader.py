@@ -2,9 +2,9 @@
 
     python scripts/fuzz_reader.py --rounds 20000 --seed 1 MODEL [MODEL ...]
 
-Besides flips, truncations and copies anywhere, damage is aimed: the places of offsets, counts, field offsets and
-scalars are found by walking the file with the schema, and offsets are led to other tables of the same file. Exit
-status: 0 all well, 1 some case was not (its bytes are kept with --keep).
+Besides flips, truncations and copies anywhere, some damage is targeted: the positions of offsets, counts, field offsets
+and scalars are found by walking the file with the schema, and offsets are pointed to other tables of the same file.
+Exit status: 0 all well, 1 some case was not (its bytes are kept with --keep).
 """
 
 from __future__ import annotations

@@ -27,20 +27,21 @@ GROUPS: Mapping[tuple[str, ...], str] = {ANY: "any", NUMBERS: "numbers"}
 
 HEADER = f"""# Operators
 
-Written by `{COMMAND}` from the operators' declarations; do not edit.
+Written by `{COMMAND}` from the declarations of the operators; do not edit.
 
-{len(OPS)} operators are supported. An operator's version is no gate: its types, shapes and options decide. Tensors have
-at most {MAX_RANK} axes and {MAX_ELEMENTS} elements. What is not listed here, or is refused with a reason in the report,
-runs on LiteRT.
+{len(OPS)} operators are supported. Types, shapes and options decide whether an operator is compiled; its version does
+not matter. Tensors have at most {MAX_RANK} axes and {MAX_ELEMENTS} elements. Operators that are not listed here run on
+LiteRT, and so do operators that are refused; the report says why.
 
-- **inputs**: how many, and the numbers of those that have to be constant integers, counted from 0.
-- **types**: all values of a node have one of them in common, but for inputs and outputs that are named; *numbers* are
-  {", ".join(NUMBERS)}, *any* is {", ".join(ANY)}.
-- **quantized**: the types of its data where that is quantized; *weights* are those of quantized weights beside float32
-  data. `ops/rounding.py` says how results are rounded.
-- **activation**: whether the option `fused_activation_function` is obeyed.
-- **forms**: the kernels that the operator's cases are lowered to; without any it is evaluated while compiling.
-- **cases**: how many uses of it the tests hold against LiteRT.
+- **inputs**: the number of inputs, and the indices (from 0) of those that have to be constant integers.
+- **types**: all values of a node have the same one of these types, except inputs and outputs with their own; *numbers*
+  are {", ".join(NUMBERS)}, *any* is {", ".join(ANY)}.
+- **quantized**: the types of quantized data; *weights* are the types of quantized weights of float32 data.
+  `ops/rounding.py` says how results are rounded.
+- **activation**: whether the option `fused_activation_function` is supported.
+- **forms**: the kernel forms to which the operator's cases are lowered; without a form, it is evaluated while
+  compiling.
+- **cases**: the number of uses that the tests compare with LiteRT.
 """
 
 SMALL = ((1, 3), ())

@@ -3,7 +3,7 @@
     python scripts/generate_schema.py          write the file
     python scripts/generate_schema.py --check  exit 1 if the file differs from what would be written
 
-flatc's Python output has lost which enum an integer field belongs to; `ENUM_OF` says it.
+flatc's Python output does not say to which enum an integer field belongs; `ENUM_OF` does.
 """
 
 from __future__ import annotations

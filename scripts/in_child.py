@@ -1,4 +1,4 @@
-"""Runs jobs in forked processes, so that one that crashes or hangs is an answer and not the end."""
+"""Runs jobs in forked processes, so that one that crashes or hangs is a result and does not end the command."""
 
 from __future__ import annotations
 

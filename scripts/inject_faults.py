@@ -1,12 +1,12 @@
-"""Makes each part of the compiler fail, one at a time, and looks whether models run all the same.
+"""Makes each part of the compiler fail, one at a time, and checks that models still run.
 
     python -m scripts.inject_faults [--only NAME] [--every N]
 
 The parts are every pass, every operator's check, shapes, folding and lowering, every writer of kernels of every target,
-and stages of no operator in particular. A model that needs the part, and TANH beside it, is opened twice while the part
-raises an AssertionError: its answers have to be LiteRT's, its report has to name the error, TANH has to stay compiled
-unless the part is of no operator in particular, and the second start has to compile nothing. Exit status: 0 all well, 1
-some model was not.
+and stages that belong to no operator. A model that needs the part, and has a TANH too, is opened twice while the part
+raises an AssertionError: its results have to be LiteRT's, its report has to name the error, TANH has to stay compiled
+if the part belongs to an operator, and the second start must not compile anything. Exit status: 0 all well, 1 some
+model was not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The models of some folders as a target gets them."""
+"""The models of folders, lowered as for a target."""
 
 from __future__ import annotations
 

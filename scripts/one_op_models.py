@@ -1,4 +1,4 @@
-"""Small quantized models of one operator each, with everything drawn at random that LiteRT's rounding depends on.
+"""Small quantized models of one operator each, with random values of everything that LiteRT's rounding depends on.
 
     model = one_op_model("CONV_2D", seed=3)
 

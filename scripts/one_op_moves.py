@@ -1,4 +1,5 @@
-"""Small quantized models of one operator that moves numbers, or fills with them; as scripts/one_op_models.py."""
+"""Small quantized models of one operator that moves numbers, or fills tensors with them; like
+scripts/one_op_models.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads LiteRT's op tests: zip archives, one per generator, of small models with what they compute.
+"""Reads LiteRT's op tests: zip archives, one per generator, of small models with their inputs and outputs.
 
 An archive holds `cases.tsv` (case, number of value sets, parameters) and per case `NNN.tflite` and `NNN.npz`, whose
 arrays are named `<set>/in/<tensor>` and `<set>/out/<tensor>`.

@@ -1,4 +1,4 @@
-"""How one of LiteRT's op tests is run: by jitdelegate, by LiteRT, and in the PTX simulator."""
+"""Runs one of LiteRT's op tests: by jitdelegate, by LiteRT, and in the PTX simulator."""
 
 from __future__ import annotations
 

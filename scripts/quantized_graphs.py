@@ -1,8 +1,8 @@
-"""Random graphs of quantized operators: each reads what others wrote, through a RESHAPE or QUANTIZE where it must.
+"""Random graphs of quantized operators: each reads results of others, through a RESHAPE or QUANTIZE where necessary.
 
     content, what = quantized_graph(seed=3)
 
-The operators are those of scripts/one_op_models.py, with all that is drawn there, and scales that are far apart.
+The operators are those of scripts/one_op_models.py, with the same random choices, and also very different scales.
 """
 
 from __future__ import annotations

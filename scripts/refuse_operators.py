@@ -1,11 +1,11 @@
-"""Count what stays delegated where one operator type of a model is not compiled. Nothing is compiled or run.
+"""Count the operators that stay delegated if one operator type of a model is not compiled. Nothing is compiled or run.
 
     python -m scripts.refuse_operators FOLDER_OR_FILE ... [--list]
 
-Every operator type of every model is taken out of the operator table in turn. The operators behind one that is refused
-are delegated all the same if their shapes are known before a run. A line per model: its operators, the share of the
-others that is delegated (over all types, each counted alike), and the type whose refusal costs most. `--list` has a
-line per type. Models of which all subgraphs have no operators after folding are left out.
+Every operator type of every model is taken out of the operator table in turn. The operators after a refused one are
+still delegated if their shapes are known before a run. A line per model: its operators, the share of the others that is
+delegated (the mean over all types), and the type whose refusal costs most. `--list` prints a line per type. Models
+without any operator after folding are left out.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Replay LiteRT's own op tests and compare what is computed with what is stored beside them.
+"""Replay LiteRT's own op tests and compare the results with the stored ones.
 
     python -m scripts.replay_op_tests [FOLDER] [--only add 'strided*'] [--reasons] [--json]
     python -m scripts.replay_op_tests [FOLDER] --target simulator [--sample 30] [--seed 0]
 
 Every case of the folder's archives is one of these: equal (delegated, with the right result), refused (it ran on
-LiteRT, or LiteRT refuses it too), wrong, crashed. The simulator executes the PTX that a GPU would run. Floats agree
-within 1e-4, relative or absolute, integers exactly, what was quantized within two steps. Where LiteRT's builtin kernels
-disagree with the stored output they are the reference; the last column counts those cases. Cases run in forked
+LiteRT, or LiteRT refuses it too), wrong, crashed. The simulator executes the PTX that a GPU would run. Floats have to
+agree within 1e-4, relative or absolute, integers exactly, and quantized values within two steps. Where LiteRT's builtin
+kernels disagree with the stored output they are the reference; the last column counts those cases. Cases run in forked
 processes: one that kills its process is counted, and the next goes on. Exit status 1 if a case is wrong or crashed.
 """
 

@@ -1,4 +1,4 @@
-"""Writes the digest of the code generators' sources: programs of other sources have other names in the cache.
+"""Writes the digest of the code generators' sources, which is a part of the cache key of every program.
 
 Run it after every change below; a test fails until then. With --check it only compares: exit 0 current, 1 stale.
 """

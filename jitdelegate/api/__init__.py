@@ -1,11 +1,11 @@
 """The public objects. Read `model.py` first.
 
-- `model.py`: `load(path_or_bytes, ...) -> Model`, called with inputs, returns outputs.
+- `model.py`: `load(path_or_bytes, ...) -> Model`, which is called with inputs and returns outputs.
 - `model_session.py`: `ModelSession`, which keeps tensors such as KV caches from run to run.
-- `compiled_model.py`: `CompiledModel`, LiteRT Next's interface; `buffer_runs.py`: how it runs on buffers,
-  `signature_arguments.py`: in which order. `environment.py`: `Environment`.
+- `compiled_model.py`: `CompiledModel`, LiteRT Next's interface; `buffer_runs.py`: its runs on buffers;
+  `signature_arguments.py`: the order of the buffers. `environment.py`: `Environment`.
 - `tensor_buffer.py`: `TensorBuffer`; `array_types.py`: the types of arrays that it takes.
-- `batch_predictor.py`: `BatchPredictor`; `dynamic_batcher.py`: `DynamicBatcher`. Both run rows by `row_batches.py`.
+- `batch_predictor.py`: `BatchPredictor`; `dynamic_batcher.py`: `DynamicBatcher`. Both use `row_batches.py`.
 - `interpreter.py`: `Interpreter` and `SignatureRunner`, with LiteRT's methods.
 - `delegate.py`: `GpuDelegate` and `load_delegate`, for our interpreter and for LiteRT's own.
 - `report.py`: `Report`, where each operator runs and why. `delegate_warning.py`: the same as a warning.

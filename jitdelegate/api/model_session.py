@@ -1,4 +1,4 @@
-"""ModelSession: a model whose caches live from run to run, in one place for all of its signatures."""
+"""ModelSession: a model whose caches live from run to run, in memory that all its signatures share."""
 
 from __future__ import annotations
 

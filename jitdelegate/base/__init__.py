@@ -1,8 +1,8 @@
-"""What every part may import: the tables of options and of targets, and tables of text; also errors.py above.
+"""Modules that every room may import: the tables of options and of targets, warnings, and tables as text.
 
 - `options.py`: `FIELDS`, the table of options, and `DelegateOptions`. `option_types.py`: the same for type checkers.
 - `option_file.py`: options in JSON and TOML files. `litert_options.py`: LiteRT's options of a CompiledModel.
 - `record.py`: plain classes of named values. `targets.py`: the table of targets.
-- `tables.py`: rows as text, and what commands print.
+- `tables.py`: rows as text, for the output of commands.
 - `debug.py`: the log of JITDELEGATE_DEBUG. `user_warning.py`: warnings that name the user's line.
 """

@@ -388,40 +388,41 @@ class DelegateOptions(Checked):
 
     Attributes:
         target: "cuda" compiles for this machine's GPU, "cpu" for its CPU, "litert" runs the whole model on LiteRT,
-            "reference" evaluates it with numpy, to compare with, "auto" takes the fastest there is: LiteRT on a CPU
-            without AVX2. `backend` is another name of this option.
+            "reference" evaluates it with numpy, for comparison, and "auto" takes the fastest available one: LiteRT on a
+            CPU without AVX2. `backend` is another name of this option.
         serialization_dir: directory of programs; None is the user's cache directory, False turns the cache off.
         model_token: names the entry instead of the model's fingerprint; the content is still checked.
         num_threads: threads that share one inference; None takes the CPUs that this process and its container may
             use, at most 4.
-        cpu_features: instruction set of CPU code. "auto" takes the widest of this CPU; "generic" compiles for any CPU
-            and loads through llvmlite. With a named instruction set, the target "auto" compiles on any CPU.
-        device: the GPU's number among those visible to the process, or a part of its name in any case, as "h100": the
-            first GPU with such a name. A string of digits is a number.
-        hardware_accelerators: LiteRT's flags, by which "auto" takes its targets: CPU (1) takes no GPU, GPU (2) takes
-            nothing else and refuses a model with an operator that is not compiled, and GPU | CPU (3) takes what there
-            is. A named target has to be one of them.
+        cpu_features: instruction set of CPU code. "auto" takes the widest one of this CPU; "generic" compiles for any
+            CPU and loads through llvmlite. With a named instruction set, the target "auto" compiles on any CPU.
+        device: the GPU's number among those visible to the process, or a part of its name in upper or lower case, such
+            as "h100", which means the first GPU with such a name. A string of digits is a number.
+        hardware_accelerators: LiteRT's flags, by which "auto" chooses: CPU (1) uses no GPU, GPU (2) uses only a GPU and
+            refuses a model with an operator that is not compiled, and GPU | CPU (3) uses what is available. The flags
+            have to allow a named target.
         stream: handle of a CUDA stream of the process on that GPU, such as `torch.cuda.Stream().cuda_stream`: the model
             runs after earlier work in it, and a call returns when the run is done. None is the model's own stream.
         precision: of CUDA code; CPU code is always "float32". "tf32" multiplies in TF32 on tensor cores, "float16" and
-            "bfloat16" also store activations in 16 bits; all sum in float32. "auto" runs the model in each of them on
-            the GPU, once, and takes the fastest whose outputs are near those of "float32"; without a GPU to run on it
-            means "float32". None leaves it to `is_precision_loss_allowed`, and then to the priorities.
-        precision_bound: how near, for the precision "auto": the largest NRMSE of an output, that is the root of the
-            mean square of its differences over that of its float32 values; of integers, the share that differs.
-        precision_inputs: path of a .npz file with an array per input, by its name, on which "auto" runs the model; None
-            makes up random values. The key has the fingerprint of its content, which is read at every start.
+            "bfloat16" also store activations in 16 bits; sums are always float32. "auto" runs the model once in each of
+            them on the GPU, and takes the fastest whose outputs are close to those of "float32"; without a GPU it means
+            "float32". With None, `is_precision_loss_allowed` decides, and then the priorities.
+        precision_bound: largest error for the precision "auto": the largest NRMSE of an output, that is the root mean
+            square of its differences divided by that of its float32 values; for integers, the share of elements that
+            differ.
+        precision_inputs: path of a .npz file with an array for each input, by its name, with which "auto" runs the
+            model; None means random values. The key has the fingerprint of its content, which is read at every start.
         is_precision_loss_allowed: TFLite's older option: False means "float32", True "float16", before the priorities.
             None, or TFLite's -1, means not given.
         tuning: of CUDA code: "fast" and "full" measure kernels for the model's shapes on the GPU while it is compiled,
-            and keep the fastest beside the programs, for all models: "fast" few candidates for some seconds, "full"
-            all. "none" takes what the package's own tables and its cost model say.
+            and store the fastest in the cache directory, for all models: "fast" measures few candidates for some
+            seconds, "full" all of them. "none" uses the package's own tables and its cost model.
         inference_preference: TFLite's hint about the model's use: "FAST_SINGLE_ANSWER", "SUSTAINED_SPEED" or
-            "BALANCED", or its numbers 0, 1 and 2. It is checked and kept; no code depends on it.
+            "BALANCED", or its numbers 0, 1 and 2. It is checked and has no effect.
         inference_priority1: the first priority: "MAX_PRECISION" means "float32", "MIN_LATENCY" and "MIN_MEMORY_USAGE"
             mean "float16". TFLite's numbers are 1, 2 and 3; 0 is "AUTO", which the first priority cannot be.
-        inference_priority2: the second priority, other than the first. "AUTO" leaves it open; any value behind a first
-            one that is not precision means float16 with sums in float32.
+        inference_priority2: the second priority, other than the first. "AUTO" means none. If the first priority is not
+            precision, any value means float16 with sums in float32.
         inference_priority3: the third priority; "AUTO" if the second is.
         max_delegated_partitions: most partitions to compile, the largest first; None is any number. 0 and less mean 1,
             as in TFLite.
@@ -429,35 +430,36 @@ class DelegateOptions(Checked):
         private_weights: keep weights in private memory. Without it, processes share the weights of a large program with
             its file, detect changes of that file, and recover; with it, changes of the file cannot reach a running
             model, and each process has its own copy.
-        requests_in_flight: how many inferences of `run_async` are computed at a time, each with an arena of its own;
-            further ones wait for their turn. On the CPU they share `num_threads` among them, on a GPU they follow each
-            other. A model with variables, and one that is partly on LiteRT, computes one at a time.
+        requests_in_flight: number of inferences of `run_async` that are computed at the same time, each with its own
+            arena; further ones wait. On the CPU they share `num_threads`, on a GPU they run one after another. A model
+            with variables, or of which LiteRT runs a part, computes one at a time.
         require_full_delegation: refuse a model with an operator that is not compiled, with the reasons.
         first_delegate_node_index: for debugging: operators before this position of the file run on LiteRT.
         last_delegate_node_index: for debugging: operators after this position run on LiteRT. None and TFLite's
             2147483647 mean no end; a last position before the first leaves all operators on LiteRT.
-        only_ops: for debugging: operators of other names run on LiteRT; None names all. A sorted tuple of names such as
+        only_ops: for debugging: operators of other names run on LiteRT; None means all. A sorted tuple of names such as
             "CONV_2D", or of custom operators; a list, or one string with commas, is accepted. Names have no spaces.
         profile: time each kernel, for `Report.kernel_times`. CPU code takes time stamps; a GPU's kernels are launched
             one by one with events between them. Models run slower.
         partitioning: "cost_model" compiles the partitions that save more than their crossings cost, "all" every
             partition that can be compiled.
         quantized_models_allowed: False leaves operators with quantized activations on LiteRT; those with float
-            activations and quantized weights are compiled all the same, as in TFLite. None leaves it to
-            `experimental_flags`. `experimental_enable_quant` is another name of this option.
-        experimental_flags: TFLite's flags: a tuple of "ENABLE_QUANT", which `quantized_models_allowed` means, and
-            "ENABLE_SERIALIZATION", which contradicts `serialization_dir=False`; the cache is on without it. TFLite's
-            number of the flags, a list, or one string with commas is accepted. "CL_ONLY" and "GL_ONLY" are refused:
-            nothing here runs on OpenCL or OpenGL.
+            activations and quantized weights are still compiled, as in TFLite. With None, `experimental_flags` decides.
+            `experimental_enable_quant` is another name of this option.
+        experimental_flags: TFLite's flags: a tuple of "ENABLE_QUANT", which has the meaning of
+            `quantized_models_allowed`, and "ENABLE_SERIALIZATION", which contradicts `serialization_dir=False`; the
+            cache is also on without it. TFLite's number of the flags, a list, or one string with commas is accepted.
+            "CL_ONLY" and "GL_ONLY" are refused: nothing here runs on OpenCL or OpenGL.
         quantized_execution: how quantized operators are computed. Those with quantized activations: in integers, as
-            LiteRT computes them, or with "float_view" in float32, every result rounded to the values that its quantized
-            type has, as in TFLite's GPU delegate. Those with float activations and quantized weights: "dynamic"
-            quantizes the activations per row and multiplies integers, as XNNPACK does, "float_view" multiplies floats
-            with dequantized weights, and "auto" takes for each operator what is faster by estimate.
-        quantized_rounding: of compiled operators with quantized activations: "litert" gives the bits of LiteRT's
-            default kernels, XNNPACK's where it takes the operator, "reference" those of LiteRT's reference kernels.
+            LiteRT computes them, or with "float_view" in float32, with every result rounded to a value of its quantized
+            type, as in TFLite's GPU delegate. Those with float activations and quantized weights: "dynamic" quantizes
+            the activations per row and multiplies integers, as XNNPACK does, "float_view" multiplies floats with
+            dequantized weights, and "auto" takes the faster way for each operator by estimate.
+        quantized_rounding: of compiled operators with quantized activations: "litert" gives the results of LiteRT's
+            default kernels, or of XNNPACK for operators that it supports; "reference" gives those of LiteRT's reference
+            kernels.
         quantize_inputs: inputs of int8, uint8 and int16 that are quantized per tensor are float32 instead: a QUANTIZE
-            before the model's operators makes quantized values of them.
+            before the model's operators converts them.
         dequantize_outputs: such outputs are float32 instead, by a DEQUANTIZE after the model's operators: scale *
             (stored value - zero point). LiteRT's own interpreter allows neither.
     """

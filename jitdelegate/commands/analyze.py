@@ -1,7 +1,7 @@
 """python -m jitdelegate.analyze MODEL [MODEL ...]: where each operator would run, why, and what to change.
 
-The verdict is the runtime's own; no cache is read or written. --target cuda:sm_90 asks about a GPU that this machine
-may lack.
+The verdict is that of the runtime; no cache is read or written. --target cuda:sm_90 analyzes for a GPU that this
+machine may lack.
 
 --json prints these names, each documented in jitdelegate/commands/analysis/facts.py; for several models a list:
 

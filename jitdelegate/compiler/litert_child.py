@@ -1,4 +1,4 @@
-"""Whether LiteRT survives a model: asked in a child process, which may die."""
+"""Checks in a child process, which may die, whether LiteRT can open a model."""
 
 from __future__ import annotations
 

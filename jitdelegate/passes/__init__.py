@@ -1,7 +1,7 @@
 """Rewrites of a graph, each a pure function Graph -> Graph in its own file, and the order in which they run.
 
-- here: `PIPELINE`, with reasons for the order; `run` verifies the graph after each pass, and goes on without one that
-  fails. `works_on.py`: without which kinds of nodes and values a pass is not entered.
+- here: `PIPELINE`, with reasons for the order; `run` verifies the graph after each pass, and skips a pass that fails.
+  `works_on.py`: the kinds of nodes and values that a pass works on; it is called only for graphs that have them.
 - `specialize_subgraph.py` runs before: it fixes the subgraph, shapes and values, with `inline_subgraphs.py`,
   `functional_state.py` and `resize_inputs.py`.
 - `support.py`, `delegation.py`, `partition.py`, `cost.py`, `operator_rates.py`: which operators are compiled, and why

@@ -1,6 +1,6 @@
-"""What a pass works on: kinds of operators, forms and values, without which a graph stays as it is.
+"""The kinds of operators, forms and values that a pass works on; it does not change a graph without them.
 
-Whoever runs a pass asks `applies` first, so that a compilation enters no pass that could do nothing.
+A pass is run only if `applies` is true, so that a compilation enters no pass that has nothing to do.
 """
 
 from __future__ import annotations

@@ -10,17 +10,18 @@
       `session.take_over(other)`                    takes another session's states and persistent buffers
       `session.kernel_seconds()`                    the time of each kernel of a profiled model (`profile.py`)
       `session.close()`                             stops the workers and frees the memory, on the device too
-- `cpu/`, `cuda/`: sessions on a CPU and on a GPU. `partitioned_session.py`: a session over partitions, some of LiteRT.
+- `cpu/`, `cuda/`: sessions on a CPU and on a GPU. `partitioned_session.py`: a session for partitions, of which LiteRT
+  runs some.
 - `buffers.py`: `borrow(value, port) -> Borrowed` (address of a checked input, copied only if necessary),
   `tensor_class(dtype, shape)` (output tensors: buffer protocol, `.shape`, `.dtype`, `.nbytes`, `.tolist()`,
   `__array__`).
 - `binding.py`: `Place`, `Binding`. `dlpack.py`, `cuda_array.py`, `element_types.py`: memory of other libraries.
   `given_outputs.py`: outputs in memory that the caller gives.
-- `event.py`: `Event`. `requests.py`, `worker.py`: runs that nobody waits for, on a Python thread.
+- `event.py`: `Event`. `requests.py`, `worker.py`: asynchronous runs on a Python thread.
 - `memory.py`: `Memory(nbytes)`, zeroed anonymous pages; `Code`, machine code with its functions; `States(program)`,
   values that live from run to run; `Weights(program)`, verified before use; `undisturbed(file, run)` for a run on a
-  mapped file.
-  `shared_file.py`: `SharedFile`, a mapped file that others may write. `bus_guard.py`: survives its truncation.
+  mapped file. `shared_file.py`: `SharedFile`, a mapped file that others may write. `bus_guard.py`: handles SIGBUS when
+  the file is truncated.
 - `fallback.py`, `litert.py`: the model on LiteRT. `delegate_table.py`: how LiteRT's interpreter calls compiled code
   without Python; `litert_layout.py`: offsets of the fields of its structures.
 """

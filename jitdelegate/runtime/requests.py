@@ -1,4 +1,4 @@
-"""Requests: runs that a caller need not wait for, on a Python thread; and whom to tell when they have ended."""
+"""Requests: runs that a caller need not wait for, on a Python thread, and the events at their ends."""
 
 from __future__ import annotations
 

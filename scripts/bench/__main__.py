@@ -1,9 +1,9 @@
-"""Measure: one suite a call.
+"""Run one suite of measurements.
 
     python -m scripts.bench SUITE [MODEL_OR_FOLDER ...] [--threads 1 2] [--rounds N] [--json]
 
-Prints one row after another as they are measured; with --json all of them at the end, as objects. `SUITE --help` says
-what a suite measures, and its own options.
+Prints each row when it is measured; with --json, all rows at the end, as objects. `SUITE --help` describes a suite and
+its options.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Throughput of run_async against runs in a loop and a pool of Python threads, and its cost on a tiny model.
+"""Throughput of run_async compared with a loop of runs and with two Python threads, and its cost on a tiny model.
 
 The sides, interleaved in one process: `run_by_index` in a loop; run_async over eight pairs of buffers with one, two and
-four requests in flight, waited for at the end; one request at a time, each waited for; and two Python threads with a
-model of one thread each. A time is the median of the rounds, in microseconds per inference; the ratio is the loop's
-time over it. Without a model: RELU of four numbers, whose times are the cost of a call and of a request.
+four requests in flight, with a wait at the end; one request at a time, with a wait after each; and two Python threads,
+each with a model of one thread. A time is the median of the rounds, in microseconds per inference; the ratio is the
+loop's time over it. Without a model: RELU of four numbers, whose times are the cost of a call and of a request.
 """
 
 from __future__ import annotations

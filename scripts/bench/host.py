@@ -1,7 +1,7 @@
 """LiteRT's own interpreter with our delegate in it, against LiteRT alone: invoke, and creation with a warm cache.
 
 Both sides run interleaved in one process. The speed is LiteRT's time over ours, the median of the rounds with its
-quartiles: above 1 we are faster. Callbacks are calls of Python from `invoke`, over all rounds.
+quartiles: above 1 we are faster. Callbacks counts the calls of Python from `invoke` in all rounds.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""How well partitions are chosen: one inference with the cost model's choice, with all partitions, with the largest.
+"""Quality of the choice of partitions: one inference with the cost model's choice, with all partitions, and with the
+largest.
 
 Models that are compiled whole have no partitions to choose from. For them `--only-ops` says which operators may be
-delegated, as if no others could be; each value makes one more row, "" stands for all operators.
+delegated, as if no others could be; each value adds one row, and "" means all operators.
 
 All choices and LiteRT alone run interleaved in one process. A speed is LiteRT's time over ours, the median of the
-rounds; above 1 we are faster. The choice is right where none of the others is faster.
+rounds; above 1 we are faster. The choice is right if none of the others is faster.
 """
 
 from __future__ import annotations

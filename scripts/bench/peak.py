@@ -1,4 +1,4 @@
-"""What the CPU can do at most with products of bytes."""
+"""Peak rate of the CPU for products of bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sides that take turns, and their medians; the two interpreters that most suites compare."""
+"""Interleaved runs of several sides, and their medians; the two interpreters that most suites compare."""
 
 from __future__ import annotations
 

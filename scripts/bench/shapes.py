@@ -1,7 +1,8 @@
-"""What further input shapes cost: a model runs with one batch size after another, each road in a process of its own.
+"""Cost of further input shapes: a model runs with one batch size after another, through each interface in a process of
+its own.
 
-A model needs inputs whose first size is open. Prints, after so many batch sizes, resident memory, the process's share
-of it (Pss), what no file holds, and the peak so far, all in MB and without what Python took before; then the CPU
+A model needs inputs whose first size is open. Prints, after so many batch sizes, resident memory, the process's
+proportional share (Pss), private memory, and the peak so far, all in MB and without that of Python before; then the CPU
 seconds of the median first run with a new shape, of a second process as well, and the entries and MB in the cache.
 """
 

@@ -1,8 +1,8 @@
 """Start-up of one model: cold, warm and LiteRT, interleaved in fresh processes; medians and ratios with their spread.
 
-In process: what opening costs once numpy is loaded, `open` against LiteRT's import + create + allocate.
-Whole process: from nothing to the first output, wall clock and CPU time of the child. What exceeds its mark is printed
-so, never a failure.
+In process: the time to open the model when numpy is loaded, compared with LiteRT's import, creation and allocation.
+Whole process: from its start to the first output, wall clock and CPU time. Output says where a goal is missed; this is
+not a failure.
 """
 
 from __future__ import annotations

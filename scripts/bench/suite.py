@@ -1,4 +1,4 @@
-"""What a suite says of itself, and the table that its rows make."""
+"""The description of a suite, and the table of its rows."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Two threads against one, ours and XNNPACK's, beside a measurement of what the machine's second CPU is worth.
+"""Two threads against one, ours and XNNPACK's, with a measurement of the gain from the machine's second CPU.
 
 Two CPUs of a virtual machine may be two cores at one time and two hyperthreads of one core at another. So each round
 first runs a loop of FMA and a loop over a second-level cache on one thread and on two at once, in CPU time, which other
 processes do not lengthen. The gain is the work of two threads over that of one: near 2 the round is "quiet", near 1
-"shared", between them "mixed". Then all four sides run in another order, each for some milliseconds. Prints medians of
-the milliseconds and of the rounds' ratios for each state. A busy process beside it, or one CPU for all, are harder.
+"shared", between them "mixed". Then all four sides run, in another order each round, for some milliseconds each. Prints
+medians of the milliseconds and of the rounds' ratios for each state. Options add a busy process, or run everything on
+one CPU.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What `scripts/fault_injection.py` is made of: calls that fail, and starts to let them fail in."""
+"""Parts of `scripts/fault_injection.py`: calls that fail, and starts in which they fail."""

@@ -1,4 +1,4 @@
-"""Work in forked processes, whose death is an answer."""
+"""Work in forked processes; a child that dies is a result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries to break, and what others may do to them."""
+"""Entries to damage, and changes that other processes may make to them."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
 """Checks and measures jitdelegate on a GPU machine, with programs that `scripts/prepare_gpu_check` compiled before.
 
 - `__main__.py`: one section, or those of one command, each in a process of its own (`run_sections.py`, `sections.py`).
-- `bundle.py`: the folder that is carried along. `weights.py`: those of its programs. `row.py`: one finding.
-  `report.py`: JSON and the tables.
-- A section is a module with `rows(bundle, *arguments)`, which yields its findings as they come: `device_facts.py` (with
-  `ceilings.py`), `restore.py`, `sanitizer.py`, `correctness.py`, `latency.py`, `launches.py`, `ncu.py`,
-  `module_load.py`, `warm_start.py`, `side_by_side.py`, `cold_compile.py`, `webgpu.py`.
+- `bundle.py`: the folder that is copied to the machine. `weights.py`: the weights of its programs. `row.py`: one
+  result. `report.py`: JSON and the tables.
+- A section is a module with `rows(bundle, *arguments)`, which yields its results as they are measured:
+  `device_facts.py` (with `ceilings.py`), `restore.py`, `sanitizer.py`, `correctness.py`, `latency.py`, `launches.py`,
+  `ncu.py`, `module_load.py`, `warm_start.py`, `side_by_side.py`, `cold_compile.py`, `webgpu.py`.
 - `gpu.py` opens the device and programs with jitdelegate's runtime; `one_by_one.py` runs them in a child, `child.py`
-  starts other processes; `run_once.py` and `run_profiled.py` are what tools look at; `sides.py`, `torch_side.py` and
-  `jax_side.py` are what is measured side by side.
-- `ceiling_kernels.py` is needed where bundles are prepared, and nowhere else.
+  starts other processes; tools observe `run_once.py` and `run_profiled.py`; `sides.py`, `torch_side.py` and
+  `jax_side.py` are measured side by side.
+- `ceiling_kernels.py` is needed only where bundles are prepared.
 
 Only the sections that compare with other software import anything besides Python, jitdelegate, numpy, flatbuffers,
 llvmlite and xxhash.

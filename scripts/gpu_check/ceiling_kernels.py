@@ -1,4 +1,4 @@
-"""Kernels that say what a GPU can do: one that does nothing, and ones that do nothing but multiply and add.
+"""Kernels for peak rates: an empty one, and ones that only multiply and add.
 
 They are compiled where bundles are prepared; `ceilings.py` measures them.
 """

@@ -1,4 +1,4 @@
-"""What the GPU can do at best, measured: products, bytes, and how soon one launch follows another."""
+"""Measured peak rates of the GPU: products, bytes, and the time from one launch to the next."""
 
 from __future__ import annotations
 

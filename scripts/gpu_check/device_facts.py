@@ -1,4 +1,4 @@
-"""The machine: GPU, driver, what it can do at best, and the versions of what the other sections compare with."""
+"""The machine: GPU, driver, peak rates, and versions of the software that other sections compare with."""
 
 from __future__ import annotations
 

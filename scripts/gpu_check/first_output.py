@@ -1,7 +1,7 @@
 """first_output.py MODEL CACHE PRECISION INPUT OUTPUT: a warm start on the GPU, as a process of its own.
 
-Prints what the cache answered and the seconds of import, opening and the first run. Imports what a user's program
-would, and nothing else.
+Prints the outcome of the cache and the seconds of import, opening and the first run. Imports only what a user's program
+would import.
 """
 
 from __future__ import annotations

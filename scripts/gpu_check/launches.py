@@ -1,4 +1,4 @@
-"""Every launch of every model by itself, beside what the project's cost model expects of it."""
+"""The time of every launch of every model, compared with the cost model."""
 
 from __future__ import annotations
 

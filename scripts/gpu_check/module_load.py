@@ -1,4 +1,4 @@
-"""What opening the example network on the GPU costs, once the process has a context, and part by part."""
+"""Time to open the example network on the GPU in a process that has a context, in total and for each part."""
 
 from __future__ import annotations
 

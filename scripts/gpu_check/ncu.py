@@ -1,4 +1,4 @@
-"""Ten kernels under NVIDIA's profiler: what the GPU was busy with while each ran."""
+"""Ten kernels under NVIDIA's profiler: which units of the GPU each kept busy."""
 
 from __future__ import annotations
 

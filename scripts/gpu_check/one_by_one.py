@@ -1,8 +1,8 @@
-"""Programs one after another on the GPU, in a child: what one of them does wrong costs only its own findings.
+"""Programs one after another on the GPU, in child processes: a failure of one loses only its own results.
 
 A kernel that fails takes the whole process's context with it, and one that never ends keeps the process waiting. So
-after each program that failed the next one runs in a new child. Children are forked, which is safe as long as this
-process has not met the GPU, as it never does.
+after each failure the next program runs in a new child. Children are forked, which is safe because this process never
+uses the GPU.
 """
 
 from __future__ import annotations

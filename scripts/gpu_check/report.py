@@ -1,4 +1,4 @@
-"""All findings as one JSON and as tables that a person reads."""
+"""All results as one JSON file and as tables."""
 
 from __future__ import annotations
 

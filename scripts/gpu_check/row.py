@@ -1,4 +1,4 @@
-"""Row: one finding, a number with its spread and its mark, or the reason why there is none."""
+"""Row: one result, a number with its spread and its goal, or the reason why there is none."""
 
 from __future__ import annotations
 

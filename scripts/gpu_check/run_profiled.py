@@ -1,6 +1,6 @@
 """run_profiled.py DIR LAUNCH NAME ...: single launches of prepared programs, in the part that a profiler records.
 
-LAUNCH is the number of a launch and NAME the program that it is of, again and again.
+LAUNCH is the number of a launch and NAME its program; the pair may be repeated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs each section in a process of its own, so that one that crashes or hangs costs nothing but its own findings."""
+"""Runs each section in a process of its own, so that one that crashes or hangs loses only its own results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which sections there are, how long each may take, and which of them one command runs, what matters most first."""
+"""The list of sections, their time limits, and the sections of each command, the most important first."""
 
 from __future__ import annotations
 

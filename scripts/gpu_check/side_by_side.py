@@ -1,4 +1,4 @@
-"""The example network beside torch and JAX, which run the same layers, interleaved in one process."""
+"""The example network compared with torch and JAX, which run the same layers, interleaved in one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is compared: each side runs the same network, and answers how long the GPU and the caller take."""
+"""The sides of a comparison: each runs the same network, and returns the times of the GPU and of the caller."""
 
 from __future__ import annotations
 

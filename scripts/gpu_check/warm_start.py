@@ -1,4 +1,4 @@
-"""Warm start: whole processes from nothing to the first output of the example network, the cache being filled."""
+"""Warm start: whole processes from their start to the first output of the example network, with a filled cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiles what `scripts/gpu_check.sh` runs on a GPU machine, here, where no GPU is needed.
+"""Compiles the programs that `scripts/gpu_check.sh` runs on a GPU machine. This needs no GPU.
 
 - `__main__.py`: `python -m scripts.prepare_gpu_check --output DIR --bundle NAME`.
 - `source.py`: a model with inputs and expected outputs. `forms.py`: graphs of a few operators. `networks.py`: whole

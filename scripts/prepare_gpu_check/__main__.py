@@ -1,4 +1,4 @@
-"""Compiles what `scripts/gpu_check.sh` runs on a GPU machine, here, where no GPU is needed.
+"""Compiles the programs that `scripts/gpu_check.sh` runs on a GPU machine. This needs no GPU.
 
     python -m scripts.prepare_gpu_check --output DIR [--bundle NAME] [--architectures sm_90,...] [--only PATTERN ...]
 
@@ -8,9 +8,9 @@ DIR receives programs, inputs, the outputs that LiteRT or numpy computed, and a 
     networks   reference models, each for 1, 8 and 32 images where it can be resized
     further    more of them: attention, many small launches, detection
 
-The models are found in FOLDER (default: JITDELEGATE_TEST_MODELS, or shared/models beside the checkout), the smaller the
-sooner, as far as there is room. Their weights are in the bundle once, and put into the programs on the machine with the
-GPU. Exit status: 0 all is there, 1 something had to be left out, 2 wrong arguments.
+The models are found in FOLDER (default: JITDELEGATE_TEST_MODELS, or shared/models beside the checkout), the smallest
+first, as far as there is room. Their weights are in the bundle once, and put into the programs on the machine with the
+GPU. Exit status: 0 the bundle is complete, 1 something had to be left out, 2 wrong arguments.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
     python -m scripts.tune_kernels fit OUT/sm_90-132-times.json                              anywhere
 
 `prepare` compiles every candidate of the reference networks' problems. `run` measures them, the ones that take longest
-first, and writes a table for jitdelegate/targets/cuda/code/tuned/ and all times; what OUT has already is kept and not
-measured again. `fit` says what the constants of the cost model would be by these times, and how far it was and would be
-off. Exit status: 0 all is well, 1 something could not be done, 2 wrong arguments.
+first, and writes a table for jitdelegate/targets/cuda/code/tuned/ and all times; results that are already in OUT are
+kept and not measured again. `fit` prints the constants of the cost model that fit these times, and its error before and
+after. Exit status: 0 success, 1 something could not be done, 2 wrong arguments.
 """
 
 from __future__ import annotations

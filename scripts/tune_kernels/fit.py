@@ -1,7 +1,7 @@
 """Fits the constants of the cost model to measured times: least squares of the logarithms of predicted over measured.
 
-The models are full of maxima and whole waves, so they have no useful derivatives. Each constant in turn is made larger
-and smaller by a factor, which is kept where it helps, and shrinks where none does.
+The models contain many maxima and whole numbers of waves, so they have no useful derivatives. Each constant in turn is
+made larger and smaller by a factor; a change that helps is kept, and the factor shrinks when none does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The cost models of the families, computed from the lines of tables: a problem and a candidate.
 
-They call the families' own functions, whose constants are those of their modules. So a change of a constant shows in
-what they answer.
+They call the families' own functions, whose constants are those of their modules. So a change of a constant changes
+their results.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A sweep: the problems of networks, and for each candidate what it takes to run it.
+"""A sweep: the problems of networks, and for each candidate all that is needed to run it.
 
-Two files for a kind of GPU: a list of problems, and the machine code of all kernels. Candidates have no weights: what
-they multiply does not change how long it takes.
+Two files for a kind of GPU: a list of problems, and the machine code of all kernels. Candidates have no weights,
+because values do not change the time.
 """
 
 from __future__ import annotations

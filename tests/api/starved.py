@@ -1,4 +1,5 @@
-"""python -m tests.api.starved FOLDER: runs a model with ever more address space; prints a line of JSON per answer."""
+"""python -m tests.api.starved FOLDER: runs a model with more and more address space; prints a line of JSON per
+result."""
 
 from __future__ import annotations
 

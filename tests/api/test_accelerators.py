@@ -1,4 +1,4 @@
-"""HardwareAccelerator, Options and Environment: what a CompiledModel runs on, and what is told about options."""
+"""HardwareAccelerator, Options and Environment: the hardware of a CompiledModel, and messages about options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user keeps of a model whose entry others change under it: answers, variables, views, and where it runs."""
+"""A model whose entry other processes change keeps its results, variables, views and target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models on a GPU, as callers see them: which target is taken, what is told, and how the CPU takes over."""
+"""Models on a GPU, as callers see them: the choice of the target, the messages, and the fallback to the CPU."""
 
 from __future__ import annotations
 

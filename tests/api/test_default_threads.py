@@ -1,4 +1,4 @@
-"""How many threads a model gets that nobody asked about."""
+"""The number of threads of a model without the option `num_threads`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache through load(): nothing in it is ever answered wrongly, and whatever is wrong in it heals."""
+"""The cache through load(): bad entries never give wrong results, and are replaced."""
 
 from __future__ import annotations
 

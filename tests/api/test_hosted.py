@@ -1,4 +1,4 @@
-"""Models in LiteRT's own interpreter, with compiled partitions in it: what it answers is what LiteRT answers alone."""
+"""Models in LiteRT's own interpreter with compiled partitions: the results are those of LiteRT alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An entry that others write while a process runs from it: right answers, and the process lives."""
+"""An entry that others write while a process runs from it: results are right, and the process survives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users without a home, variables or a place for temporary files have no cache, and models all the same."""
+"""Users without a home directory, variables or a directory for temporary files have no cache, but models run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever makes an output, signatures, indices and names find it, and LiteRT's answer in it. An output is an array."""
+"""Whatever computes an output, signatures, indices and names find it, with LiteRT's values. An output is an array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models in partitions, some compiled and some LiteRT's: answers are LiteRT's, whatever crosses between them."""
+"""Models in partitions, some compiled and some on LiteRT: results are LiteRT's, whatever crosses between them."""
 
 from __future__ import annotations
 

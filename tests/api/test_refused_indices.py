@@ -1,4 +1,4 @@
-"""An index outside the data ends a run as it does in LiteRT, on every road, and leaves the next run alone."""
+"""An index outside the data ends a run as in LiteRT, through every interface, and does not affect the next run."""
 
 from __future__ import annotations
 

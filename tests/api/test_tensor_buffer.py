@@ -1,4 +1,5 @@
-"""TensorBuffer on the host: beside LiteRT's, shared with other libraries without copies, alive as long as needed."""
+"""TensorBuffer on the host: compared with LiteRT's, shared with other libraries without copies, alive as long as
+needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands see tables of tuned kernels beside the entries."""
+"""The commands list tables of tuned kernels in the cache directory."""
 
 from __future__ import annotations
 

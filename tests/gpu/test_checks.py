@@ -1,4 +1,4 @@
-"""Every mistake the simulator looks for is found, and named with its place."""
+"""The simulator finds every mistake that it looks for, and names its position."""
 
 from __future__ import annotations
 

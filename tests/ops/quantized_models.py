@@ -1,4 +1,4 @@
-"""Models of one quantized operator with random weights, and what LiteRT's kernels answer."""
+"""Models of one quantized operator with random weights, and the results of LiteRT's kernels."""
 
 from __future__ import annotations
 

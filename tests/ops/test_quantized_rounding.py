@@ -1,4 +1,4 @@
-"""Quantized operators drawn at random answer bit for bit what LiteRT's default interpreter answers."""
+"""Random quantized operators give the results of LiteRT's default interpreter, bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What LiteRT says of the shapes of one operator before a run, and what it is not asked."""
+"""Shapes of one operator that LiteRT gives before a run, and operators for which it is not called."""
 
 from __future__ import annotations
 

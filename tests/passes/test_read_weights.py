@@ -1,4 +1,4 @@
-"""Weights of uint8 beside float32 data and of int4 beside integers are what LiteRT's kernels take them for."""
+"""Weights of uint8 for float32 data, and of int4 for integers, are read as by LiteRT's kernels."""
 
 from __future__ import annotations
 

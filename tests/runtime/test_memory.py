@@ -1,4 +1,4 @@
-"""Memory is zeroed, aligned, and freed when it is told to."""
+"""Memory is zeroed, aligned, and freed on request."""
 
 from __future__ import annotations
 

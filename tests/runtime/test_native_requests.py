@@ -1,4 +1,4 @@
-"""Requests on native threads: several at a time, told in order, whatever happens to their session meanwhile."""
+"""Requests on native threads: several at a time, reported in order, whatever happens to their session meanwhile."""
 
 from __future__ import annotations
 

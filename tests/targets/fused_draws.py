@@ -1,5 +1,4 @@
-"""Random graphs of what CUDA kernels compute together: attention, normalisations, depthwise convolutions beside 1x1
-convolutions."""
+"""Random graphs of what CUDA kernels compute together: attention, normalisations, depthwise and 1x1 convolutions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights are numbers, never addresses: with any bytes in their place compiled code stays inside its memory."""
+"""Weights are numbers, never addresses: whatever bytes they have, compiled code stays inside its memory."""
 
 from __future__ import annotations
 

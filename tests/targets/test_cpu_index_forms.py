@@ -1,4 +1,4 @@
-"""Forms of places on the CPU, on every instruction set, against their numpy references."""
+"""Index forms on the CPU, on every instruction set, against their numpy references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVIDIA's compiler libraries: what is missing or refused is told in one sentence."""
+"""NVIDIA's compiler libraries: missing libraries and refused code are reported in one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integer weights beside floats on CUDA: kept as wide as they are, multiplied as floats."""
+"""Integer weights of float data on CUDA: stored as integers, multiplied as floats."""
 
 from __future__ import annotations
 

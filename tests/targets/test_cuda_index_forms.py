@@ -1,4 +1,4 @@
-"""Forms of places on CUDA, in the simulator, against their numpy references."""
+"""Index forms on CUDA, in the simulator, against their numpy references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights beside floats on CUDA that are as narrow in memory as in the file: float16, and int4 two to a byte."""
+"""Weights of float data on CUDA that are as narrow in memory as in the file: float16, and int4 two to a byte."""
 
 from __future__ import annotations
 

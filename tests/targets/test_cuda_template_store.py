@@ -1,4 +1,4 @@
-"""Lowered templates are kept beside the programs, and made again where what makes them has changed."""
+"""Lowered templates are stored in the cache directory, and made again after a change of their generators."""
 
 from __future__ import annotations
 

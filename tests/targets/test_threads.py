@@ -1,4 +1,4 @@
-"""Threads share chunks and nothing else: the answer does not depend on how many there are, or on who comes late."""
+"""Threads share only chunks: results depend neither on the number of threads nor on which one is late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever the bytes are, the reader answers a well-formed Model or a ModelError."""
+"""For any bytes, the reader returns a well-formed Model or raises ModelError."""
 
 from __future__ import annotations
 

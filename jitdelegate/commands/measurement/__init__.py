@@ -1,9 +1,11 @@
 """Measurements of running models, for `benchmark` and `diff`. Read `sides.py` first.
 
-- `entry.py`: what of a model is run, with its inputs and outputs. `inputs.py`, `pictures.py`: values for the inputs.
-- `sides.py`: ways to run it, ours and others. `timing.py`: runs by the clock. `statistics.py`: what to say about times.
+- `entry.py`: the signature of a model that is run, with its inputs and outputs. `inputs.py`, `pictures.py`: values for
+  the inputs.
+- `sides.py`: the runtimes that are compared, ours and others. `timing.py`: timed runs. `statistics.py`: percentiles and
+  means of times.
 - `starts.py`, with `process.py` and `timed_side.py`: starts in fresh processes.
 - `own_process.py`: time and memory of a process.
 - `profile.py`: time per kernel, with benchmark_model's tables. `trace.py`: a timeline for Perfetto.
-- `difference.py`: how far outputs are apart. `bisect.py`: the first operator where they part.
+- `difference.py`: the difference of outputs. `bisect.py`: the first operator whose results differ.
 """

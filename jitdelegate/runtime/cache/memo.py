@@ -1,4 +1,4 @@
-"""Remembered fingerprints of large models, beside the entries."""
+"""Stored fingerprints of large models, in the cache directory."""
 
 from __future__ import annotations
 

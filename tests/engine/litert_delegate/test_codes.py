@@ -1,4 +1,4 @@
-"""Subgraphs whose tensors are all alike are told apart by their operators."""
+"""Subgraphs with equal tensors are distinguished by their operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads of any address answer, and never end the process."""
+"""Reads of any address return, and never end the process."""
 
 from __future__ import annotations
 

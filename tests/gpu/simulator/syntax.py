@@ -1,4 +1,4 @@
-"""PTX text as data: what `parse` answers and `decode` reads."""
+"""PTX text as data: what `parse` returns and `decode` reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of the machine."""
+"""Facts about the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches beside their predictions."""
+"""Launches compared with their predictions."""
 
 from __future__ import annotations
 

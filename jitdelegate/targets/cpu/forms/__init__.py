@@ -1,1 +1,1 @@
-"""Forms that multiply no matrices, one file each; `halo.py` fills what lies around images."""
+"""Forms that multiply no matrices, one file each; `halo.py` fills the halos of images."""

@@ -1,4 +1,4 @@
-"""What a walk asks of a multiplication."""
+"""The protocol of a multiply, as walks use it."""
 
 from __future__ import annotations
 

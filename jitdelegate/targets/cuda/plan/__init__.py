@@ -1,5 +1,5 @@
 """The launches of a graph, and its memory. Read `plan.py` first.
 
-`accepts.py` says what kernels can do, `branches.py` what runs side by side. `narrow_weights.py` changes the graph
-before.
+`accepts.py` says what kernels can do, and `branches.py` which launches run at the same time. `narrow_weights.py` first
+rewrites the graph.
 """
