@@ -3,10 +3,12 @@ why; a target that was asked for is one clear error."""
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,26 @@ def break_compiler(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Ex
         monkeypatch.setattr(compiler, "compile_model", fail)
 
     return break_it
+
+
+def test_nothing_of_a_failed_compilation_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model may be most of the memory; the collector comes rarely."""
+    used = list[Any]()
+
+    def fail(*_: Any) -> bytes:
+        numbers = np.zeros(3)
+        used.append(weakref.ref(numbers))
+        raise CompilerFailedError("broken")
+
+    monkeypatch.setattr(compiler, "compile_model", fail)
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.warns(DelegateWarning, match="broken"):
+            jitdelegate.load(MODEL, serialization_dir=False)
+        assert [each() for each in used] == [None]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(("make", "told"), RAISED)
