@@ -22,7 +22,14 @@ from cache_tools.commands import run as cache_tools
 from jitdelegate.api import delegate_warning
 from jitdelegate.commands import warm
 from jitdelegate.compiler import compile as compiler
-from jitdelegate.errors import CompilerFailedError, DelegateWarning, DelegationError, DeviceError, ModelError
+from jitdelegate.errors import (
+    CompileError,
+    CompilerFailedError,
+    DelegateWarning,
+    DelegationError,
+    DeviceError,
+    ModelError,
+)
 from tests.api import partial_models, small_models
 from tests.api.resource_models import streaming
 from tests.entries import overwrite
@@ -98,20 +105,21 @@ def break_compiler(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Ex
     return break_it
 
 
-def test_nothing_of_a_failed_compilation_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["compile_model", "_whole_program"])
+def test_nothing_of_a_failed_compilation_is_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model may be most of the memory; the collector comes rarely."""
     used = list[Any]()
 
     def fail(*_: Any) -> bytes:
         numbers = np.zeros(3)
         used.append(weakref.ref(numbers))
-        raise CompilerFailedError("broken")
+        raise CompilerFailedError(name) if name == "compile_model" else CompileError(name)
 
-    monkeypatch.setattr(compiler, "compile_model", fail)
+    monkeypatch.setattr(compiler, name, fail)
     gc.collect()
     gc.disable()
     try:
-        with pytest.warns(DelegateWarning, match="broken"):
+        with pytest.warns(DelegateWarning, match=name):
             jitdelegate.load(MODEL, serialization_dir=False)
         assert [each() for each in used] == [None]
     finally:
