@@ -189,6 +189,7 @@ def _own_program(
         partitioned = PartitionedModel(one)
         if failed is not None:
             partitioned.blame(folded, range(len(folded.nodes)), failed)
+            failed = None  # the frames of its traceback hold the model
         refuse_unsafe(model, key)
         program = partitioned.cut(folded)
         return program if program or (may_host and partitioned.needs_host) else _undelegated(one, partitioned)

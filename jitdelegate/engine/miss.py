@@ -48,7 +48,8 @@ def fill(executable: Executable, store: Store, no_compiler: str) -> None:
         return
     if not may_leave_to_litert:
         raise failed
-    executable.failure, failed = str(failed), None  # the frames of its traceback hold the model
+    executable.failure = str(failed)
+    failed = compiling.failed = None  # the frames of its traceback hold the model
     if not has_program:
         executable.lookup = _without_code(executable, store)
 

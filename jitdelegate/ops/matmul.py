@@ -21,7 +21,7 @@ from jitdelegate.ops.quantization import (
     result_problems,
 )
 from jitdelegate.ops.registry import HYBRID, Lowering, Op, op, view
-from jitdelegate.ops.rounding import AWAY, EVEN, rounding
+from jitdelegate.ops.rounding import EVEN, rounding
 
 ADJOINT = ("adj_x", "adj_y")
 MAX_MATRIX_RANK = 5
@@ -123,7 +123,7 @@ class BatchMatMul(Op):
             yield "BATCH_MATMUL of int16 has zero points, expected 0."
         factor = _factor(call)
         yield from factor_problems(call, factor)
-        if rounding(call, a.dtype) == AWAY:
+        if rounding(call, a.dtype) != EVEN:
             yield from result_problems(call, _sides(call).left[1] * reach(a) * reach(b) * factor)
 
     def quantized_lowering(self, call: Call) -> Lowering:

@@ -27,7 +27,7 @@ ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
 
 UNPACKED = "unpacked_weights"
 """Our own option, set by `passes.read_weights`: the file has int4 weights beside quantized data."""
-FILTERS = {"CONV_2D": 1, "DEPTHWISE_CONV_2D": 1, "FULLY_CONNECTED": 1, "TRANSPOSE_CONV": 1}
+FILTERS = {"BATCH_MATMUL": 1, "CONV_2D": 1, "DEPTHWISE_CONV_2D": 1, "FULLY_CONNECTED": 1, "TRANSPOSE_CONV": 1}
 """Operator -> its operand with weights, whose scale may be along any axis where it is one for all of an int8."""
 LEAST_SCALE = float(np.finfo(np.float32).tiny)
 """The smallest scale of weights: XNNPACK refuses numbers with fewer digits."""

@@ -3,10 +3,12 @@ why; a target that was asked for is one clear error."""
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,14 @@ from cache_tools.commands import run as cache_tools
 from jitdelegate.api import delegate_warning
 from jitdelegate.commands import warm
 from jitdelegate.compiler import compile as compiler
-from jitdelegate.errors import CompilerFailedError, DelegateWarning, DelegationError, DeviceError, ModelError
+from jitdelegate.errors import (
+    CompileError,
+    CompilerFailedError,
+    DelegateWarning,
+    DelegationError,
+    DeviceError,
+    ModelError,
+)
 from tests.api import partial_models, small_models
 from tests.api.resource_models import streaming
 from tests.entries import overwrite
@@ -94,6 +103,27 @@ def break_compiler(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Ex
         monkeypatch.setattr(compiler, "compile_model", fail)
 
     return break_it
+
+
+@pytest.mark.parametrize("name", ["compile_model", "_whole_program"])
+def test_nothing_of_a_failed_compilation_is_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model may be most of the memory; the collector comes rarely."""
+    used = list[Any]()
+
+    def fail(*_: Any) -> bytes:
+        numbers = np.zeros(3)
+        used.append(weakref.ref(numbers))
+        raise CompilerFailedError(name) if name == "compile_model" else CompileError(name)
+
+    monkeypatch.setattr(compiler, name, fail)
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.warns(DelegateWarning, match=name):
+            jitdelegate.load(MODEL, serialization_dir=False)
+        assert [each() for each in used] == [None]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(("make", "told"), RAISED)

@@ -88,6 +88,10 @@ UNLIKE_LITERT: list[tuple[str, list[Value], Value, dict[str, Any], str]] = [
     ("ADD", [stored(512.0), stored()], stored(), {}, "sums of bytes overflow"),
     ("MUL", [stored(512.0, 0, "uint8"), ((1,), "uint8", 1.0, 0)], BYTE, {}, "products overflow"),
     ("MUL", [stored(4.0, 0, "int16"), stored(1.0, 0, "int16")], stored(1.0, 0, "int16"), {}, "steps of the output"),
+    (
+        *("BATCH_MATMUL", [((3, 4), "int16", 4.0, 0), ((4, 5), "int16", 1.0, 0)], ((3, 5), "int16", 1.0, 0)),
+        *({"adj_x": False, "adj_y": False}, "steps of the output"),
+    ),
     ("EQUAL", [stored(), stored(1.0)], (SHAPE, "bool", 0.0, 0), {}, "with the scale 1.0"),
     ("HARD_SWISH", [stored(2.0**-10)], stored(1.0), {}, "beyond LiteRT's 16 bits"),
     ("HARD_SWISH", [stored(128.0)], stored(1.0), {}, "beyond LiteRT's 16 bits"),

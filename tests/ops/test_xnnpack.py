@@ -79,7 +79,19 @@ def one(op: str, axis: int, *, dtype: str = "int8", **options: Any) -> bytes:
     return model.finish()
 
 
+def product(data_axis: int = 0, filter_axis: int = 0, zero: int = 0) -> bytes:
+    """A BATCH_MATMUL of ties, with scales of one operand along an axis."""
+    model, options = ModelBuilder(), {"adj_x": False, "adj_y": False}
+    operands = [model.input((3, 6, 7), "int8", quant=quant(TIES[0], 3, data_axis))]
+    operands.append(model.input((3, 7, 9), "int8", quant=quant(TIES[1], zero, filter_axis)))
+    model.output(model.op("BATCH_MATMUL", operands, (3, 6, 9), options=options, dtype="int8", quant=quant(TIES[2], -5)))
+    return model.finish()
+
+
 CASES: dict[str, tuple[Callable[[], bytes], bool]] = {
+    **{f"BATCH_MATMUL, filter along axis {axis}": (lambda axis=axis: product(0, axis), True) for axis in (0, 1, 2)},
+    "BATCH_MATMUL, data along axis 2": (lambda: product(2), False),
+    "BATCH_MATMUL, filter with a zero point": (lambda: product(0, 0, 4), False),
     "CONV_2D": (convolution, True),
     "CONV_2D, bare bias": (lambda: convolution(bias=BARE), False),
     "CONV_2D, bias of rank 2": (lambda: convolution(bias=FLAT), False),

@@ -17,7 +17,7 @@ from jitdelegate.ir.quantized import quantize, rescale
 from jitdelegate.targets.cpu.code import machine
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cpu.multiply.byte_pairs import BytePairs
-from jitdelegate.targets.cpu.multiply.products import ByteProducts, byte_offset
+from jitdelegate.targets.cpu.multiply.products import ByteProducts, byte_offset, folded
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.fenced import run_fenced
@@ -108,7 +108,8 @@ def test_data_of_the_other_sign_than_the_instruction_takes_is_moved_by_half_a_ra
     signed = unsigned.with_more("x86-64-v3-signed", (), "+avxvnniint8", byte_data="int8")
     assert [byte_offset(signed, dtype) for dtype in ("int8", "uint8")] == [0, -128]
     weights = np.arange(-3, 5).reshape(2, 4)
-    np.testing.assert_array_equal(ByteProducts(signed, is_signed=False).folded(None, weights, 7, None), [-726, 1210])
+    zero = 7 + ByteProducts(signed, is_signed=False).offset
+    np.testing.assert_array_equal(folded(None, weights, zero, "int32"), [-726, 1210])
 
 
 @pytest.mark.parametrize("features", ["x86-64-v3-vnni", "x86-64-v4-vnni"])

@@ -237,13 +237,6 @@ def table_name(number: int) -> str:
     return f"tensor{number}"
 
 
-class JobWriter:
-    """Base class of objects that write the jobs of a form to a generator."""
-
-    def __init__(self, generator: Generator) -> None:
-        self.generator = generator
-
-
 @dataclass
 class Kernel:
     """A chunk function that is being written."""

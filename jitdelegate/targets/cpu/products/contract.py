@@ -15,7 +15,7 @@ from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, Stream, stream_pointers
-from jitdelegate.targets.cpu.code.kernel import Generator, Job, JobWriter, Kernel, Memory
+from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, Memory
 from jitdelegate.targets.cpu.code.narrow import without_cast
 from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.code.writer import Writer
@@ -131,8 +131,11 @@ def by_bytes(products: Products, sweep: Sweep, a: Layout) -> tuple[Products, lis
     return (pairs, orders) if is_faster else (products, None)
 
 
-class ContractWriter(JobWriter):
+@dataclass(frozen=True)
+class ContractWriter:
     """Writes the jobs of Contract nodes."""
+
+    generator: Generator
 
     def jobs(self, form: Contract, a: Memory, c: Memory, filters: ContractFilters, epilogue: Epilogue) -> list[Job]:
         """The jobs of a node."""

@@ -13,7 +13,7 @@ from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, numbers_pointer, stream_pointers
-from jitdelegate.targets.cpu.code.kernel import ALIGN, Job, JobWriter, Kernel, Memory, divisor, split
+from jitdelegate.targets.cpu.code.kernel import ALIGN, Generator, Job, Kernel, Memory, divisor, split
 from jitdelegate.targets.cpu.code.tasks import Plan
 from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.code.writer import Writer
@@ -97,8 +97,11 @@ def write_separable(writer: Writer, nodes: Sequence[Node]) -> list[Job]:
     )
 
 
-class DepthwiseWriter(JobWriter):
+@dataclass(frozen=True)
+class DepthwiseWriter:
     """Writes the jobs of Depthwise nodes, alone and fused."""
+
+    generator: Generator
 
     def jobs(self, layer: Layer, a: Memory, c: Memory) -> list[Job]:
         """The jobs of a Depthwise that is not fused: chunks are rows of the output, or halves of a row's blocks where
