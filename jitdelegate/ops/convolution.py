@@ -72,8 +72,8 @@ class Weighted(Op):
         if not self.multiplies:
             yield from constant_problems(call, self.filter_operand)
         if len(call.shape(self.filter_operand)) != self.filter_rank:
-            found = list(call.shape(self.filter_operand))
-            yield f"{self.name}: the filter's shape is {found}, expected rank {self.filter_rank}."
+            shape = list(call.shape(self.filter_operand))
+            yield f"{self.name}: the filter's shape is {shape}, expected rank {self.filter_rank}."
         yield from self._bias(call)
         taps = prod(call.shape(self.filter_operand)) // self.channels(call)
         if taps > MAX_TAPS:
@@ -138,17 +138,17 @@ class Weighted(Op):
         yield from weight_problems(call, self.weighted_operands)
 
     def quantized_lowering(self, call: Call) -> Lowering:
-        found = self.lowering(call)
-        assert isinstance(found, Lowering)
-        return integer_sums(call, found, self.weighted_operands)
+        lowering = self.lowering(call)
+        assert isinstance(lowering, Lowering)
+        return integer_sums(call, lowering, self.weighted_operands)
 
     def widens(self, call: Call) -> bool:
         return not self.sums_rows or not quantizes_data(call, self.weighted_operands)
 
     def hybrid_lowering(self, call: Call) -> Lowering:
-        found = self.lowering(call)
-        assert isinstance(found, Lowering)
-        return dynamic_sums(call, found, self.weighted_operands)
+        lowering = self.lowering(call)
+        assert isinstance(lowering, Lowering)
+        return dynamic_sums(call, lowering, self.weighted_operands)
 
     def is_constant(self, call: Call) -> bool:
         """Whether the filter is known while compiling."""
@@ -364,8 +364,8 @@ class FullyConnected(QuantizedWeighted):
         yield from per_tensor_problems(call, data, output)
         yield from (f"{self.name}: {problem}" for problem in parameter_problems(weights))
         if weights.dtype not in WEIGHTS[data.dtype] or (data.dtype == "int16" and zero(weights)):
-            found = f"{weights.dtype} with the zero point {zero(weights)}"
-            yield f"{self.name}: the filter of {data.dtype} is computed, {found}, expected {WEIGHTS[data.dtype][0]}."
+            kind = f"{weights.dtype} with the zero point {zero(weights)}"
+            yield f"{self.name}: the filter of {data.dtype} is computed, {kind}, expected {WEIGHTS[data.dtype][0]}."
         factor = self._factor(call)
         yield from factor_problems(call, factor)
         yield from result_problems(call, weights.shape[1] * reach(data) * reach(weights) * factor)

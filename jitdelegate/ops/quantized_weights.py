@@ -58,8 +58,8 @@ def weight_problems(call: Call, operands: Operands) -> Iterator[str]:
     yield from factor_problems(call, float(_factors(data, weights, call.output, EVEN).max()))
     yield from _overflow_problems(call, operands)
     if _is_grouped(call, operands) and weights.dtype == "uint8" and zero(weights) != MIDDLE:
-        found = f"the filter '{weights.title}' in groups has the zero point {zero(weights)}"
-        yield f"{call.node.op}: {found}, expected {MIDDLE}."
+        grouped = f"the filter '{weights.title}' in groups has the zero point {zero(weights)}"
+        yield f"{call.node.op}: {grouped}, expected {MIDDLE}."
 
 
 def bias_problems(call: Call, operands: Operands) -> Iterator[str]:
@@ -143,23 +143,23 @@ def integer_sums(call: Call, lowering: Lowering, operands: Operands) -> Lowering
         total = Cast(total, "int32")
     bias = call.array(operands.bias).reshape(-1) if call.given(operands.bias) else None
     factors = _factors(data, weights, output, rule)
-    found, constants = multiple(total, factors, rule, output, call.option(OPTION, "NONE"), 1 + len(extra))
+    rounded, constants = multiple(total, factors, rule, output, call.option(OPTION, "NONE"), 1 + len(extra))
     maps += [IndexMap.along(len(shape) - 1)] * len(constants)
     own = (source, filters, ABSENT if bias is None else bias.astype(form.accumulator))
-    form = replace(form, epilogue=found, operands=tuple(maps))
+    form = replace(form, epilogue=rounded, operands=tuple(maps))
     return replace(lowering, form=form, inputs=(*own, *extra, *constants))
 
 
 def sum_rule(call: Call, operands: Operands) -> str:
     """How the sums are rounded. Those of int16 data with an int32 bias have 32 bits in LiteRT, and other kernels; those
     of groups have its reference kernel."""
-    found = rounding(call, call.tensor(operands.data).dtype)
-    if found == WIDE and not _wide_sums(call, operands):
+    rule = rounding(call, call.tensor(operands.data).dtype)
+    if rule == WIDE and not _wide_sums(call, operands):
         is_reference = call.graph.quantized.rounding == "reference"
-        found = AWAY if is_reference else EIGHTS if call.node.op == "TRANSPOSE_CONV" else UP
-    if found == DOUBLE and call.graph.quantized.rounding == "litert" and not _wide_sums(call, operands):
-        found = UP
-    return AWAY if found == UP and _is_grouped(call, operands) else found
+        rule = AWAY if is_reference else EIGHTS if call.node.op == "TRANSPOSE_CONV" else UP
+    if rule == DOUBLE and call.graph.quantized.rounding == "litert" and not _wide_sums(call, operands):
+        rule = UP
+    return AWAY if rule == UP and _is_grouped(call, operands) else rule
 
 
 def _is_grouped(call: Call, operands: Operands) -> bool:
