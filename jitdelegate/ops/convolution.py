@@ -16,7 +16,7 @@ import numpy as np
 from jitdelegate.ir.expr import RESULT, Arg
 from jitdelegate.ir.forms import Concat, Contract, Form, IndexMap, MatMul
 from jitdelegate.ir.graph import ABSENT
-from jitdelegate.ops.call import ACTIVATIONS, OPTION, Call, Shape, activated, constant_problems, given, scale, zero
+from jitdelegate.ops.call import ACTIVATIONS, OPTION, Call, Shape, activated, constant_problems, given, zero
 from jitdelegate.ops.case import Case, Weights, ints
 from jitdelegate.ops.dynamic_weights import dynamic_sums, quantizes_data
 from jitdelegate.ops.integer_matmul import IntegerMatMul, Matrix
@@ -33,6 +33,7 @@ from jitdelegate.ops.quantized_weights import (
     Operands,
     bias_problems,
     integer_sums,
+    sum_factors,
     sum_rule,
     weight_problems,
 )
@@ -366,7 +367,7 @@ class FullyConnected(QuantizedWeighted):
         if weights.dtype not in WEIGHTS[data.dtype] or (data.dtype == "int16" and zero(weights)):
             kind = f"{weights.dtype} with the zero point {zero(weights)}"
             yield f"{self.name}: the filter of {data.dtype} is computed, {kind}, expected {WEIGHTS[data.dtype][0]}."
-        factor = self._factor(call)
+        factor = float(sum_factors(data, weights, output, sum_rule(call, self.weighted_operands)))
         yield from factor_problems(call, factor)
         yield from result_problems(call, weights.shape[1] * reach(data) * reach(weights) * factor)
 
@@ -378,11 +379,8 @@ class FullyConnected(QuantizedWeighted):
         data = Matrix(view(call.index(0), rows, call.tensor(0).dtype), rows, call.tensor(0))
         given = call.index(bias) if call.given(bias) else None
         rule, output = sum_rule(call, self.weighted_operands), (rows[0], filters.shape[0])
-        return IntegerMatMul(call, data, filters, output, rule, self._factor(call), given).lowering()
-
-    @staticmethod
-    def _factor(call: Call) -> float:
-        return float(scale(call.tensor(0))) * float(scale(call.tensor(1))) / float(scale(call.output))
+        factor = float(sum_factors(call.tensor(0), call.tensor(1), call.output, rule))
+        return IntegerMatMul(call, data, filters, output, rule, factor, given).lowering()
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, weights, bias = split(arrays)
