@@ -138,7 +138,6 @@ class Division(Arithmetic):
 
 
 def _is_power(number: float) -> bool:
-    """Whether a positive number is a power of two."""
     return frexp(number)[0] == 0.5
 
 

@@ -242,7 +242,6 @@ def _padded(rank: int) -> IndexMap:
 
 
 def _where_used(value: Expr) -> Expr:
-    """The value where operand 1 names a box, 0 elsewhere."""
     return select(binary("ge", Arg(1), 0), value, 0.0)
 
 

@@ -57,7 +57,6 @@ def _is_possible(call: Call, operands: Operands) -> bool:
 
 
 def _has_blocks(weights: Tensor) -> bool:
-    """Whether parts of a row have scales of their own."""
     return weights.quant is not None and weights.quant.block_size > 0 and len(weights.quant.scales) > 1
 
 

@@ -74,7 +74,8 @@ class Operands:
                 yield from self._operand_problems(call, operand, shape)
             elif is_needed:
                 yield f"{name} lacks its input {operand}, while it has those that go with it."
-        surplus = [k for k in self._own() if call.given(k) and k not in checked]
+        own = (*range(self.first, self.first + COUNT), *range(self.norm, self.norm + 4))
+        surplus = [k for k in own if call.given(k) and k not in checked]
         if surplus:
             yield f"{name} has the input {surplus[0]} without those that go with it."
         if not self.is_projected(call) and call.shape(self.hidden) != call.shape(self.state):
@@ -107,10 +108,6 @@ class Operands:
         yield self.hidden, (batch, outputs), True
         yield self.state, (batch, units), True
 
-    def _own(self) -> tuple[int, ...]:
-        """The numbers of all operands that the cell may have."""
-        return (*range(self.first, self.first + COUNT), *range(self.norm, self.norm + 4))
-
     def cell(self, call: Call) -> Cell:
         """The cell of operands without `problems`."""
         gates, activation = self.gates(call), call.option(OPTION, "NONE")
@@ -133,7 +130,6 @@ class Operands:
         return self._array(call, operand) if call.given(self.first + operand) else None
 
     def _stacked(self, call: Call, operand: int) -> np.ndarray:
-        """The weights of all gates."""
         return np.concatenate([self._array(call, operand + gate) for gate in self.gates(call)])
 
     def _peepholes(self, call: Call) -> tuple[np.ndarray | None, ...]:

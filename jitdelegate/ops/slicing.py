@@ -177,7 +177,6 @@ class StridedSlice(Op):
             yield "STRIDED_SLICE: indices that are known at run time only, with another position between them."
 
     def _looked_up(self, call: Call) -> list[Cut]:
-        """The axes with an index that is known only at run time."""
         return [cut for cut in self._cuts(call) if cut.position >= 0] if call.constant(1) is None else []
 
     @staticmethod

@@ -303,7 +303,6 @@ def _refuse_calls(operator: Record, position: int) -> None:
 
 
 def _names(kind: str) -> list[str]:
-    """The names of a table's fields; none for a table that the schema lacks."""
     return [field[0] for field in TABLES.get(kind, ()) if field is not None]
 
 
