@@ -89,3 +89,17 @@ def test_the_factor_of_a_matrix_product_is_that_of_litert_to_the_last_bit(is_con
     ran = run_ours(model.finish(), inputs)
     assert not ran.refused
     np.testing.assert_array_equal(ran.outputs[0][0], run_litert(model.finish(), inputs)[0][0])
+
+
+def test_the_factor_of_a_batch_matmul_is_that_of_litert_to_the_last_bit() -> None:
+    """As above, beside XNNPACK, which takes no right matrix with a zero point."""
+    dice, model = np.random.default_rng(105), ModelBuilder()
+    a, b = (np.float32(scale) for scale in dice.uniform(0.001, 0.1, 2))
+    steps = np.float32(a * b * dice.uniform(60, 150) * 10)
+    inputs = [[numbers(dice, shape, "int8") for shape in ((256, 60), (60, 512))]]
+    pairs = zip(inputs[0], (per_tensor(a, 3), per_tensor(b, 5)), strict=True)
+    operands = [model.input(matrix.shape, "int8", quant=quant) for matrix, quant in pairs]
+    model.output(model.op("BATCH_MATMUL", operands, (256, 512), dtype="int8", quant=per_tensor(steps)))
+    ran = run_ours(model.finish(), inputs)
+    assert not ran.refused
+    np.testing.assert_array_equal(ran.outputs[0][0], run_litert(model.finish(), inputs)[0][0])
