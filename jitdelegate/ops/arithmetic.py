@@ -123,11 +123,11 @@ class Division(Arithmetic):
     def _of_stored(self) -> Expr:
         return substitute(self.formula, (Cast(X, "int32"), Cast(Y, "int32")))
 
-    def _refusing(self, found: Lowering, call: Call) -> Lowering:
+    def _refusing(self, result: Lowering, call: Call) -> Lowering:
         if call.constant(1) is not None or not self._is_checked(call):
-            return found
+            return result
         words = f"{self.words}: found a 0 in input 1, expected other divisors"
-        return checked(found, refused_where(binary("eq", X, self._nothing(call)), call, 1, words))
+        return checked(result, refused_where(binary("eq", X, self._nothing(call)), call, 1, words))
 
     def _is_checked(self, call: Call) -> bool:
         return call.tensor(1).dtype in self.refuses
@@ -138,7 +138,6 @@ class Division(Arithmetic):
 
 
 def _is_power(number: float) -> bool:
-    """Whether a positive number is a power of two."""
     return frexp(number)[0] == 0.5
 
 
@@ -198,8 +197,8 @@ def quantized_sum(rule: str, a: Tensor, b: Tensor, call: Call, sign: int) -> Exp
         for value, t in zip(values, (a, b), strict=True)
     ]
     total = parts[0] + parts[1] if sign > 0 else parts[0] - parts[1]
-    found, _ = multiple(total, np.asarray(twice / (2.0**left * float(scale(output)))), rule, output, activation, 2)
-    return found
+    rounded, _ = multiple(total, np.asarray(twice / (2.0**left * float(scale(output)))), rule, output, activation, 2)
+    return rounded
 
 
 def _sums_sixteen(call: Call) -> bool:
@@ -264,8 +263,8 @@ class Mul(QuantizedArithmetic):
     def rounded(self, rule: str, a: Tensor, b: Tensor, call: Call) -> Expr:
         product = centred(X, a) * centred(Y, b)
         factor = np.asarray(scale(a) * scale(b) / scale(call.output), np.float64)
-        found, _ = multiple(product, factor, rule, call.output, call.option(OPTION, "NONE"), 2)
-        return found
+        rounded, _ = multiple(product, factor, rule, call.output, call.option(OPTION, "NONE"), 2)
+        return rounded
 
 
 @op("DIV")
@@ -320,8 +319,8 @@ class FloorDiv(Division):
         highest = np.where(np.arange(size) < whole, limit, limit + 1).astype(np.int32).reshape(shape)
         first, second = ((call.index(operand), shape) for operand in (0, 1))
         limited = Cast(minimum(quotient, Z), call.output.dtype)
-        found = mapped(limited, first, second, (highest, shape), shape=shape, dtype=call.output.dtype)
-        return self._refusing(found, call)
+        divided = mapped(limited, first, second, (highest, shape), shape=shape, dtype=call.output.dtype)
+        return self._refusing(divided, call)
 
 
 @op("FLOOR_MOD")
@@ -375,8 +374,8 @@ class SquaredDifference(QuantizedArithmetic):
         parts = [fixed(centred(v, t) * Const(1 << 7), float(scale(t)) / twice) for v, t in ((X, a), (Y, b))]
         difference = parts[0] - parts[1]
         factor = twice * twice / ((1 << 14) * float(scale(output)))
-        found, _ = multiple(difference * difference, np.asarray(factor), rule, output, "NONE", 2)
-        return found
+        rounded, _ = multiple(difference * difference, np.asarray(factor), rule, output, "NONE", 2)
+        return rounded
 
 
 @op("ATAN2")

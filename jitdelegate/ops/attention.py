@@ -72,10 +72,10 @@ class ScaledDotProductAttention(Op):
 
     def decode(self, options: bytes) -> dict[str, Any]:
         """A FlexBuffer: a map with the optional numbers `scale` and `logit_cap`."""
-        found = flex_map(options) if options else {}
-        if found is None:
+        known = flex_map(options) if options else {}
+        if known is None:
             return {}
-        numbers = {name: found.get(name) for name in (SCALE, CAP)}
+        numbers = {name: known.get(name) for name in (SCALE, CAP)}
         fine = all(value is None or _is_finite(value) for value in numbers.values())
         return numbers if fine and numbers[CAP] != 0 else {}
 
@@ -109,9 +109,9 @@ class ScaledDotProductAttention(Op):
         capped = _capped(call.node.attrs, sizes.depth, RESULT)
         scores = Lowering(MatMul(adj_y=True, epilogue=capped), (queries, keys), shape, "float32")
         weights = Lowering(Softmax(), (_masked(call, scores, sizes),), shape, "float32")
-        found = Lowering(MatMul(), (weights, values), grouped, "float32")
+        products = Lowering(MatMul(), (weights, values), grouped, "float32")
         split = (sizes.batch, sizes.heads, sizes.queries, sizes.depth)
-        return view(reordered(found, split, (0, 2, 1, 3), "float32"), call.shape(0))
+        return view(reordered(products, split, (0, 2, 1, 3), "float32"), call.shape(0))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         query, key, value, *mask = (array.astype(np.float64) for array in given(arrays))

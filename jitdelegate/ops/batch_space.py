@@ -91,7 +91,7 @@ class SpaceToBatchND(BatchSpace):
     @staticmethod
     def _apart(wide: Shape, blocks: Shape) -> Shape:
         pairs = ((size // block, block) for size, block in zip(wide[1:], blocks, strict=False))
-        return (wide[0], *(each for pair in pairs for each in pair), *wide[1 + len(blocks) :])
+        return (wide[0], *(size for pair in pairs for size in pair), *wide[1 + len(blocks) :])
 
     def lowering(self, call: Call) -> Lowering:
         shape, blocks, borders = call.shape(0), call.integers(1), self.borders(call)
@@ -144,8 +144,8 @@ class BatchToSpaceND(BatchSpace):
         shape, blocks, borders = call.shape(0), call.integers(1), self.borders(call)
         count, rank, dtype = len(blocks), len(shape), call.output.dtype
         apart = (*blocks, shape[0] // prod(blocks), *shape[1:])
-        pairs = (each for k in range(count) for each in (count + 1 + k, k))
-        source = reordered(call.index(0), apart, (count, *pairs, *range(2 * count + 1, rank + count)), dtype)
+        axes = (axis for k in range(count) for axis in (count + 1 + k, k))
+        source = reordered(call.index(0), apart, (count, *axes, *range(2 * count + 1, rank + count)), dtype)
         if not any(map(any, borders)):
             return source
         whole = view(source, self._shape_of(shape, blocks, [(0, 0)] * rank), dtype)

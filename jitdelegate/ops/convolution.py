@@ -16,7 +16,7 @@ import numpy as np
 from jitdelegate.ir.expr import RESULT, Arg
 from jitdelegate.ir.forms import Concat, Contract, Form, IndexMap, MatMul
 from jitdelegate.ir.graph import ABSENT
-from jitdelegate.ops.call import ACTIVATIONS, OPTION, Call, Shape, activated, constant_problems, given, scale, zero
+from jitdelegate.ops.call import ACTIVATIONS, OPTION, Call, Shape, activated, constant_problems, given, zero
 from jitdelegate.ops.case import Case, Weights, ints
 from jitdelegate.ops.dynamic_weights import dynamic_sums, quantizes_data
 from jitdelegate.ops.integer_matmul import IntegerMatMul, Matrix
@@ -33,6 +33,7 @@ from jitdelegate.ops.quantized_weights import (
     Operands,
     bias_problems,
     integer_sums,
+    sum_factors,
     sum_rule,
     weight_problems,
 )
@@ -72,8 +73,8 @@ class Weighted(Op):
         if not self.multiplies:
             yield from constant_problems(call, self.filter_operand)
         if len(call.shape(self.filter_operand)) != self.filter_rank:
-            found = list(call.shape(self.filter_operand))
-            yield f"{self.name}: the filter's shape is {found}, expected rank {self.filter_rank}."
+            shape = list(call.shape(self.filter_operand))
+            yield f"{self.name}: the filter's shape is {shape}, expected rank {self.filter_rank}."
         yield from self._bias(call)
         taps = prod(call.shape(self.filter_operand)) // self.channels(call)
         if taps > MAX_TAPS:
@@ -138,17 +139,17 @@ class Weighted(Op):
         yield from weight_problems(call, self.weighted_operands)
 
     def quantized_lowering(self, call: Call) -> Lowering:
-        found = self.lowering(call)
-        assert isinstance(found, Lowering)
-        return integer_sums(call, found, self.weighted_operands)
+        lowering = self.lowering(call)
+        assert isinstance(lowering, Lowering)
+        return integer_sums(call, lowering, self.weighted_operands)
 
     def widens(self, call: Call) -> bool:
         return not self.sums_rows or not quantizes_data(call, self.weighted_operands)
 
     def hybrid_lowering(self, call: Call) -> Lowering:
-        found = self.lowering(call)
-        assert isinstance(found, Lowering)
-        return dynamic_sums(call, found, self.weighted_operands)
+        lowering = self.lowering(call)
+        assert isinstance(lowering, Lowering)
+        return dynamic_sums(call, lowering, self.weighted_operands)
 
     def is_constant(self, call: Call) -> bool:
         """Whether the filter is known while compiling."""
@@ -364,9 +365,9 @@ class FullyConnected(QuantizedWeighted):
         yield from per_tensor_problems(call, data, output)
         yield from (f"{self.name}: {problem}" for problem in parameter_problems(weights))
         if weights.dtype not in WEIGHTS[data.dtype] or (data.dtype == "int16" and zero(weights)):
-            found = f"{weights.dtype} with the zero point {zero(weights)}"
-            yield f"{self.name}: the filter of {data.dtype} is computed, {found}, expected {WEIGHTS[data.dtype][0]}."
-        factor = self._factor(call)
+            kind = f"{weights.dtype} with the zero point {zero(weights)}"
+            yield f"{self.name}: the filter of {data.dtype} is computed, {kind}, expected {WEIGHTS[data.dtype][0]}."
+        factor = float(sum_factors(data, weights, output, sum_rule(call, self.weighted_operands)))
         yield from factor_problems(call, factor)
         yield from result_problems(call, weights.shape[1] * reach(data) * reach(weights) * factor)
 
@@ -378,11 +379,8 @@ class FullyConnected(QuantizedWeighted):
         data = Matrix(view(call.index(0), rows, call.tensor(0).dtype), rows, call.tensor(0))
         given = call.index(bias) if call.given(bias) else None
         rule, output = sum_rule(call, self.weighted_operands), (rows[0], filters.shape[0])
-        return IntegerMatMul(call, data, filters, output, rule, self._factor(call), given).lowering()
-
-    @staticmethod
-    def _factor(call: Call) -> float:
-        return float(scale(call.tensor(0))) * float(scale(call.tensor(1))) / float(scale(call.output))
+        factor = float(sum_factors(call.tensor(0), call.tensor(1), call.output, rule))
+        return IntegerMatMul(call, data, filters, output, rule, factor, given).lowering()
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, weights, bias = split(arrays)

@@ -72,10 +72,10 @@ class DetectionPostProcess(Op):
 
     def decode(self, options: bytes) -> dict[str, Any]:
         """A FlexBuffer: a map of numbers by name; missing numbers are 0 where LiteRT reads them as 0."""
-        found = flex_map(options)
-        if found is None:
+        values = flex_map(options)
+        if values is None:
             return {}
-        numbers = {name: value for name, value in found.items() if isinstance(value, int | float) and isfinite(value)}
+        numbers = {name: value for name, value in values.items() if isinstance(value, int | float) and isfinite(value)}
         whole = {name: int(numbers[name]) for name in COUNTS if name in numbers}
         return dict.fromkeys(NUMERIC, 0) | DEFAULTS | numbers | whole
 
@@ -125,14 +125,14 @@ class DetectionPostProcess(Op):
         rows = np.zeros((count * copies, 6), np.float32)
         if options["use_regular_nms"]:
             most = min(options["detections_per_class"], count)
-            found = [(b, c) for c in range(scores.shape[1]) for b in kept_boxes(boxes, scores[:, c], most, options)]
-            found = sorted(found, key=lambda pair: -scores[pair])[:count]
-            total = len(found)
+            pairs = [(b, c) for c in range(scores.shape[1]) for b in kept_boxes(boxes, scores[:, c], most, options)]
+            pairs = sorted(pairs, key=lambda pair: -scores[pair])[:count]
+            total = len(pairs)
         else:
             kept = kept_boxes(boxes, scores.max(1), count, options)
             ranked = {b: np.argsort(-scores[b], kind="stable")[:copies] for b in kept}
-            found, total = [(b, c) for b in kept for c in ranked[b]], len(kept)
-        for row, (box, chosen) in zip(rows, found, strict=False):
+            pairs, total = [(b, c) for b in kept for c in ranked[b]], len(kept)
+        for row, (box, chosen) in zip(rows, pairs, strict=False):
             row[:] = (*boxes[box], chosen, scores[box, chosen])
         return [rows[None, :, :4], rows[None, :, 4], rows[None, :, 5], np.array([total], np.float32)]
 
@@ -242,7 +242,6 @@ def _padded(rank: int) -> IndexMap:
 
 
 def _where_used(value: Expr) -> Expr:
-    """The value where operand 1 names a box, 0 elsewhere."""
     return select(binary("ge", Arg(1), 0), value, 0.0)
 
 

@@ -57,7 +57,6 @@ def _is_possible(call: Call, operands: Operands) -> bool:
 
 
 def _has_blocks(weights: Tensor) -> bool:
-    """Whether parts of a row have scales of their own."""
     return weights.quant is not None and weights.quant.block_size > 0 and len(weights.quant.scales) > 1
 
 
@@ -163,8 +162,8 @@ class _Rows:
     def operands(self, shape: Shape) -> tuple[list[Operand], list[IndexMap]]:
         """Zero and step as operands of an epilogue of `shape`, and how they are read."""
         row = self.row if len(self.row) == len(shape) else (*shape[:-1], 1)
-        found: list[Operand] = [self.seen(self.zero, row, "int8"), self.seen(self.step, row, "float32")]
-        return found, [IndexMap.broadcast(row, shape)] * 2
+        operands: list[Operand] = [self.seen(self.zero, row, "int8"), self.seen(self.step, row, "float32")]
+        return operands, [IndexMap.broadcast(row, shape)] * 2
 
     def seen(self, numbers: Lowering, shape: Shape, dtype: str) -> Lowering:
         """Numbers of the rows under another shape."""

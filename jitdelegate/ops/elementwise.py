@@ -244,8 +244,8 @@ class Activation(Elementwise):
         """The stored numbers in the output's scale, limited like a fused activation."""
         data, output = call.tensor(0), call.output
         factor = np.asarray(scale(data) / scale(output), np.float64)
-        found, _ = multiple(centred(X, data), factor, AWAY, output, self.name, 1)
-        return pointwise(found, call)
+        rounded, _ = multiple(centred(X, data), factor, AWAY, output, self.name, 1)
+        return pointwise(rounded, call)
 
 
 @op("RELU")

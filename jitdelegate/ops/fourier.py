@@ -97,8 +97,8 @@ class Rfft2d(Op):
         return self._transformed(call, source)
 
     def _transformed(self, call: Call, rows: int | Lowering) -> Lowering:
-        found = Lowering(Fourier(length=call.integers(1)[1]), (rows,), (*self.shape(call), 2), "float32")
-        return view(found, self.shape(call), "complex64")
+        pairs = Lowering(Fourier(length=call.integers(1)[1]), (rows,), (*self.shape(call), 2), "float32")
+        return view(pairs, self.shape(call), "complex64")
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, lengths = given(arrays)

@@ -110,8 +110,8 @@ class Gather(Lookup):
         yield from axis_problems(call, int(call.option("axis", 0)), len(data))
         axis, batch = self._axes(call.node.attrs, data, indices)
         if not 0 <= batch <= min(axis, len(indices)) or data[:batch] != indices[:batch]:
-            found = f"{list(data)} and {list(indices)}"
-            yield f"GATHER with batch_dims {call.option('batch_dims', 0)} along axis {axis} of shapes {found}."
+            shapes = f"{list(data)} and {list(indices)}"
+            yield f"GATHER with batch_dims {call.option('batch_dims', 0)} along axis {axis} of shapes {shapes}."
 
     def foldable(self, call: Call) -> bool:
         """The number of paired indices is limited, because the reference goes through them one by one."""
@@ -226,12 +226,12 @@ class EmbeddingLookup(Lookup):
         scales = np.array(table.quant.scales, np.float32).reshape(-1, 1)
         scales = np.repeat(scales, rows, axis=0) if len(scales) == 1 else scales.reshape(rows, -1)
         parts = scales.shape[1]
-        found = self._whole(table, indices, (count, depth)) if table.dtype == "int4" else None
-        found = found or Lowering(GatherForm(), (call.index(1), indices), (count, depth), "int8")
+        numbers = self._whole(table, indices, (count, depth)) if table.dtype == "int4" else None
+        numbers = numbers or Lowering(GatherForm(), (call.index(1), indices), (count, depth), "int8")
         checked = GatherForm(refusal=self.refusal(call))
         chosen = Lowering(checked, (scales, indices), (count, parts), "float32")
         shape, own = (count, parts, depth // parts), (count, parts, 1)
-        numbers, factors = view(found, shape, found.dtype or ""), view(chosen, own)
+        numbers, factors = view(numbers, shape, numbers.dtype or ""), view(chosen, own)
         return mapped(Cast(X, "float32") * Y, (numbers, shape), (factors, own), shape=shape)
 
     @staticmethod
@@ -241,11 +241,13 @@ class EmbeddingLookup(Lookup):
         assert table.data is not None
         pairs, own = (count, depth // 2, 2), (count, depth // 2, 1)
         packed = table.data.view(np.int8).reshape(rows, depth // 2)
-        found = view(Lowering(GatherForm(), (packed, indices), own[:2], "int8"), own, "int8")
+        rows_of_bytes = view(Lowering(GatherForm(), (packed, indices), own[:2], "int8"), own, "int8")
         both, half = Cast(X, "int32"), np.array([0, 1], np.int32)
         lower = binary("xor", binary("and", both, 15), 8) - 8
         chosen = select(binary("eq", Y, 0), lower, binary("shift_right", both, 4))
-        return view(mapped(chosen, (found, own), (half, half.shape), shape=pairs, dtype="int32"), shape, "int32")
+        return view(
+            mapped(chosen, (rows_of_bytes, own), (half, half.shape), shape=pairs, dtype="int32"), shape, "int32"
+        )
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         ids, rows = given(arrays)

@@ -144,9 +144,9 @@ class IntegerMatMul:
         """The product of a part of both matrices' depth, with an integer formula for each element of either."""
         a = self.a.floats(first, -2 if self.a.is_turned else -1, part)
         b = self.b.floats(second, -1 if self.b.is_turned else -2, part)
-        found = matrix_product(a, b, self.output, adj_x=self.a.is_turned, adj_y=self.b.is_turned)
-        assert isinstance(found.form, MatMul)
-        whole = replace(found, form=replace(found.form, whole=True), dtype="float32")
+        result = matrix_product(a, b, self.output, adj_x=self.a.is_turned, adj_y=self.b.is_turned)
+        assert isinstance(result.form, MatMul)
+        whole = replace(result, form=replace(result.form, whole=True), dtype="float32")
         return whole if whole.shape == self.output else view(whole, self.output)
 
 

@@ -157,8 +157,8 @@ class IntegerLstm:
         """output * tanh(state)."""
         value = FixedPoint("logistic", self._gate(OUTPUT), WHOLE) * FixedPoint("tanh", self._state, BITS + self._power)
         factor = np.float32(2.0**-BITS) / scale(self._hidden) * np.float32(2.0**-BITS)
-        found, _ = multiple(value, np.asarray(factor, np.float64), AWAY, self._hidden, "NONE", 0)
-        return found
+        rounded, _ = multiple(value, np.asarray(factor, np.float64), AWAY, self._hidden, "NONE", 0)
+        return rounded
 
     def _gate(self, gate: int) -> Expr:
         """A gate with its peephole, an int16; gates are counted from the last gate."""
@@ -179,12 +179,12 @@ class IntegerLstm:
         bias = self.call.array(operand + 1) if self.call.given(operand + 1) else None
         factor = float(scale(self.call.tensor(operand)) * scale(self._hidden) / scale(result))
         weights = self.call.array(operand)
-        found = _contract(hidden, self._hidden, weights, bias, np.asarray(factor), result, result.shape)
+        projected = _contract(hidden, self._hidden, weights, bias, np.asarray(factor), result, result.shape)
         clip = float(self.call.option("proj_clip", 0.0))
         if clip <= 0:
-            return found
+            return projected
         limit = int(min(float(np.float32(clip) / scale(result)), 127))
-        return replace(found, form=replace(found.form, epilogue=clamp(found.form.epilogue, -limit, limit)))
+        return replace(projected, form=replace(projected.form, epilogue=clamp(projected.form.epilogue, -limit, limit)))
 
     def _joined(self, rows: list[Lowering]) -> Lowering:
         """The hidden values of all steps."""
@@ -219,8 +219,8 @@ class IntegerLstm:
     def _peepholes(self) -> dict[int, int]:
         """A gate, counted from the last one -> the operand that is its peephole."""
         peepholes = {INPUT: INPUT_PEEPHOLE, FORGET: FORGET_PEEPHOLE, OUTPUT: OUTPUT_PEEPHOLE}
-        found = {gate: self.operands.first + operand for gate, operand in peepholes.items()}
-        return {gate: operand for gate, operand in found.items() if self.call.given(operand)}
+        operands = {gate: self.operands.first + operand for gate, operand in peepholes.items()}
+        return {gate: operand for gate, operand in operands.items() if self.call.given(operand)}
 
 
 def _contract(
@@ -233,8 +233,8 @@ def _contract(
     shape: Shape,
 ) -> Lowering:
     """Weights times data plus a bias, times factors, in the type of `result`."""
-    found, constants = multiple(RESULT, factors, AWAY, result, "NONE", 1)
+    rounded, constants = multiple(RESULT, factors, AWAY, result, "NONE", 1)
     accesses = tuple(IndexMap.along(len(shape) - 1) for _ in constants)
-    form = Contract(found, accesses, input_zero=zero(data), halo_value=float(zero(data)), accumulator="int32")
+    form = Contract(rounded, accesses, input_zero=zero(data), halo_value=float(zero(data)), accumulator="int32")
     inputs = (source, weights, ABSENT if bias is None else bias, *constants)
     return Lowering(form, inputs, shape, result.dtype)

@@ -60,7 +60,7 @@ class Operands:
 
     def problems(self, call: Call, batch: int, depth: int) -> Iterator[str]:
         """Reasons why these operands do not form a cell."""
-        name, found = call.node.op, set()
+        name, checked = call.node.op, set()
         if call.option(OPTION, "NONE") == "NONE":
             yield f"{name} without an activation: LiteRT takes the outputs from memory that holds something else."
         for operand in (self.first + 1, self.first + RECURRENT + 1, self.hidden, self.state):
@@ -69,21 +69,22 @@ class Operands:
             elif len(call.shape(operand)) != 2:
                 yield f"{name}: input {operand} has rank {len(call.shape(operand))}, expected 2."
         for operand, shape, is_needed in self._expected(call, batch, depth):
-            found.add(operand)
+            checked.add(operand)
             if call.given(operand):
                 yield from self._operand_problems(call, operand, shape)
             elif is_needed:
                 yield f"{name} lacks its input {operand}, while it has those that go with it."
-        surplus = [k for k in self._own() if call.given(k) and k not in found]
+        own = (*range(self.first, self.first + COUNT), *range(self.norm, self.norm + 4))
+        surplus = [k for k in own if call.given(k) and k not in checked]
         if surplus:
             yield f"{name} has the input {surplus[0]} without those that go with it."
         if not self.is_projected(call) and call.shape(self.hidden) != call.shape(self.state):
             yield f"{name} has {call.shape(self.hidden)[1]} outputs for {call.shape(self.state)[1]} units, unprojected."
 
     def _operand_problems(self, call: Call, operand: int, shape: Shape) -> Iterator[str]:
-        found = call.shape(operand)
-        if found != shape:
-            yield f"{call.node.op}: the shape of input {operand} is {list(found)}, expected {list(shape)}."
+        own = call.shape(operand)
+        if own != shape:
+            yield f"{call.node.op}: the shape of input {operand} is {list(own)}, expected {list(shape)}."
         if operand not in (self.hidden, self.state):
             yield from constant_problems(call, operand)
 
@@ -107,10 +108,6 @@ class Operands:
         yield self.hidden, (batch, outputs), True
         yield self.state, (batch, units), True
 
-    def _own(self) -> tuple[int, ...]:
-        """The numbers of all operands that the cell may have."""
-        return (*range(self.first, self.first + COUNT), *range(self.norm, self.norm + 4))
-
     def cell(self, call: Call) -> Cell:
         """The cell of operands without `problems`."""
         gates, activation = self.gates(call), call.option(OPTION, "NONE")
@@ -133,7 +130,6 @@ class Operands:
         return self._array(call, operand) if call.given(self.first + operand) else None
 
     def _stacked(self, call: Call, operand: int) -> np.ndarray:
-        """The weights of all gates."""
         return np.concatenate([self._array(call, operand + gate) for gate in self.gates(call)])
 
     def _peepholes(self, call: Call) -> tuple[np.ndarray | None, ...]:

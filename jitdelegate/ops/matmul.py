@@ -152,4 +152,4 @@ def _factor(call: Call) -> float:
     a, b = call.operands
     if rounding(call, a.dtype) == EVEN:
         return float(scale(a) * scale(b) / scale(call.output))
-    return float(scale(a)) * float(scale(b)) / float(scale(call.output))
+    return float(scale(a) * scale(b)) / float(scale(call.output))

@@ -38,8 +38,8 @@ class Padding(Op):
         if not call.shape(0):
             yield f"{self.name}: the input is a scalar, expected rank 1 or more."
         if call.shape(1) != (len(call.shape(0)), 2):
-            found = list(call.shape(1))
-            yield f"{self.name}: the paddings' shape is {found}, expected [{len(call.shape(0))}, 2]."
+            shape = list(call.shape(1))
+            yield f"{self.name}: the paddings' shape is {shape}, expected [{len(call.shape(0))}, 2]."
         if min(call.integers(1), default=0) < 0:
             yield f"{self.name}: the paddings are {list(call.integers(1))}, expected none below 0."
 

@@ -38,8 +38,8 @@ class Pointwise(Op):
     def problems(self, call: Call) -> Iterator[str]:
         shapes = [call.shape(operand) for operand in range(call.count)]
         if not broadcasts(*shapes):
-            found = " and ".join(str(list(shape)) for shape in shapes)
-            yield f"{self.name}: the shapes {found} do not broadcast together."
+            listed = " and ".join(str(list(shape)) for shape in shapes)
+            yield f"{self.name}: the shapes {listed} do not broadcast together."
 
     def shape(self, call: Call) -> Shape:
         return broadcast(*map(call.shape, range(call.count)))

@@ -79,15 +79,15 @@ def factor_problems(call: Call, *factors: float | np.floating, least: float = 0.
     """Reasons to refuse a node whose products are multiplied by one of these factors."""
     for factor in factors:
         if not least <= factor <= HIGHEST_FACTOR:
-            found = f"its scales give the factor {factor:.3g}"
-            yield f"{call.node.op}: {found}, expected {least:.3g} to {HIGHEST_FACTOR:.3g}."
+            scaled = f"its scales give the factor {factor:.3g}"
+            yield f"{call.node.op}: {scaled}, expected {least:.3g} to {HIGHEST_FACTOR:.3g}."
 
 
 def result_problems(call: Call, reach: float) -> Iterator[str]:
     """A reason to refuse a node whose results reach so many steps of the output before they are limited."""
     if reach >= HIGHEST_RESULT:
-        found = f"its results reach {reach:.3g} steps of the output"
-        yield f"{call.node.op}: {found}, expected below {HIGHEST_RESULT:.3g}."
+        results = f"its results reach {reach:.3g} steps of the output"
+        yield f"{call.node.op}: {results}, expected below {HIGHEST_RESULT:.3g}."
 
 
 def reach(tensor: Tensor) -> int:
@@ -168,8 +168,8 @@ def multiple(
     (m, shift), constants = _operands([column.reshape(np.shape(factors)) for column in pairs.T], first)
     fixed = FIXED[rounding]
     wide = zero(output) if ELEMENT_TYPES[output.dtype].bits <= 16 else 0
-    found = rescale(value, m, shift, output.dtype, output_zero=wide, low=low, high=high, rounding=fixed)
-    return found, constants
+    rounded = rescale(value, m, shift, output.dtype, output_zero=wide, low=low, high=high, rounding=fixed)
+    return rounded, constants
 
 
 def _in_groups(
@@ -198,15 +198,15 @@ def group_problems(call: Call, rule: str) -> Iterator[str]:
 
 def _operands(arrays: Sequence[np.ndarray], first: int) -> tuple[list[Expr], tuple[np.ndarray, ...]]:
     """Each array as an expression: a number if all its elements are equal, else an Arg; and the arrays of the Args."""
-    found: list[Expr] = []
+    expressions: list[Expr] = []
     constants: list[np.ndarray] = []
     for array in arrays:
         if (array == array.flat[0]).all():
-            found.append(Const(array.flat[0].item()))
+            expressions.append(Const(array.flat[0].item()))
         else:
-            found.append(Arg(first + len(constants)))
+            expressions.append(Arg(first + len(constants)))
             constants.append(array)
-    return found, tuple(constants)
+    return expressions, tuple(constants)
 
 
 def shifted(total: Expr, shift: int, output: Tensor, activation: str = "NONE") -> Expr:
@@ -234,8 +234,8 @@ def table(results: np.ndarray, output: Tensor) -> Expr:
 def tabulated(formula: Expr, data: Tensor, output: Tensor) -> Expr:
     """A function of real numbers as a table of all 256 stored ones, as LiteRT's kernels make it in float32."""
     with np.errstate(all="ignore"):
-        found = half_away(evaluate(formula, [all_real(data)]) * (np.float32(1) / scale(output))) + zero(output)
-    return table(np.nan_to_num(found, nan=limits(output)[0]), output)
+        steps = half_away(evaluate(formula, [all_real(data)]) * (np.float32(1) / scale(output))) + zero(output)
+    return table(np.nan_to_num(steps, nan=limits(output)[0]), output)
 
 
 def fixed(value: Expr, factor: float) -> Expr:

@@ -47,8 +47,8 @@ class Grouped:
         data, dtype = call.tensor(0), call.output.dtype
         count = data.size - data.size % self.size
         if count in (0, data.size) or self.whole == self.rest:
-            found = self.whole if count else self.rest
-            return mapped(found, (call.index(0), data.shape), shape=data.shape, dtype=dtype)
+            formula = self.whole if count else self.rest
+            return mapped(formula, (call.index(0), data.shape), shape=data.shape, dtype=dtype)
         flat = view(call.index(0), (data.size,), data.dtype)
         parts = tuple(
             Lowering(Map(formula, (IndexMap.along(0, starts=(start,)),)), (flat,), (size,), dtype)
@@ -73,8 +73,8 @@ class Quantize(Op):
             yield f"QUANTIZE to int32 with the zero point {zero(output)}, expected 0."
 
     def quantized_lowering(self, call: Call) -> Lowering:
-        found = self._from_float(call) if call.tensor(0).dtype == "float32" else requantized(call)
-        return found.lowering(call)
+        grouped = self._from_float(call) if call.tensor(0).dtype == "float32" else requantized(call)
+        return grouped.lowering(call)
 
     @staticmethod
     def _from_float(call: Call) -> Grouped:
@@ -96,8 +96,8 @@ def requantized(call: Call) -> Grouped:
     rule, value = rounding(call, data.dtype), centred(X, data)
     if rule == INTEGER:
         factor = int(np.rint(256 * (scale(data) / scale(output))))
-        found: Expr = shifted(value * Const(factor), 8, output)
-        return Grouped(found, found, 1)
+        rounded: Expr = shifted(value * Const(factor), 8, output)
+        return Grouped(rounded, rounded, 1)
     ratio = np.asarray(float(scale(data)) / float(scale(output)))
     away, _ = multiple(value, ratio, AWAY, output, "NONE", 1)
     if rule == AWAY or not {data.dtype, output.dtype} <= set(BYTES) or ratio == 1:

@@ -43,8 +43,8 @@ def magnitude(data: Tensor, output: Tensor) -> Expr:
     """ABS."""
     value = centred(X, data)
     factor = np.asarray(scale(data) / scale(output), np.float64)
-    found, _ = multiple(maximum(value, -value), factor, AWAY, output, "NONE", 1)
-    return looked_up(found, data, output)
+    rounded, _ = multiple(maximum(value, -value), factor, AWAY, output, "NONE", 1)
+    return looked_up(rounded, data, output)
 
 
 def leaky_relu(call: Call) -> Expr:
@@ -55,13 +55,13 @@ def leaky_relu(call: Call) -> Expr:
     if rounding(call, data.dtype) == INTEGER:
         slope = ratio * np.float32(call.option("alpha", 0.0))
         factors = [Const(int(np.rint(256 * factor))) for factor in (ratio, slope)]
-        found = shifted(value * select(binary("gt", value, 0), *factors), 8, output)
+        result = shifted(value * select(binary("gt", value, 0), *factors), 8, output)
     else:
         positive, _ = multiple(value, np.asarray(ratio, np.float64), AWAY, output, "NONE", 1)
         below = value if slope >= 0 else -value
         negative, _ = multiple(below, np.asarray(abs(slope), np.float64), AWAY, output, "NONE", 1)
-        found = select(binary("ge", value, 0), positive, negative)
-    return looked_up(found, data, output)
+        result = select(binary("ge", value, 0), positive, negative)
+    return looked_up(result, data, output)
 
 
 def prelu(call: Call) -> Expr:
@@ -102,8 +102,8 @@ def inverse_root(data: Tensor, output: Tensor) -> Expr:
     roots, rights = (function(arrays, np.maximum(value, 0), 0) for function in (root_factor, root_shift))
     operands = [np.ones(256, np.int32), roots.astype(np.int32), (rights + (31 - 20)).astype(np.int32)]
     fine = evaluate(rescale(X, Y, Z, "int32"), operands)
-    found = evaluate(rescale(X, m, shift + 20, "int32"), [fine])
-    return table(np.where(value > 0, found + zero(output), limits(output)[1]), output)
+    inverse = evaluate(rescale(X, m, shift + 20, "int32"), [fine])
+    return table(np.where(value > 0, inverse + zero(output), limits(output)[1]), output)
 
 
 def quotient(a: Expr, b: Expr, factor: float) -> Expr:
@@ -121,12 +121,12 @@ def quotient(a: Expr, b: Expr, factor: float) -> Expr:
     moved = FixedPoint("leading_zeros", size + Cast(binary("lt", a, 0), "int32") * Const(-1), 0) - Const(1)
     reciprocal = FixedPoint("normal_reciprocal", FixedPoint("normalized", b, 0), 0)
     m, shift = multiplier(factor)
-    found: Expr = rescale(left, reciprocal, 31, "int32", rounding="single")
-    found = rescale(found, m, 31, "int32", rounding="single")
+    ratio: Expr = rescale(left, reciprocal, 31, "int32", rounding="single")
+    ratio = rescale(ratio, m, 31, "int32", rounding="single")
     right = moved + Const(shift) - FixedPoint("leading_zeros", b, 0)
-    is_below = binary("lt", found, 0)
-    near = rescale(maximum(found, -found), 4, clamp(right, 0, 31) + Const(2), "int32", rounding="single")
-    far = binary("shift_right", found, binary("and", right, Const(31))) + Cast(binary("ge", found, 0), "int32")
+    is_below = binary("lt", ratio, 0)
+    near = rescale(maximum(ratio, -ratio), 4, clamp(right, 0, 31) + Const(2), "int32", rounding="single")
+    far = binary("shift_right", ratio, binary("and", right, Const(31))) + Cast(binary("ge", ratio, 0), "int32")
     is_near = binary("eq", clamp(right, 0, 31), right)
     return select(is_near, select(is_below, -near, near), far)
 

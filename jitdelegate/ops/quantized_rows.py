@@ -73,8 +73,10 @@ def quantized_log_softmax(call: Call) -> Lowering:
     total = summed_in_order(mapped(exponentials(step), data, top, shape=shape), shape)
     most = (Cast(Y, "float32") * Const(float(step)) + unary("log", X)) / Const(float(scale(output)))
     below = mapped(most, total, top, shape=total[1])
-    found = Cast(X, "float32") * Const(float(step / scale(output))) - Y
-    return mapped(quantize(found, output.dtype, zero(output)), data, (below, total[1]), shape=shape, dtype=output.dtype)
+    difference = Cast(X, "float32") * Const(float(step / scale(output))) - Y
+    return mapped(
+        quantize(difference, output.dtype, zero(output)), data, (below, total[1]), shape=shape, dtype=output.dtype
+    )
 
 
 def quantized_l2_normalization(call: Call) -> Lowering:
@@ -89,9 +91,9 @@ def quantized_l2_normalization(call: Call) -> Lowering:
     right = FixedPoint("root_shift", X) + Const(31 - FRACTION + bits)
     shift = mapped(right, total, shape=total[1], dtype="int32")
     middle = 0 if output.dtype == "int8" else 1 << FRACTION
-    found = rescale(value * Const(1 << bits), Y, Z, output.dtype, output_zero=middle, low=low, high=high)
+    rounded = rescale(value * Const(1 << bits), Y, Z, output.dtype, output_zero=middle, low=low, high=high)
     columns = [(column, total[1]) for column in (factor, shift)]
-    return mapped(found, (call.index(0), shape), *columns, shape=shape, dtype=output.dtype)
+    return mapped(rounded, (call.index(0), shape), *columns, shape=shape, dtype=output.dtype)
 
 
 def _by_floats(call: Call) -> Lowering:
@@ -102,8 +104,8 @@ def _by_floats(call: Call) -> Lowering:
     powers = mapped(exponentials(step), data, top, shape=shape)
     total, column = summed_in_order(powers, shape)
     share = mapped(Const(1.0) / (X * Const(float(scale(output)))), (total, column), shape=column)
-    found = quantize(unary("trunc", X * Y + 0.5), output.dtype, zero(output))
-    return mapped(found, (powers, shape), (share, column), shape=shape, dtype=output.dtype)
+    rounded = quantize(unary("trunc", X * Y + 0.5), output.dtype, zero(output))
+    return mapped(rounded, (powers, shape), (share, column), shape=shape, dtype=output.dtype)
 
 
 def _fixed_point(call: Call) -> Lowering:
@@ -133,8 +135,8 @@ def fixed_point_exponentials(step: float) -> list[int]:
     radius = floor(((1 << WHOLE) - 1) * 2.0 ** (31 - WHOLE) / 2.0**left)
     below = np.arange(min(radius, 255) + 1, dtype=np.int64)
     arrays = Arrays()
-    found = exponential(arrays, arrays.high_product(-below << left, m), WHOLE, 32).tolist()
-    return [*found, *[0] * (256 - len(found))]
+    powers = exponential(arrays, arrays.high_product(-below << left, m), WHOLE, 32).tolist()
+    return [*powers, *[0] * (256 - len(powers))]
 
 
 def _interpolated(call: Call) -> Lowering:
@@ -151,5 +153,5 @@ def _interpolated(call: Call) -> Lowering:
     entries = table_16(lambda x: 1 / (1 + x), 1.0 / RANGE, -HALF, 2.0 / RANGE, "float64")
     share = mapped(interpolated(over, entries), total, shape=total[1], dtype="int32")
     shift = mapped(Const(31) - FixedPoint("leading_zeros", X), total, shape=total[1], dtype="int32")
-    found = rescale(X, Y, Z, "int16", low=0, rounding="single")
-    return mapped(found, (powers, shape), (share, total[1]), (shift, total[1]), shape=shape, dtype="int16")
+    rounded = rescale(X, Y, Z, "int16", low=0, rounding="single")
+    return mapped(rounded, (powers, shape), (share, total[1]), (shift, total[1]), shape=shape, dtype="int16")

@@ -55,11 +55,11 @@ def weight_problems(call: Call, operands: Operands) -> Iterator[str]:
         yield f"{call.node.op}: the filter of {data.dtype} is {weights.dtype}, expected {WEIGHTS[data.dtype][0]}."
     yield from _scale_problems(call, weights, operands.channel_axis)
     yield from group_problems(call, sum_rule(call, operands))
-    yield from factor_problems(call, float(_factors(data, weights, call.output, EVEN).max()))
+    yield from factor_problems(call, float(sum_factors(data, weights, call.output, EVEN).max()))
     yield from _overflow_problems(call, operands)
     if _is_grouped(call, operands) and weights.dtype == "uint8" and zero(weights) != MIDDLE:
-        found = f"the filter '{weights.title}' in groups has the zero point {zero(weights)}"
-        yield f"{call.node.op}: {found}, expected {MIDDLE}."
+        grouped = f"the filter '{weights.title}' in groups has the zero point {zero(weights)}"
+        yield f"{call.node.op}: {grouped}, expected {MIDDLE}."
 
 
 def bias_problems(call: Call, operands: Operands) -> Iterator[str]:
@@ -79,7 +79,7 @@ def bias_problems(call: Call, operands: Operands) -> Iterator[str]:
 def _overflow_problems(call: Call, operands: Operands) -> Iterator[str]:
     """A reason to refuse sums times factors that LiteRT's whole numbers of 32 bits do not hold."""
     data, weights = call.tensor(operands.data), call.tensor(operands.filter)
-    factors = _factors(data, weights, call.output, EVEN)
+    factors = sum_factors(data, weights, call.output, EVEN)
     channels = weights.shape[operands.channel_axis]
     most = weights.size // channels << 8
     if sum_rule(call, operands) == EVEN or most * reach(data) * float(factors.max()) < HIGHEST_RESULT:
@@ -142,24 +142,24 @@ def integer_sums(call: Call, lowering: Lowering, operands: Operands) -> Lowering
     if rule in (UP, AWAY, EIGHTS) and data.dtype == "int16":
         total = Cast(total, "int32")
     bias = call.array(operands.bias).reshape(-1) if call.given(operands.bias) else None
-    factors = _factors(data, weights, output, rule)
-    found, constants = multiple(total, factors, rule, output, call.option(OPTION, "NONE"), 1 + len(extra))
+    factors = sum_factors(data, weights, output, rule)
+    rounded, constants = multiple(total, factors, rule, output, call.option(OPTION, "NONE"), 1 + len(extra))
     maps += [IndexMap.along(len(shape) - 1)] * len(constants)
     own = (source, filters, ABSENT if bias is None else bias.astype(form.accumulator))
-    form = replace(form, epilogue=found, operands=tuple(maps))
+    form = replace(form, epilogue=rounded, operands=tuple(maps))
     return replace(lowering, form=form, inputs=(*own, *extra, *constants))
 
 
 def sum_rule(call: Call, operands: Operands) -> str:
     """How the sums are rounded. Those of int16 data with an int32 bias have 32 bits in LiteRT, and other kernels; those
     of groups have its reference kernel."""
-    found = rounding(call, call.tensor(operands.data).dtype)
-    if found == WIDE and not _wide_sums(call, operands):
+    rule = rounding(call, call.tensor(operands.data).dtype)
+    if rule == WIDE and not _wide_sums(call, operands):
         is_reference = call.graph.quantized.rounding == "reference"
-        found = AWAY if is_reference else EIGHTS if call.node.op == "TRANSPOSE_CONV" else UP
-    if found == DOUBLE and call.graph.quantized.rounding == "litert" and not _wide_sums(call, operands):
-        found = UP
-    return AWAY if found == UP and _is_grouped(call, operands) else found
+        rule = AWAY if is_reference else EIGHTS if call.node.op == "TRANSPOSE_CONV" else UP
+    if rule == DOUBLE and call.graph.quantized.rounding == "litert" and not _wide_sums(call, operands):
+        rule = UP
+    return AWAY if rule == UP and _is_grouped(call, operands) else rule
 
 
 def _is_grouped(call: Call, operands: Operands) -> bool:
@@ -185,13 +185,14 @@ def _filters(weights: np.ndarray, form: Contract | Depthwise, offset: int) -> tu
     return shifted, None if offset == MIDDLE else np.ones((1, *weights.shape[1:]), np.int8)
 
 
-def _factors(data: Tensor, weights: Tensor, output: Tensor, rule: str) -> np.ndarray:
-    """f64[channels] or f64[]: scale(x) * scale(w) / scale(y), calculated as the kernels of the rule do it."""
+def sum_factors(data: Tensor, weights: Tensor, output: Tensor, rule: str) -> np.ndarray:
+    """f64[channels] or f64[]: scale(x) * scale(w) / scale(y), calculated as the kernels of the rule do it: those of a
+    FULLY_CONNECTED that round UP take one scale times the other as a float32."""
     assert weights.quant is not None
     scales = np.array(weights.quant.scales, np.float32)
     scales = scales[0] if len(scales) == 1 else scales
     if rule == EVEN:
         return np.asarray(scale(data) * scales / scale(output), np.float64)
-    if data.dtype == "uint8":
+    if data.dtype == "uint8" or (rule == UP and len(weights.shape) == 2 and scales.ndim == 0):
         return np.asarray(scale(data) * scales, np.float64) / np.float64(scale(output))
     return np.asarray(np.float64(scale(data)) * scales.astype(np.float64) / np.float64(scale(output)))

@@ -36,14 +36,14 @@ def exponential_32(x: np.ndarray) -> np.ndarray:
     k = np.rint(turns)
     cubic, square, line = POLYNOMIAL
     r = turns - k
-    found = (cubic * r + square) * (r * r) + (line * r + 1)
-    return np.asarray(found * np.exp2(k / EXPONENT), np.float32)
+    polynomial = (cubic * r + square) * (r * r) + (line * r + 1)
+    return np.asarray(polynomial * np.exp2(k / EXPONENT), np.float32)
 
 
 def interpolated(value: Expr, entries: tuple[int, ...]) -> Expr:
     """A table's function of an int32, which is limited to the range of an int16 before; an int32."""
-    found = Table(Cast(clamp(value, -HALF, HALF - 1), "int16"), entries, "int32")
-    return binary("shift_right", found + Const(1 << DIGITS - 1), Const(DIGITS))
+    fine = Table(Cast(clamp(value, -HALF, HALF - 1), "int16"), entries, "int32")
+    return binary("shift_right", fine + Const(1 << DIGITS - 1), Const(DIGITS))
 
 
 def table_16(
@@ -129,8 +129,8 @@ def _library_function(name: str) -> Callable[[float], float]:
 
 def square_root(data: Tensor, output: Tensor) -> Expr:
     """SQRT: the real root, divided by the scale and truncated."""
-    found = Cast(unary("sqrt", real_value(X, data)) / Const(float(scale(output))), "int32") + Const(zero(output))
-    return Cast(clamp(found, *limits(output)), output.dtype)
+    root = Cast(unary("sqrt", real_value(X, data)) / Const(float(scale(output))), "int32") + Const(zero(output))
+    return Cast(clamp(root, *limits(output)), output.dtype)
 
 
 def sigmoid_problems(call: Call) -> Iterator[str]:
@@ -144,8 +144,8 @@ def logistic_16(call: Call) -> Expr:
     if _whole(call) == 3:
         return Cast(FixedPoint("logistic", X, 3), "int16")
     size, result = _sigmoid(_thirds(call, (0,)), 9)
-    found = select(binary("ge", size, 0), result + Const(1 << 9), Const((1 << 25) + (1 << 9) - 1) - result)
-    return Cast(binary("shift_right", found, Const(10)), "int16")
+    fine = select(binary("ge", size, 0), result + Const(1 << 9), Const((1 << 25) + (1 << 9) - 1) - result)
+    return Cast(binary("shift_right", fine, Const(10)), "int16")
 
 
 def tanh_16(call: Call) -> Expr:
@@ -155,8 +155,8 @@ def tanh_16(call: Call) -> Expr:
         return Cast(FixedPoint("tanh", X, whole), "int16")
     size, result = _sigmoid(_thirds(call, (0, 1)), 8)
     middle, half = (1 << 23), 1 << 7
-    found = select(binary("ge", size, 0), result - Const(middle - half), Const(middle + half - 1) - result)
-    return Cast(binary("shift_right", found, Const(8)), "int16")
+    fine = select(binary("ge", size, 0), result - Const(middle - half), Const(middle + half - 1) - result)
+    return Cast(binary("shift_right", fine, Const(8)), "int16")
 
 
 def _whole(call: Call) -> int | None:

@@ -133,9 +133,9 @@ class Bidirectional(Recurrence):
         raise NotImplementedError
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        found = self.answers(arrays, attrs)
-        outputs = [outputs for outputs, *_ in found]
-        states = [state for _, *states in found for state in states]
+        runs = self.answers(arrays, attrs)
+        outputs = [outputs for outputs, *_ in runs]
+        states = [state for _, *states in runs for state in states]
         return [*([np.concatenate(outputs, axis=2)] if attrs.get("merge_outputs") else outputs), *states]
 
 
@@ -336,9 +336,9 @@ class BidirectionalSequenceLstm(Bidirectional):
         ]
 
     def answers(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> Sequence[Sequence[np.ndarray]]:
-        found = []
+        runs = []
         for operands, reverse in zip(self.directions, (False, True), strict=True):
             data, hidden, state = given([arrays[k] for k in (0, operands.hidden, operands.state)])
             cell = LstmReference(arrays, attrs, operands.first, operands.norm)
-            found.append(cell.run(data, hidden, state, reverse=reverse))
-        return found
+            runs.append(cell.run(data, hidden, state, reverse=reverse))
+        return runs

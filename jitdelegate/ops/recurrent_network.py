@@ -47,9 +47,9 @@ class Rnn(Recurrence):
         units, depth = call.shape(first)[0], call.shape(0)[-1]
         expected = ((units, depth), (units, units), (units,), (self.steps(call).batch, units))
         for operand, size in enumerate(expected, start=first):
-            found = call.shape(operand)
-            if found != size:
-                yield f"{self.name}: the shape of input {operand} is {list(found)}, expected {list(size)}."
+            own = call.shape(operand)
+            if own != size:
+                yield f"{self.name}: the shape of input {operand} is {list(own)}, expected {list(size)}."
         yield from constant_problems(call, *range(first, first + 3))
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
@@ -76,11 +76,11 @@ def layer_reference(
     """The hidden values of every step, which lie as the data, and the last hidden value."""
     data, weights, recurrent, bias, hidden = arrays
     rows = times(data.astype(np.float64), attrs)
-    found = np.empty((*rows.shape[:2], len(weights)))
+    values = np.empty((*rows.shape[:2], len(weights)))
     for time in range(len(rows))[:: -1 if reverse else 1]:
         hidden = activation(attrs, rows[time] @ weights.T + hidden @ recurrent.T.astype(np.float64) + bias)
-        found[time] = hidden
-    outputs = found[0] if data.ndim == 2 else times(found, attrs)
+        values[time] = hidden
+    outputs = values[0] if data.ndim == 2 else times(values, attrs)
     return [outputs.astype(np.float32), hidden.astype(np.float32)]
 
 
@@ -196,14 +196,14 @@ class Svdf(Recurrence):
         data, features, weights, memory = (call.tensor(operand) for operand in (0, 1, 2, 4))
         stored = Tensor("memory", (), "int16", quant=Quant((float(scale(memory)),), (0,)))
         factor = np.asarray(scale(data) * scale(features) / scale(memory), np.float64)
-        found, _ = multiple(RESULT, factor, AWAY, stored, "NONE", 0)
-        form = Contract(found, input_zero=zero(data), halo_value=float(zero(data)), accumulator="int32")
+        rounded, _ = multiple(RESULT, factor, AWAY, stored, "NONE", 0)
+        form = Contract(rounded, input_zero=zero(data), halo_value=float(zero(data)), accumulator="int32")
         newest = Lowering(form, (call.index(0), call.index(1), -1), self._rows(call), "int16")
         kept, reads = self._totals(call, newest, Cast(X, "int32") * Cast(Y, "int32"), "int32")
         total = sum((Arg(k) for k in range(1, len(reads))), Arg(0))
         factor = np.asarray(scale(memory) * scale(weights) / scale(call.output), np.float64)
-        found, _ = multiple(total, factor, AWAY, call.output, "NONE", 0)
-        output = apply(found, reads, self.shapes(call)[0], "int8")
+        rounded, _ = multiple(total, factor, AWAY, call.output, "NONE", 0)
+        output = apply(rounded, reads, self.shapes(call)[0], "int8")
         return outcome([output], [view(kept, call.shape(4), "int16")])
 
     def _rows(self, call: Call) -> Shape:

@@ -51,11 +51,11 @@ class LstmReference:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The hidden values of all steps, which lie as the data, the last hidden value and the last state."""
         rows = times(data, self._attrs)
-        found = np.empty((*rows.shape[:2], hidden.shape[1]))
+        values = np.empty((*rows.shape[:2], hidden.shape[1]))
         for time in range(len(rows))[:: -1 if reverse else 1]:
             hidden, state = self._step(rows[time], hidden, state)
-            found[time] = hidden
-        outputs = found[0] if data.ndim == 2 else times(found, self._attrs)
+            values[time] = hidden
+        outputs = values[0] if data.ndim == 2 else times(values, self._attrs)
         return outputs.astype(np.float32), hidden.astype(np.float32), state.astype(np.float32)
 
     def _step(self, row: np.ndarray, hidden: np.ndarray, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -90,8 +90,8 @@ class LstmReference:
 
 
 def _exact(arrays: Arrays, operand: int) -> np.ndarray | None:
-    found = arrays[operand] if operand < len(arrays) else None
-    return None if found is None else found.astype(np.float64)
+    array = arrays[operand] if operand < len(arrays) else None
+    return None if array is None else array.astype(np.float64)
 
 
 def _clipped(values: np.ndarray, limit: float) -> np.ndarray:

@@ -126,8 +126,8 @@ class Mean(Reduction):
 
     def quantized_lowering(self, call: Call) -> Lowering:
         """The sum, then one multiple of it."""
-        found = _mean(Cast(X, "int32"), self.count(call), call.tensor(0), call.output, self._rule(call))
-        return self.of_sum(call, found)
+        mean = _mean(Cast(X, "int32"), self.count(call), call.tensor(0), call.output, self._rule(call))
+        return self.of_sum(call, mean)
 
     def lowering(self, call: Call) -> Lowering:
         """For integers, the 64-bit sum, divided and truncated towards zero."""
@@ -152,12 +152,12 @@ def _mean(total: Expr, count: int, data: Tensor, output: Tensor, rule: str) -> E
         offset = int(half_away(np.float32(middle) * scale(data) / scale(output)))
         m, shift = multiplier(float(scale(data) / (np.float32(count) * scale(output))))
         last = UP if output.shape[-1] >= SIXTEEN else AWAY
-        found = rescale(total, m, shift, "int32", rounding=FIXED[last])
-        return Cast(clamp(found + Const(zero(output) - offset), low, high), output.dtype)
+        rounded = rescale(total, m, shift, "int32", rounding=FIXED[last])
+        return Cast(clamp(rounded + Const(zero(output) - offset), low, high), output.dtype)
     m, shift = multiplier(float(scale(data)) / float(scale(output)))
     more = min(count.bit_length() - 1, 32, 62 - shift)
-    found = rescale(total - Const(middle * count), (m << more) // count, shift + more, "int32", rounding=FIXED[AWAY])
-    return Cast(clamp(found + Const(zero(output)), low, high), output.dtype)
+    rounded = rescale(total - Const(middle * count), (m << more) // count, shift + more, "int32", rounding=FIXED[AWAY])
+    return Cast(clamp(rounded + Const(zero(output)), low, high), output.dtype)
 
 
 def _even(total: Expr, count: int, data: Tensor, output: Tensor, factor: np.float32) -> Expr:

@@ -142,8 +142,8 @@ class Op:
         """None if `lower` can express the node, else one sentence that says what was found."""
         call = Call(graph, node)
         reasons = (self.structure(call), self.sizes(call.outputs), self._values(call), self._emptiness(call))
-        found = next(chain.from_iterable(reasons), None)
-        return found if found is None or len(found) <= MAX_SENTENCE else f"{found[:MAX_SENTENCE]} and so on."
+        reason = next(chain.from_iterable(reasons), None)
+        return reason if reason is None or len(reason) <= MAX_SENTENCE else f"{reason[:MAX_SENTENCE]} and so on."
 
     def structure(self, call: Call) -> Iterator[str]:
         """Reasons why the node is invalid or cannot be expressed, even with all operands dense and not quantized.
@@ -226,14 +226,14 @@ class Op:
         types, kinds, results = self._allowed(call.quantization)
         if not types:
             yield f"{self.name} of quantized values is not supported."
-        found = {}
+        own = {}
         for operand in range(call.count):
             if call.given(operand) and operand not in self.parameters:
-                dtype = found[operand] = call.tensor(operand).dtype
+                dtype = own[operand] = call.tensor(operand).dtype
                 allowed = kinds.get(operand, types)
                 if dtype not in allowed:
                     yield f"{self.name}: input {operand} is {dtype}, {_only(allowed)} supported."
-        values = {dtype for operand, dtype in found.items() if operand not in kinds}
+        values = {dtype for operand, dtype in own.items() if operand not in kinds}
         if len(values) > 1:
             yield f"{self.name}: the inputs are {' and '.join(sorted(values))}, expected one type."
         for number, output in enumerate(call.outputs):
@@ -304,8 +304,8 @@ class Op:
         """How to compute each output of a node that `check` accepts."""
         call = Call(graph, node)
         lowerings = {"": self.lowering, "integer": self.quantized_lowering, "hybrid": self.hybrid_lowering}
-        found = lowerings[call.quantization](call)
-        return found if isinstance(found, tuple) else (found,)
+        lowered = lowerings[call.quantization](call)
+        return lowered if isinstance(lowered, tuple) else (lowered,)
 
     def lowering(self, call: Call) -> Lowering | tuple[Lowering, ...]:
         """As `lower`."""
@@ -381,7 +381,7 @@ def op(name: str, *, custom: bool = False) -> Callable[[Definition], Definition]
 def flex_map(content: bytes) -> dict[str, Any] | None:
     """The options in a FlexBuffer, by name, as custom operators and composites have them; None where it is no map."""
     try:
-        found = flexbuffers.Loads(content)
+        options = flexbuffers.Loads(content)
     except _UNREADABLE:
         return None
-    return found if isinstance(found, dict) else None
+    return options if isinstance(options, dict) else None

@@ -142,10 +142,10 @@ class ResizeBilinear(Resizing):
     kind = "bilinear"
 
     def quantized_lowering(self, call: Call) -> Lowering:
-        found = self.lowering(call)
-        if not isinstance(found.form, forms.Resize):
-            return found
-        return replace(found, form=replace(found.form, weights=rounding(call, call.output.dtype)))
+        lowering = self.lowering(call)
+        if not isinstance(lowering.form, forms.Resize):
+            return lowering
+        return replace(lowering, form=replace(lowering.form, weights=rounding(call, call.output.dtype)))
 
     def resampled(self, data: np.ndarray, axis: int, count: int, options: tuple[bool, bool]) -> np.ndarray:
         lower, upper, part = bilinear_places(data.shape[axis], count, *options)

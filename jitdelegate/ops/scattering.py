@@ -38,8 +38,8 @@ class ScatterNd(Op):
     def problems(self, call: Call) -> Iterator[str]:
         indices, updates, shape = call.shape(0), call.shape(1), call.integers(2)
         if not indices or not 1 <= indices[-1] <= len(shape) or updates != indices[:-1] + shape[indices[-1] :]:
-            found = f"{list(updates)} at indices of shape {list(indices)} into {list(shape)}"
-            yield f"SCATTER_ND of updates of shape {found}."
+            shapes = f"{list(updates)} at indices of shape {list(indices)} into {list(shape)}"
+            yield f"SCATTER_ND of updates of shape {shapes}."
         yield from outside_problems(call, 0, shape[: indices[-1]])
 
     def shape(self, call: Call) -> Shape:

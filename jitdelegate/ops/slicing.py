@@ -172,12 +172,11 @@ class StridedSlice(Op):
             sliced = (position for kind, position in self._positions(call) if kind == "slice")
             if call.constant(operand) is None and any(not masked >> position & 1 for position in sliced):
                 yield "STRIDED_SLICE: the size of its output depends on values that are known at run time only."
-        found = self._looked_up(call)
-        if any(b.axis - a.axis != b.position - a.position or b.position - a.position != 1 for a, b in pairwise(found)):
+        cuts = self._looked_up(call)
+        if any(b.axis - a.axis != b.position - a.position or b.position - a.position != 1 for a, b in pairwise(cuts)):
             yield "STRIDED_SLICE: indices that are known at run time only, with another position between them."
 
     def _looked_up(self, call: Call) -> list[Cut]:
-        """The axes with an index that is known only at run time."""
         return [cut for cut in self._cuts(call) if cut.position >= 0] if call.constant(1) is None else []
 
     @staticmethod
@@ -246,19 +245,19 @@ class StridedSlice(Op):
                 entries.append((written if cut.kept else -1, cut.start, cut.step))
             written += cut.kept
         dims, starts, steps = zip(*entries, strict=True)
-        found = self._looked_up(call)
-        source = self._look_up(call, found) if found else call.index(0)
+        cuts = self._looked_up(call)
+        source = self._look_up(call, cuts) if cuts else call.index(0)
         return moved(source, IndexMap(dims, starts, steps))
 
     @staticmethod
-    def _look_up(call: Call, found: Sequence[Cut]) -> Lowering:
+    def _look_up(call: Call, cuts: Sequence[Cut]) -> Lowering:
         """The data at the runtime indices; the indexed axes stay, with size 1."""
         shape, dtype, data = call.shape(0), call.tensor(1).dtype, call.output.dtype
-        first, count = found[0].axis, len(found)
+        first, count = cuts[0].axis, len(cuts)
         sizes = np.array(shape[first : first + count], dtype)
         wrapped = select(binary("lt", Arg(0), 0), Arg(0) + Arg(1), Arg(0))
         nearest = minimum(maximum(wrapped, 0), Arg(1) - 1)
-        form = Map(nearest, (IndexMap.along(1, starts=(found[0].position,)), IndexMap.along(1)))
+        form = Map(nearest, (IndexMap.along(1, starts=(cuts[0].position,)), IndexMap.along(1)))
         indices = Lowering(form, (call.index(1), sizes), (1, count), dtype)
         rest = shape[first + count :]
         taken = Lowering(Gather(axis=first), (call.index(0), indices), (*shape[:first], 1, *rest), data)

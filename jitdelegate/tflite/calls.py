@@ -15,7 +15,7 @@ def called_subgraphs(node: Node) -> Iterator[tuple[str, int]]:
         if name.endswith("subgraph_index"):
             yield name, value
         elif name.endswith("subgraph_indices"):
-            yield from ((name, each) for each in value)
+            yield from ((name, subgraph) for subgraph in value)
 
 
 def check_calls(graphs: Sequence[Graph]) -> None:
@@ -32,11 +32,11 @@ def check_calls(graphs: Sequence[Graph]) -> None:
 
 
 def _called(graph: Graph, index: int, count: int) -> set[int]:
-    found: set[int] = set()
+    called: set[int] = set()
     for position, node in enumerate(graph.nodes):
         for option, subgraph in called_subgraphs(node):
             if not 0 <= subgraph < count:
                 where = f"subgraph {index}, operator {position} {node.op}"
                 raise ModelError(f"{where}: {option} is {subgraph}, there are {count} subgraphs")
-            found.add(subgraph)
-    return found
+            called.add(subgraph)
+    return called

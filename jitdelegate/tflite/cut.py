@@ -46,7 +46,9 @@ class Cutter:
     def __init__(self, content: ReadableBuffer) -> None:
         source = FlatBuffer(content, ModelError)
         self._file = stored(source.root(_IDENTIFIER, "model"), "Model")
-        self._buffers = Buffers(source.content, [default("Buffer") | each for each in self._file.get("buffers", ())])
+        self._buffers = Buffers(
+            source.content, [default("Buffer") | buffer for buffer in self._file.get("buffers", ())]
+        )
         self._read: dict[int, memoryview] = {}
 
     def partition(
@@ -72,7 +74,7 @@ class Cutter:
         """The whole file as `pack_model` takes it: the fields of its Model, and its large constants by buffer."""
         file, large = dict(self._file), dict[int, memoryview]()
         file["buffers"] = [self._inside(number, large) for number in range(len(self._file.get("buffers", ())))]
-        file["subgraphs"] = [self._with_options(each) for each in self._file.get("subgraphs", ())]
+        file["subgraphs"] = [self._with_options(subgraph) for subgraph in self._file.get("subgraphs", ())]
         return file, large
 
     def _inside(self, number: int, large: dict[int, memoryview]) -> Record:
@@ -85,7 +87,7 @@ class Cutter:
     def _with_options(self, subgraph: Record) -> Record:
         """The subgraph with all options of custom operators in the FlatBuffer."""
         operators = enumerate(subgraph.get("operators", ()))
-        return subgraph | {"operators": [each | self.custom_options(each, position) for position, each in operators]}
+        return subgraph | {"operators": [one | self.custom_options(one, position) for position, one in operators]}
 
     def subgraph(self, number: int) -> Record:
         """The file's SubGraph of this number.
@@ -93,10 +95,10 @@ class Cutter:
         Raises:
             CompileError: there is none.
         """
-        found: Sequence[Record] = self._file["subgraphs"]
-        if not 0 <= number < len(found):
-            raise CompileError(f"A composite names subgraph {number}, the model has {len(found)}.")
-        return found[number]
+        subgraphs: Sequence[Record] = self._file["subgraphs"]
+        if not 0 <= number < len(subgraphs):
+            raise CompileError(f"A composite names subgraph {number}, the model has {len(subgraphs)}.")
+        return subgraphs[number]
 
     @property
     def codes(self) -> Sequence[Record]:
@@ -112,11 +114,11 @@ class Cutter:
 
     def custom_options(self, operator: Record, position: int) -> Record:
         """The fields of an operator's raw options, wherever they lie, for options within the FlatBuffer."""
-        found: memoryview | None = operator.get("custom_options")
-        if found is None:
+        options: memoryview | None = operator.get("custom_options")
+        if options is None:
             offset, size = (operator.get(f"large_custom_options_{side}", 0) for side in ("offset", "size"))
-            found = self._buffers.external(offset, size, f"operator {position}: custom options") or None
-        return {"custom_options": found, "large_custom_options_offset": None, "large_custom_options_size": None}
+            options = self._buffers.external(offset, size, f"operator {position}: custom options") or None
+        return {"custom_options": options, "large_custom_options_offset": None, "large_custom_options_size": None}
 
 
 class _Partition:
@@ -181,22 +183,22 @@ class _Partition:
         if len(node.origin) != 1:
             raise CompileError(f"{node.op} stands for {len(node.origin)} operators of the file, expected one.")
         position = node.origin[0]
-        found: Record = self._whole["operators"][position]
-        if not _is_composite(node, found):
-            _refuse_calls(found, position)
-        return self._moved(found, position) | {
+        operator: Record = self._whole["operators"][position]
+        if not _is_composite(node, operator):
+            _refuse_calls(operator, position)
+        return self._moved(operator, position) | {
             "inputs": self._all(node.inputs),
             # A pass may have given the node further outputs, which LiteRT's kernel does not have.
-            "outputs": self._all(node.outputs[: len(found.get("outputs", ()))]),
-            "intermediates": self._all(found["intermediates"]) if "intermediates" in found else None,
+            "outputs": self._all(node.outputs[: len(operator.get("outputs", ()))]),
+            "intermediates": self._all(operator["intermediates"]) if "intermediates" in operator else None,
         }
 
-    def _moved(self, found: Record, position: int) -> Record:
+    def _moved(self, operator: Record, position: int) -> Record:
         """The operator with the partition's numbers for all but its tensors."""
-        code = found.get("opcode_index", 0)
-        return found | {
-            **self._cutter.custom_options(found, position),
-            **self._calls(found, position),
+        code = operator.get("opcode_index", 0)
+        return operator | {
+            **self._cutter.custom_options(operator, position),
+            **self._calls(operator, position),
             "opcode_index": self._codes.setdefault(code, len(self._codes)),
             "debug_metadata_index": None,
         }
@@ -220,8 +222,8 @@ class _Partition:
             added = self._decomposition_numbers[number] = 1 + len(self._decomposition_numbers)
             self._decompositions.append({})
             whole = self._cutter.subgraph(number)
-            tensors = [each | {"buffer": self._file_buffer(each.get("buffer", 0))} for each in whole.get("tensors", ())]
-            operators = [self._moved(each, at) for at, each in enumerate(whole.get("operators", ()))]
+            tensors = [one | {"buffer": self._file_buffer(one.get("buffer", 0))} for one in whole.get("tensors", ())]
+            operators = [self._moved(operator, at) for at, operator in enumerate(whole.get("operators", ()))]
             self._decompositions[added - 1] = whole | {
                 "tensors": tensors,
                 "operators": operators,
@@ -245,25 +247,25 @@ class _Partition:
 
     def _tensor_record(self, index: int) -> Record:
         tensor, stored = self._graph.tensors[index], self._whole.get("tensors", ())
-        found: Record = stored[index] if index < len(stored) else _new_tensor(tensor)
-        quantization = found.get("quantization")
-        return found | {
+        record: Record = stored[index] if index < len(stored) else _new_tensor(tensor)
+        quantization = record.get("quantization")
+        return record | {
             "shape": tensor.shape,
             "shape_signature": None,
             "has_rank": tensor.has_rank,
-            "buffer": 0 if index in self._running else self._buffer(found.get("buffer", 0), tensor),
+            "buffer": 0 if index in self._running else self._buffer(record.get("buffer", 0), tensor),
             "quantization": quantization and self._quantization(quantization),
         }
 
-    def _quantization(self, found: Record) -> Record:
+    def _quantization(self, quantization: Record) -> Record:
         """The quantization, with scales and zero points that are tensors added to the partition."""
-        kind, details = found.get("details") or _NO_TABLE
+        kind, details = quantization.get("details") or _NO_TABLE
         if "scales" not in _names(kind):
-            return found
+            return quantization
         added = {"scales": self._tensor(details.get("scales", 0))}
         if details.get("zero_points", 0) > 0:
             added["zero_points"] = self._tensor(details["zero_points"])
-        return found | {"details": (kind, details | added)}
+        return quantization | {"details": (kind, details | added)}
 
     def _buffer(self, number: int, tensor: Tensor) -> int:
         """The partition's buffer for the file's buffer `number` or, if that is empty, for the graph's tensor."""
@@ -301,7 +303,6 @@ def _refuse_calls(operator: Record, position: int) -> None:
 
 
 def _names(kind: str) -> list[str]:
-    """The names of a table's fields; none for a table that the schema lacks."""
     return [field[0] for field in TABLES.get(kind, ()) if field is not None]
 
 
@@ -329,7 +330,7 @@ def _value(table: Table, slot: int, name: str, code: str, of: str) -> Any:
     if code in ("t", "u"):
         return _child(table, slot, name, code, of)
     if code == "[t]":
-        return tuple(stored(each, of) for each in table.tables(slot, name))
+        return tuple(stored(child, of) for child in table.tables(slot, name))
     if code == "s":
         return table.string(slot, name)
     if code == "[s]":
@@ -338,7 +339,7 @@ def _value(table: Table, slot: int, name: str, code: str, of: str) -> Any:
         return table.memory(slot, name)
     if code[0] == "[":
         numbers = table.scalars(slot, name, code[1])
-        return tuple(ENUMS[of][int(each)] for each in numbers) if of else numbers
+        return tuple(ENUMS[of][int(number)] for number in numbers) if of else numbers
     number = table.scalar(slot, name, code, 0)
     return ENUMS[of][int(number)] if of else number
 

@@ -41,7 +41,7 @@ def with_float_ports(content: bytes, *, inputs: bool, outputs: bool) -> bytes:
         returned = _new_indices(graph, graph.outputs if outputs else (), len(graph.tensors) + len(given))
         if given or returned:
             subgraphs[number] = ports.converted(subgraphs[number], given, returned)
-            signatures = [_renumbered(each, number, given, returned) for each in signatures]
+            signatures = [_renumbered(signature, number, given, returned) for signature in signatures]
     if not ports.used:
         return content
     changed = {"operator_codes": ports.codes, "subgraphs": subgraphs, "signature_defs": signatures or None}

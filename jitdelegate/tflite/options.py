@@ -50,6 +50,6 @@ def attributes(op: str, operator: Record) -> Mapping[str, Any]:
         return {}
     for union in ("builtin_options", "builtin_options_2"):
         if operator[f"{union}_type"] == expected and operator[union] is not None:
-            found: Record = operator[union]
-            return found
+            chosen: Record = operator[union]
+            return chosen
     return default(expected)

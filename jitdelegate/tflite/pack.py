@@ -58,7 +58,7 @@ def pack_model(model: Mapping[str, Any], external: Mapping[int, bytes | memoryvi
         return bytes(builder.Output())
     content = builder.Output()
     _place(content, external)
-    return b"".join(each for part in (content, *external.values()) for each in (part, bytes(-len(part) % _ALIGNMENT)))
+    return b"".join(piece for part in (content, *external.values()) for piece in (part, bytes(-len(part) % _ALIGNMENT)))
 
 
 def _place(content: bytearray, external: Mapping[int, bytes | memoryview]) -> None:
@@ -144,12 +144,12 @@ def _reference(builder: Builder, code: str, of: str, name: str, value: Any) -> i
     if code == "t":
         return pack(builder, of, value)
     if code == "[s]":
-        return _offsets(builder, [builder.CreateString(each) for each in value])
+        return _offsets(builder, [builder.CreateString(text) for text in value])
     if code == "[t]":
-        return _offsets(builder, [pack(builder, of, each) for each in value])
+        return _offsets(builder, [pack(builder, of, child) for child in value])
     if code == "[B]":
         return _bytes(builder, value)
-    numbers = [_number_of(ENUMS[of], of, name, each) for each in value] if of else value
+    numbers = [_number_of(ENUMS[of], of, name, entry) for entry in value] if of else value
     return int(builder.CreateNumpyVector(np.array(numbers, np.dtype(code[1]))))
 
 

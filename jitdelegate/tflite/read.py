@@ -39,29 +39,29 @@ def read(content: ReadableBuffer) -> Model:
 def _model(file: Record, source: FlatBuffer) -> Model:
     buffers = Buffers(source.content, file["buffers"])
     graphs = tuple(
-        read_subgraph(each, index, file["operator_codes"], buffers) for index, each in enumerate(file["subgraphs"])
+        read_subgraph(record, index, file["operator_codes"], buffers) for index, record in enumerate(file["subgraphs"])
     )
     check_calls(graphs)
-    signatures = tuple(_signature(each, index, file) for index, each in enumerate(file["signature_defs"]))
+    signatures = tuple(_signature(record, index, file) for index, record in enumerate(file["signature_defs"]))
     return Model(graphs, signatures, file["description"], file["version"], _metadata(file, buffers, source))
 
 
-def _signature(found: Record, index: int, file: Record) -> Signature:
-    where = label("signature", index, found["signature_key"])
-    graph: int = found["subgraph_index"]
+def _signature(record: Record, index: int, file: Record) -> Signature:
+    where = label("signature", index, record["signature_key"])
+    graph: int = record["subgraph_index"]
     if graph >= len(file["subgraphs"]):
         raise ModelError(f"{where}: subgraph {graph} does not exist, there are {len(file['subgraphs'])}")
     tensors = len(file["subgraphs"][graph]["tensors"])
-    inputs, outputs = (_arguments(found[side], tensors, f"{where}, {side}") for side in ("inputs", "outputs"))
-    return Signature(found["signature_key"], graph, inputs, outputs)
+    inputs, outputs = (_arguments(record[side], tensors, f"{where}, {side}") for side in ("inputs", "outputs"))
+    return Signature(record["signature_key"], graph, inputs, outputs)
 
 
 def _arguments(maps: tuple[Record, ...], tensors: int, where: str) -> Mapping[str, int]:
-    for index, each in enumerate(maps):
-        if each["tensor_index"] >= tensors:
-            argument = f"{where} {label('argument', index, each['name'])}"
-            raise ModelError(f"{argument}: tensor {each['tensor_index']} does not exist, there are {tensors}")
-    return {each["name"]: each["tensor_index"] for each in maps}
+    for index, entry in enumerate(maps):
+        if entry["tensor_index"] >= tensors:
+            argument = f"{where} {label('argument', index, entry['name'])}"
+            raise ModelError(f"{argument}: tensor {entry['tensor_index']} does not exist, there are {tensors}")
+    return {entry["name"]: entry["tensor_index"] for entry in maps}
 
 
 def _metadata(file: Record, buffers: Buffers, source: FlatBuffer) -> Mapping[str, bytes]:
@@ -69,12 +69,12 @@ def _metadata(file: Record, buffers: Buffers, source: FlatBuffer) -> Mapping[str
 
     Without entries whose buffer does not exist, on which nothing depends: LiteRT runs such files.
     """
-    found: dict[str, bytes] = {}
-    for index, each in enumerate(file["metadata"]):
-        if each["buffer"] >= len(file["buffers"]):
+    entries: dict[str, bytes] = {}
+    for index, entry in enumerate(file["metadata"]):
+        if entry["buffer"] >= len(file["buffers"]):
             continue
-        where = label("metadata", index, each["name"])
-        data = buffers.data(each["buffer"], where)
+        where = label("metadata", index, entry["name"])
+        data = buffers.data(entry["buffer"], where)
         source.spend(len(data), where)
-        found[each["name"]] = bytes(data)
-    return found
+        entries[entry["name"]] = bytes(data)
+    return entries

@@ -39,7 +39,7 @@ def _value(table: Table, slot: int, name: str, code: str, of: str, default: floa
     if code == "u":
         return _child(table.table(slot, name), before[f"{name}_type"])
     if code == "[t]":
-        return tuple(record(each, of) for each in table.tables(slot, name))
+        return tuple(record(child, of) for child in table.tables(slot, name))
     if code == "s":
         return table.string(slot, name)
     if code == "[s]":

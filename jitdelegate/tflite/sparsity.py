@@ -19,13 +19,13 @@ def sparsity(record: Record, shape: tuple[int, ...], values: int, where: str) ->
     Raises:
         ModelError: the orders, sizes, segments or indices do not describe such a constant.
     """
-    dimensions = tuple(_dimension(each) for each in record["dim_metadata"])
-    found = Sparsity(record["traversal_order"], record["block_map"], dimensions)
+    dimensions = tuple(_dimension(dimension) for dimension in record["dim_metadata"])
+    levels = Sparsity(record["traversal_order"], record["block_map"], dimensions)
     if prod(shape) > _ELEMENTS_PER_VALUE * (values + _VALUES_AT_LEAST):
         raise ModelError(f"{where}: {values} stored values for {prod(shape)} elements are too few to be meant")
-    _check_order(found, len(shape), where)
-    _check_levels(found, _sizes(found, shape, where), values, where)
-    return found
+    _check_order(levels, len(shape), where)
+    _check_levels(levels, _sizes(levels, shape, where), values, where)
+    return levels
 
 
 def _dimension(record: Record) -> DimensionMetadata:
@@ -41,29 +41,31 @@ def _values(vector: Record | None) -> tuple[int, ...]:
     return tuple(vector["values"]) if vector else ()
 
 
-def _check_order(found: Sparsity, rank: int, where: str) -> None:
+def _check_order(sparsity: Sparsity, rank: int, where: str) -> None:
     """Check that every dimension of the shape, then every block, is traversed exactly once."""
-    if sorted(found.traversal_order) != list(range(rank + len(found.block_map))):
+    if sorted(sparsity.traversal_order) != list(range(rank + len(sparsity.block_map))):
         raise ModelError(
-            f"{where}: its traversal order of {len(found.traversal_order)} steps is none of {rank} dimensions"
-            f" and {len(found.block_map)} blocks"
+            f"{where}: its traversal order of {len(sparsity.traversal_order)} steps is none of {rank} dimensions"
+            f" and {len(sparsity.block_map)} blocks"
         )
-    if len(found.dimensions) != len(found.traversal_order):
+    if len(sparsity.dimensions) != len(sparsity.traversal_order):
         raise ModelError(
-            f"{where}: {len(found.dimensions)} stored dimensions for {len(found.traversal_order)} traversed"
+            f"{where}: {len(sparsity.dimensions)} stored dimensions for {len(sparsity.traversal_order)} traversed"
         )
-    if len(set(found.block_map)) != len(found.block_map) or not all(0 <= axis < rank for axis in found.block_map):
+    if len(set(sparsity.block_map)) != len(sparsity.block_map) or not all(
+        0 <= axis < rank for axis in sparsity.block_map
+    ):
         raise ModelError(
-            f"{where}: its {len(found.block_map)} blocks are not along different ones of {rank} dimensions"
+            f"{where}: its {len(sparsity.block_map)} blocks are not along different ones of {rank} dimensions"
         )
 
 
-def _sizes(found: Sparsity, shape: tuple[int, ...], where: str) -> list[int]:
+def _sizes(sparsity: Sparsity, shape: tuple[int, ...], where: str) -> list[int]:
     """The number of steps of each traversed dimension; a block shortens the dimension that it divides."""
-    sizes = list(shape) + [0] * len(found.block_map)
-    for level, dimension in zip(found.traversal_order, found.dimensions, strict=True):
+    sizes = list(shape) + [0] * len(sparsity.block_map)
+    for level, dimension in zip(sparsity.traversal_order, sparsity.dimensions, strict=True):
         if level >= len(shape):
-            block, whole = dimension.dense_size, found.block_map[level - len(shape)]
+            block, whole = dimension.dense_size, sparsity.block_map[level - len(shape)]
             if dimension.sparse or block <= 0 or shape[whole] % block:
                 raise ModelError(f"{where}: a block of {block} does not divide dimension {whole} of {list(shape)}")
             sizes[level] = block
@@ -71,10 +73,10 @@ def _sizes(found: Sparsity, shape: tuple[int, ...], where: str) -> list[int]:
     return sizes
 
 
-def _check_levels(found: Sparsity, sizes: list[int], values: int, where: str) -> None:
+def _check_levels(sparsity: Sparsity, sizes: list[int], values: int, where: str) -> None:
     """Check that the levels, from the outermost on, lead to exactly as many positions as there are values."""
     positions = 1
-    for level, dimension in zip(found.traversal_order, found.dimensions, strict=True):
+    for level, dimension in zip(sparsity.traversal_order, sparsity.dimensions, strict=True):
         if dimension.sparse:
             _check_segments(dimension, positions, sizes[level], f"{where}: dimension {level}")
             positions = len(dimension.indices)

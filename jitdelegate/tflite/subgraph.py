@@ -42,7 +42,7 @@ def read_subgraph(record: Record, index: int, codes: Sequence[Record], buffers: 
     """
     where = label("subgraph", index, record["name"])
     tensors = _tensors(record, buffers, where)
-    nodes = tuple(_node(each, i, codes, buffers, tensors, where) for i, each in enumerate(record["operators"]))
+    nodes = tuple(_node(operator, i, codes, buffers, tensors, where) for i, operator in enumerate(record["operators"]))
     inputs, outputs = record["inputs"], record["outputs"]
     graph = Graph(_with_empty_constants(tensors, nodes, inputs), nodes, inputs, outputs, record["name"])
     _check_ports(graph, where)
@@ -51,10 +51,10 @@ def read_subgraph(record: Record, index: int, codes: Sequence[Record], buffers: 
 
 
 def _tensors(record: Record, buffers: Buffers, where: str) -> tuple[Tensor, ...]:
-    says_rank = any(each["has_rank"] for each in record["tensors"])
-    titles = [f"{where}, {label('tensor', index, each['name'])}" for index, each in enumerate(record["tensors"])]
+    says_rank = any(tensor["has_rank"] for tensor in record["tensors"])
+    titles = [f"{where}, {label('tensor', index, tensor['name'])}" for index, tensor in enumerate(record["tensors"])]
     tensors = tuple(
-        _tensor(each, buffers, says_rank, title) for each, title in zip(record["tensors"], titles, strict=True)
+        _tensor(tensor, buffers, says_rank, title) for tensor, title in zip(record["tensors"], titles, strict=True)
     )
     return with_block_scales(tensors, record["tensors"], titles)
 

@@ -47,22 +47,22 @@ def narrow_states(model: Model) -> tuple[NarrowState, ...]:
     Raises:
         ModelError: LiteRT would access memory beyond states or weights that cannot be widened.
     """
-    found = []
+    narrow = []
     for number, graph in enumerate(model.graphs):
         for position, node in _svdf(graph):
             operands = " and ".join(_WORDS[operand] for operand in reversed(_narrow(graph, node, position)))
             if operands:
                 taken = f"LiteRT's kernel takes {operands} for {_WIDE}"
                 reason = f"SVDF: {taken}, so a copy of the model has to run that has such."
-                found.append(NarrowState(number, position, reason))
-    return tuple(found)
+                narrow.append(NarrowState(number, position, reason))
+    return tuple(narrow)
 
 
 def widened(content: ReadableBuffer) -> bytes:
     """The model with the states and weights found by `narrow_states` as int16."""
     file, large = Cutter(content).model()
     buffers: list[Record] = list(file["buffers"])
-    subgraphs = [dict(each) for each in file["subgraphs"]]
+    subgraphs = [dict(subgraph) for subgraph in file["subgraphs"]]
     for graph, subgraph in zip(read(content).graphs, subgraphs, strict=True):
         tensors = list(subgraph.get("tensors", ()))
         for position, node in _svdf(graph):
@@ -91,7 +91,7 @@ def _narrow(graph: Graph, node: Node, position: int) -> list[int]:
     """
     is_integer = graph.tensors[node.inputs[0]].dtype == _NARROW
     expected = {_TIME: _WIDE, _STATE: _WIDE} if is_integer else {_STATE: "float32"}
-    found = []
+    operands = []
     for operand, dtype in expected.items():
         tensor = graph.tensors[node.inputs[operand]]
         if tensor.dtype == dtype:
@@ -101,8 +101,8 @@ def _narrow(graph: Graph, node: Node, position: int) -> list[int]:
                 f"operator {position} (SVDF): '{tensor.title}' is {tensor.dtype}, expected {dtype}; "
                 "LiteRT would access memory beyond its end"
             )
-        found.append(operand)
-    return found
+        operands.append(operand)
+    return operands
 
 
 def _widen(graph: Graph, index: int, buffers: list[Record]) -> int:

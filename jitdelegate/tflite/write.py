@@ -190,7 +190,7 @@ class GraphBuilder:
         code = self._file.operator_code(BUILTIN_CODES["CUSTOM" if custom else op], op if custom else "", version)
         operator: Record = {
             "opcode_index": code,
-            "inputs": tuple(ABSENT if each is None else each for each in inputs),
+            "inputs": tuple(ABSENT if index is None else index for index in inputs),
             "outputs": tuple(outputs),
             "custom_options": custom_options,
             "intermediates": tuple(intermediates) or None,
@@ -302,7 +302,7 @@ def _sparsity(sparsity: Sparsity) -> Record:
     return {
         "traversal_order": sparsity.traversal_order,
         "block_map": sparsity.block_map,
-        "dim_metadata": [_dimension(each) for each in sparsity.dimensions],
+        "dim_metadata": [_dimension(dimension) for dimension in sparsity.dimensions],
     }
 
 

@@ -70,3 +70,36 @@ def test_filters_that_are_computed_round_as_those_of_litert(dtype: str, filters:
         ran = run_ours(model.finish(), inputs, target)
         assert not ran.refused
         np.testing.assert_array_equal(ran.outputs[0][0], expected[0][0])
+
+
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_the_factor_of_a_matrix_product_is_that_of_litert_to_the_last_bit(is_constant: bool) -> None:
+    """LiteRT multiplies the two scales as float32s, where no bias has 64 bits: some of many results show it."""
+    dice, model = np.random.default_rng(9), ModelBuilder()
+    a, b = (np.float32(scale) for scale in dice.uniform(0.001, 0.1, 2))
+    data, filters = numbers(dice, (128, 9), "int16"), np.maximum(numbers(dice, (512, 9), "int8"), -127)
+    operands = [model.input(data.shape, "int16", quant=per_tensor(a))]
+    if is_constant:
+        operands.append(model.constant(filters, quant=per_tensor(b)))
+    else:
+        operands.append(model.input(filters.shape, "int8", quant=per_tensor(b)))
+    quant = per_tensor(87.654 * a * b)
+    model.output(model.op("FULLY_CONNECTED", operands, (128, 512), dtype="int16", quant=quant, version=11))
+    inputs = [[data] if is_constant else [data, filters]]
+    ran = run_ours(model.finish(), inputs)
+    assert not ran.refused
+    np.testing.assert_array_equal(ran.outputs[0][0], run_litert(model.finish(), inputs)[0][0])
+
+
+def test_the_factor_of_a_batch_matmul_is_that_of_litert_to_the_last_bit() -> None:
+    """As above, beside XNNPACK, which takes no right matrix with a zero point."""
+    dice, model = np.random.default_rng(105), ModelBuilder()
+    a, b = (np.float32(scale) for scale in dice.uniform(0.001, 0.1, 2))
+    steps = np.float32(a * b * dice.uniform(60, 150) * 10)
+    inputs = [[numbers(dice, shape, "int8") for shape in ((256, 60), (60, 512))]]
+    pairs = zip(inputs[0], (per_tensor(a, 3), per_tensor(b, 5)), strict=True)
+    operands = [model.input(matrix.shape, "int8", quant=quant) for matrix, quant in pairs]
+    model.output(model.op("BATCH_MATMUL", operands, (256, 512), dtype="int8", quant=per_tensor(steps)))
+    ran = run_ours(model.finish(), inputs)
+    assert not ran.refused
+    np.testing.assert_array_equal(ran.outputs[0][0], run_litert(model.finish(), inputs)[0][0])
