@@ -48,7 +48,7 @@ def run_jobs(generator: Generator, jobs: Sequence[Job], *arrays: np.ndarray) -> 
 
 
 def _run(generator: Generator, arrays: Sequence[np.ndarray]) -> None:
-    features = generator.machine.features
+    features = generator.machine.name
     with _loaded(compile_object(generator.module.text(triple(features)), features)) as entry:
         entry(*(ctypes.c_void_p(array.ctypes.data) for array in arrays))
 
