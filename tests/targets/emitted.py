@@ -41,7 +41,7 @@ def run_jobs(generator: Generator, jobs: Sequence[Job], *arrays: np.ndarray) -> 
     f = generator.module.function(ENTRY, [(f"p{k}", POINTER) for k in range(len(arrays) + 1)], exported=True)
     *pointers, own = f.parameters
     for job in jobs:
-        at = [pointers[place.offset] + place.distance for place in job.places]
+        at = [pointers[address.offset] + address.distance for address in job.addresses]
         f.loop(job.chunks, lambda chunk, job=job, at=at: f.call(job.function, chunk, own, *at))
     f.finish()
     _run(generator, [*arrays, aligned])
