@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jitdelegate
-from jitdelegate.commands import overview, replay
+from jitdelegate.commands import entrance, replay
 from jitdelegate.compiler.trace import VARIABLE
 from jitdelegate.errors import OptionError
 from jitdelegate.tflite.write import ModelBuilder
@@ -195,7 +195,7 @@ def test_the_command_is_in_the_overview(kernels: Path, capsys: pytest.CaptureFix
         [sys.executable, "-m", "jitdelegate.replay", str(kernels)], capture_output=True, text=True, check=True
     )
     assert ": same, largest error" in done.stdout
-    assert overview.main([]) == 0
+    assert entrance.main([]) == 0
     assert "jitdelegate.replay" in capsys.readouterr().out
 
 

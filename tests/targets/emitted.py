@@ -41,14 +41,14 @@ def run_jobs(generator: Generator, jobs: Sequence[Job], *arrays: np.ndarray) -> 
     f = generator.module.function(ENTRY, [(f"p{k}", POINTER) for k in range(len(arrays) + 1)], exported=True)
     *pointers, own = f.parameters
     for job in jobs:
-        at = [pointers[place.offset] + place.distance for place in job.places]
+        at = [pointers[address.offset] + address.distance for address in job.addresses]
         f.loop(job.chunks, lambda chunk, job=job, at=at: f.call(job.function, chunk, own, *at))
     f.finish()
     _run(generator, [*arrays, aligned])
 
 
 def _run(generator: Generator, arrays: Sequence[np.ndarray]) -> None:
-    features = generator.machine.features
+    features = generator.machine.name
     with _loaded(compile_object(generator.module.text(triple(features)), features)) as entry:
         entry(*(ctypes.c_void_p(array.ctypes.data) for array in arrays))
 

@@ -57,7 +57,7 @@ def aligned(nbytes: int) -> np.ndarray:
 
 def at_compile_time(products: Products, weights: np.ndarray) -> np.ndarray:
     """The bytes of the weights of a panel of weights [columns, depth]."""
-    generator, (columns, depth) = generator_of(products.machine.features), weights.shape
+    generator, (columns, depth) = generator_of(products.machine.name), weights.shape
     steps = -(-depth // products.channels)
     padded = np.zeros((columns, steps * products.channels), weights.dtype)
     padded[:, :depth] = weights
