@@ -17,6 +17,7 @@ FOLDERS = ("ir", "tflite", "passes", "ops", "targets", "compiler")
 FILES = (
     "base/targets.py",
     *("runtime/litert_layout.py", "runtime/delegate_table.py"),  # what compiled code knows of LiteRT's interpreter
+    "runtime/status.py",  # how it tells of refused values
     *("runtime/cpu/profile.py", "runtime/profile.py"),  # where profiled code leaves its time stamps
     *("program/launch_list.py", "program/program.py", "program/write.py"),
 )
