@@ -29,7 +29,7 @@ LAYERS = (
     ("engine",),
     (
         *("api", "interpreter", "compiled_model", "tensor_buffer", "environment", "hardware_accelerator"),
-        *("cpu_kernel_mode", "cpu_options", "gpu_options"),
+        *("cpu_kernel_mode", "cpu_options", "gpu_options", "options"),
     ),
     ("commands.analysis", "commands.measurement"),
     ("commands", "warm", "demo", "analyze", "replay", "benchmark", "diff", "__main__"),

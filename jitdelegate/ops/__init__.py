@@ -3,7 +3,7 @@
 Read `registry.py` first, then `elementwise.py` and `convolution.py`.
 
 - `registry.py`: `Op`, the base class, and `Lowering`. `call.py`: a node with its tensors. `case.py`: test cases.
-- `pointwise.py`, `window.py`, `activation.py`, `recurrent_cell.py` ...: code that the operators of a family share.
+- `pointwise.py`, `window.py`, `recurrent_cell.py` ...: code that the operators of a family share.
 """
 
 from jitdelegate.ops import (  # noqa: F401 - each enters its operators in OPS
