@@ -66,7 +66,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _in_child(model: Path, through: str, threads: int) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--child", "--through", through, "--threads", str(threads), str(model)]
+    own = [sys.executable, "-m", "scripts.check_models", "--child"]
+    command = [*own, "--through", through, "--threads", str(threads), str(model)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
