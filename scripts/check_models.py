@@ -1,6 +1,6 @@
 """Run every .tflite file of folders, nested ones too, through jitdelegate and LiteRT's builtin kernels, and compare.
 
-    python scripts/check_models.py FOLDER_OR_FILE ... [--through load|interpreter|litert] [--threads N] [--json]
+    python -m scripts.check_models FOLDER_OR_FILE ... [--through load|interpreter|litert] [--threads N] [--json]
 
 `--through` says who runs the model: `jitdelegate.load`, `jitdelegate.Interpreter`, or LiteRT's own interpreter with a
 `jitdelegate.GpuDelegate`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -44,14 +44,16 @@ def progress(total: int, *, still: bool = False) -> Iterator[Bar]:
     Args:
         still: draw between steps only, so that nothing disturbs what is timed.
     """
-    with Progress(
+    is_visible = sys.stderr.isatty()
+    shown = Progress(
         *(TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()),
         console=Console(stderr=True),
         auto_refresh=not still,
         transient=True,
         redirect_stdout=sys.stdout.isatty(),  # else lines for a file would go to the terminal
-        disable=not sys.stderr.isatty(),
-    ) as shown:
+        disable=not is_visible,
+    )
+    with shown if is_visible else nullcontext():  # old versions of rich end an invisible bar with an empty line
         yield Bar(shown, total)
 
 
