@@ -69,8 +69,8 @@ class Level:
         avx512_lanes: floats in a vector for AVX-512's own instructions; 0 without AVX-512.
         has_fma: whether one instruction computes a * b + c.
         has_half: whether one instruction widens a vector of float16.
+        has_pairs: whether one instruction multiplies int16 and adds up neighbours.
         has_threads: whether workers may wait in a futex, and code is loaded without a linker (Linux on x86-64).
-        pairs: LLVM's function that multiplies int16 and adds up neighbours; "" without such an instruction.
         plus_pairs: LLVM's functions that add to an int32 the products of two int16, but for the bits of a register at
             the end of their names; "" without such an instruction.
         plus_bytes: as `plus_pairs`, the products of four bytes of data and four int8.
@@ -89,8 +89,8 @@ class Level:
     lanes = 4
     tiles: tuple[int, ...] = (6, 4)
     avx512_lanes = 0
-    has_fma = has_half = has_threads = False
-    pairs = plus_pairs = plus_bytes = byte_data = shuffle_bytes = look_up_bytes = ""
+    has_fma = has_half = has_pairs = has_threads = False
+    plus_pairs = plus_bytes = byte_data = shuffle_bytes = look_up_bytes = ""
     slowdown = 4.0
 
     def __init__(self, **facts: Any) -> None:
@@ -112,8 +112,8 @@ _V3 = Level(
     tiles=(8, 6),
     has_fma=True,
     has_half=True,
+    has_pairs=True,
     has_threads=True,
-    pairs="x86.avx2.pmadd.wd",
     byte_data="uint8",
     shuffle_bytes="x86.avx2.pshuf.b",
     slowdown=1.0,
@@ -126,7 +126,6 @@ _V4 = _V3.with_more(
     lanes=16,
     tiles=(10, 10, 8, 6),
     avx512_lanes=16,
-    pairs="x86.avx512.pmaddw.d.512",
     shuffle_bytes="x86.avx512.pshuf.b.512",
 )
 _VNNI = {"plus_pairs": "x86.avx512.vpdpwssd", "plus_bytes": "x86.avx512.vpdpbusd"}

@@ -53,7 +53,7 @@ def distances_along(memory: Memory, shape: tuple[int, ...]) -> list[int]:
 
 @dataclass(frozen=True)
 class Axis:
-    """One logical axis of the input: its size and the bytes between neighbours."""
+    """One logical axis of a tensor: its size and the bytes between neighbours."""
 
     size: int
     distance: int

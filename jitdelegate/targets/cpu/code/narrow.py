@@ -65,7 +65,7 @@ def _in_order(f: Function, interleaved: Value, count: int) -> Value:
 
 
 def emitted(f: Function, expr: Expr, arguments: Sequence[Value], types: Sequence[str], dtype: str, lanes: int) -> Value:
-    """As `scalar.expression.emit`, for whole registers of bytes: a function of one byte as a table, where that takes
+    """As `maths.expression.emit`, for whole registers of bytes: a function of one byte as a table, where that takes
     fewer instructions, or the last step of XNNPACK's roundings by packs."""
     width = 4 * f.module.machine.lanes
     table = _tabulated(expr, tuple(types), dtype) if lanes == 64 and f.module.machine.look_up_bytes else None

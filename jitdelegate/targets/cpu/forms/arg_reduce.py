@@ -159,7 +159,7 @@ def _scan(f: Function, kind: str, data: Placed, start: Value, part: tuple[int, i
     def step(i: Value, value: Value, index: Value) -> list[Value]:
         at = i * lanes + first
         loaded = load(f, data.dtype, start + at * data.nbytes, lanes, data.nbytes)
-        return _kept(f, kind, Best(loaded, indices_from(f, at, lanes)), Best(value, index))
+        return kept(f, kind, Best(loaded, indices_from(f, at, lanes)), Best(value, index))
 
     return Best(*f.loop((last - first) // lanes, step, best.value, best.index))
 
@@ -167,12 +167,12 @@ def _scan(f: Function, kind: str, data: Placed, start: Value, part: tuple[int, i
 def _across(generator: Generator, form: ArgReduce, data: Placed, out: Placed) -> Job:
     """The reduced axis is not the last: each lane reduces its own column."""
     last = len(data.shape) - 1
-    kept = [data.axes[axis] for axis in range(last) if axis != form.axis]
+    others = [data.axes[axis] for axis in range(last) if axis != form.axis]
     columns, along = data.shape[last], data.axes[form.axis]
 
     def row(kernel: Kernel, number: Value) -> None:
         f = kernel.f
-        start = kernel.pointer(data.memory) + offset_of(f, number, kept)
+        start = kernel.pointer(data.memory) + offset_of(f, number, others)
         target = kernel.pointer(out.memory) + number * (columns * out.nbytes)
 
         def column(first: Value, mask: Value | None) -> None:
@@ -180,7 +180,7 @@ def _across(generator: Generator, form: ArgReduce, data: Placed, out: Placed) ->
 
             def step(i: Value, value: Value, index: Value) -> list[Value]:
                 loaded = _ordered(f, data, at + i * along.distance, lanes, mask)
-                return _kept(f, form.kind, Best(loaded, f.splat(f.cast("trunc", i, I32), lanes)), Best(value, index))
+                return kept(f, form.kind, Best(loaded, f.splat(f.cast("trunc", i, I32), lanes)), Best(value, index))
 
             value = _ordered(f, data, at, lanes, mask)
             _, index = f.loop(along.size, step, value, f.literal(vector(lanes, I32), 0))
@@ -188,10 +188,10 @@ def _across(generator: Generator, form: ArgReduce, data: Placed, out: Placed) ->
 
         along_row(f, columns, generator.lanes, column)
 
-    return job_of_rows(generator, "arg_reduce", size_of(kept), columns * along.size, row)
+    return job_of_rows(generator, "arg_reduce", size_of(others), columns * along.size, row)
 
 
-def _kept(f: Function, kind: str, new: Best, old: Best) -> list[Value]:
+def kept(f: Function, kind: str, new: Best, old: Best) -> list[Value]:
     """The value and the index of the better one; of equal ones, the old one's."""
     best = new.select(f, beats(f, new.value, old.value, kind), old)
     return [best.value, best.index]

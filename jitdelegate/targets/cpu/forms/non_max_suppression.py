@@ -10,7 +10,7 @@ from jitdelegate.targets.cpu.code.kernel import Job, Kernel
 from jitdelegate.targets.cpu.code.rows import Placed, along_row, job_of_rows, placed
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Value
 from jitdelegate.targets.cpu.code.writer import Writer
-from jitdelegate.targets.cpu.forms.arg_reduce import Best, beats, best_lane, indices_from
+from jitdelegate.targets.cpu.forms.arg_reduce import Best, best_lane, indices_from, kept
 from jitdelegate.targets.maths.selection import Box, has_area, overlap_exceeds
 
 GONE = float("-inf")
@@ -91,8 +91,7 @@ def _best_score(kernel: Kernel, size: int, scored: Scored, whole: Value | int = 
     def step(first: Value, mask: Value | None, value: Value, index: Value) -> list[Value]:
         score = scored(first, mask)
         f.store(score, kernel.scratch + first * FLOAT_BYTES)
-        best = Best(score, indices_from(f, first, lanes)).select(f, beats(f, score, value), Best(value, index))
-        return [best.value, best.index]
+        return kept(f, "max", Best(score, indices_from(f, first, lanes)), Best(value, index))
 
     nothing = f.literal(type_, GONE), f.splat(f.literal("i32", 0), lanes)
     return best_lane(f, Best(*along_row(f, size, lanes, step, *nothing, whole=whole)))

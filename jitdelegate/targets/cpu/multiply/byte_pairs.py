@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value, vector
-from jitdelegate.targets.cpu.multiply.products import WORD, IntegerProducts, Products, sum_of_pairs
+from jitdelegate.targets.cpu.multiply.products import WORD, IntegerProducts, PairProducts, Products, sum_of_pairs
 
 UNSIGNED_PAIRS = {16: "x86.avx512.pmaddubs.w.512", 8: "x86.avx2.pmadd.ub.sw", 4: "x86.ssse3.pmadd.ub.sw.128"}
 """Sums of int32 in a vector -> LLVM's function that multiplies uint8 by int8 and adds up neighbours."""
@@ -67,10 +67,9 @@ class BytePairs(IntegerProducts):
 
 
 @dataclass(frozen=True)
-class QuadWords(IntegerProducts):
+class QuadWords(PairProducts):
     """Products of four int16 that follow the same as bytes: of the first two channels, then of the others."""
 
-    channels: ClassVar[int] = 4
     step_bytes: ClassVar[int] = 12
     stored: ClassVar[str] = "int16"
 
@@ -82,9 +81,4 @@ class QuadWords(IntegerProducts):
         return [f.load(vector(2 * self.lanes, WORD), at + place, half) for place in (0, half)]
 
     def data(self, f: Function, at: Value) -> list[Value]:
-        return [f.cast("bitcast", self.word(f, at + place), vector(2 * self.lanes, WORD)) for place in (4, 8)]
-
-    def add(self, f: Function, data: Sequence[Value], weights: Sequence[Value], total: Value) -> Value:
-        for a, b in zip(data, weights, strict=True):
-            total = total + sum_of_pairs(f, self.machine, a, b)
-        return total
+        return [self.pair(f, at + place) for place in (4, 8)]

@@ -28,7 +28,7 @@ class WordPairs(IntegerProducts):
         return [f.load(vector(2 * self.lanes, WORD), at, self.weight_bytes)]
 
     def data(self, f: Function, at: Value) -> list[Value]:
-        return [f.cast("bitcast", self.word(f, at), vector(2 * self.lanes, WORD))]
+        return [self.pair(f, at)]
 
     def add(self, f: Function, data: Sequence[Value], weights: Sequence[Value], total: Value) -> Value:
         return total + sum_of_pairs(f, self.machine, data[0], weights[0])

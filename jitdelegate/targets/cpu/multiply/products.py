@@ -246,6 +246,10 @@ class IntegerProducts(Products):
         """The four bytes at an address, as an int32 in all lanes."""
         return f.splat(f.load("i32", at, 1), self.lanes)
 
+    def pair(self, f: Function, at: Value) -> Value:
+        """The same as two int16."""
+        return f.cast("bitcast", self.word(f, at), vector(2 * self.lanes, WORD))
+
 
 def plus_bytes(f: Function, total: Value, data: Value, weights: Value) -> Value:
     """The sums of int32, each plus the products of four bytes: data of the level's `byte_data`, and int8."""
@@ -310,7 +314,7 @@ class PairProducts(IntegerProducts):
         return [words(f, at + place, half) for place in (0, half)]
 
     def data(self, f: Function, at: Value) -> list[Value]:
-        both = f.cast("bitcast", self.word(f, at), vector(2 * self.lanes, WORD))
+        both = self.pair(f, at)
         if self.is_signed:
             return [f.ashr(both << 8, 8), f.ashr(both, 8)]
         return [both & 255, both >> 8]
@@ -350,7 +354,7 @@ class WordProducts(IntegerProducts):
         return [words(f, at, self.weight_bytes)]
 
     def data(self, f: Function, at: Value) -> list[Value]:
-        return [f.cast("bitcast", self.word(f, at), vector(2 * self.lanes, WORD))]
+        return [self.pair(f, at)]
 
     def add(self, f: Function, data: Sequence[Value], weights: Sequence[Value], total: Value) -> Value:
         if not self.machine.plus_pairs:
@@ -370,7 +374,7 @@ def words(f: Function, at: Value, count: int) -> Value:
 def sum_of_pairs(f: Function, machine: Level, a: Value, b: Value) -> Value:
     """a[2 * i] * b[2 * i] + a[2 * i + 1] * b[2 * i + 1] of int16, as int32."""
     type_ = vector(a.lanes // 2, "i32")
-    if machine.pairs:
+    if machine.has_pairs:
         return f.machine_call(PAIRS[a.lanes // 2], type_, a, b)
     a, b = (f.cast("bitcast", each, type_) for each in (a, b))
     return f.ashr(a << 16, 16) * f.ashr(b << 16, 16) + f.ashr(a, 16) * f.ashr(b, 16)

@@ -102,7 +102,7 @@ class Multiplication(PanelProduct):
 def _gives_bytes(products: Products, c: Layout) -> bool:
     """Whether results are sums of integers that become bytes, which lie side by side."""
     is_row_of_bytes = c.dtype in ("int8", "uint8") and not c.blocked
-    return is_row_of_bytes and products.accumulator == "int32" and bool(products.machine.pairs)
+    return is_row_of_bytes and products.accumulator == "int32" and products.machine.has_pairs
 
 
 def write_contract(writer: Writer, node: Node, form: Contract) -> list[Job]:
@@ -295,5 +295,5 @@ class ContractWriter:
 
         outputs = sum(group.count * group.vectors for group in groups) * self.generator.lanes
         work = chunks.images * product.products.work(sweep.pixels, outputs * sweep.weights.shape[1])
-        shared = {"panels": chunks.panels, "parts": chunks.parts} if chunks.panels else {}
-        return self.generator.job("contract", chunks.count, body, worth=worth(work), **shared)
+        panels = max(1, chunks.panels)
+        return self.generator.job("contract", chunks.count, body, worth=worth(work), panels=panels, parts=chunks.parts)

@@ -45,7 +45,7 @@ class ContractFilters:
     def products(self, machine: Level, form: Contract, dtype: str) -> Products:
         """How panels of them are multiplied by data of type `dtype`."""
         if not self.narrow:
-            is_paired = machine.pairs and not machine.plus_bytes and form.accumulator == "int32"
+            is_paired = machine.has_pairs and not machine.plus_bytes and form.accumulator == "int32"
             # each group would convert the channels of all groups
             return WordPairs(machine) if is_paired and form.groups == 1 else products_of(machine, form, dtype)
         if form.accumulator != "float32":

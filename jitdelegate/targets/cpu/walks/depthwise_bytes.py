@@ -1,8 +1,8 @@
-"""Depthwise over bytes by VNNI, whose instruction adds up the products of four bytes in each 32-bit lane.
+"""Depthwise over bytes by an instruction that adds up products in each 32-bit lane: of four bytes, or of two int16.
 
-Four rows of a column of pixels are interleaved, so that a lane holds what one channel has under four taps. Unpacking
-instructions do so within every 16 bytes, the cheapest way, and leave four vectors that hold the channels in the order
-of `_orders`; the instructions that narrow results to bytes put them back in order.
+Four or two rows of a column of pixels are interleaved, so that a lane holds what one channel has under as many taps.
+Unpacking instructions do so within every 16 bytes, the cheapest way, and leave vectors that hold the channels in the
+order of `_orders`; the instructions that narrow results to bytes put them back in order.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def byte_filters(
     machine = generator.machine
     if (
         data not in ("int8", "uint8")
-        or not (machine.plus_bytes or machine.pairs)
+        or not (machine.plus_bytes or machine.has_pairs)
         or form.multiplier > 1
         or prod(form.kernel) > MOST_TAPS
     ):
