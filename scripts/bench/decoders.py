@@ -5,8 +5,9 @@ the same names; one signature takes one token and gives logits too, as litert-to
 sides read the same seeded prompt by the longest prefill signature, then generate tokens greedily. LiteRT gets the same
 buffer as input and output of a cache.
 
-- start, first token: seconds of a fresh process from the model's path until it is ready to run, and until the first
-  token is known; peak memory is that of the process. "cold" is with an empty cache of programs, which LiteRT lacks.
+- start, first token: milliseconds of a fresh process from the model's path until it is ready to run, and until the
+  first token is known; peak memory is that of the process. "cold" is with an empty cache of programs, which LiteRT
+  lacks.
 - prefill, decode: microseconds of a token, medians of rounds in which both sides take turns in one process.
 
 The speed is LiteRT's figure over ours: above 1 we are better. Generated tokens have to be equal for the command to

@@ -11,13 +11,14 @@ rounds; above 1 we are faster. The choice is right if none of the others is fast
 from __future__ import annotations
 
 import argparse
+import statistics
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from jitdelegate.commands.measurement.timing import ratio
-from scripts.bench.rounds import geometric_mean, interleaved, our_side, their_side
+from scripts.bench.rounds import interleaved, our_side, their_side
 from scripts.bench.suite import Column, Row, Suite
 
 CHOICES: dict[str, dict[str, Any]] = {
@@ -48,7 +49,7 @@ def compare(model: Path, only_ops: str, threads: int, rounds: int) -> Row:
 
 def summary(rows: Sequence[Row]) -> Iterator[str]:
     """The mean of each choice."""
-    means = (f"{name} {geometric_mean(row[name] for row in rows):.3f}" for name in CHOICES)
+    means = (f"{name} {statistics.geometric_mean(row[name] for row in rows):.3f}" for name in CHOICES)
     yield f"geometric mean of {len(rows)} rows against LiteRT alone: {', '.join(means)}"
 
 

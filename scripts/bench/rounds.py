@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import statistics
 import time
@@ -116,11 +115,6 @@ def pair_columns(unit: str) -> tuple[Column, ...]:
     )
 
 
-def geometric_mean(ratios: Iterable[float]) -> float:
-    """The geometric mean of at least one ratio."""
-    return math.exp(statistics.mean(map(math.log, ratios)))
-
-
 def mean_speeds(rows: Iterable[Row], *groups: str) -> Iterator[str]:
     """The geometric mean of the speeds and the least, for each group of rows that have equal values of `groups`."""
 
@@ -130,4 +124,5 @@ def mean_speeds(rows: Iterable[Row], *groups: str) -> Iterator[str]:
     for values, members in groupby(sorted(rows, key=group), group):
         speeds = [row["speed"] for row in members]
         name = ", ".join(f"{key} {value}" for key, value in zip(groups, values, strict=True))
-        yield f"{name}: geometric mean {geometric_mean(speeds):.3f} of {len(speeds)} rows, least {min(speeds):.3f}"
+        mean = statistics.geometric_mean(speeds)
+        yield f"{name}: geometric mean {mean:.3f} of {len(speeds)} rows, least {min(speeds):.3f}"
