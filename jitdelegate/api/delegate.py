@@ -89,7 +89,7 @@ class GpuDelegate:
 
         interpreter, model, num_threads = _calling_interpreter()
         native = self._native_delegate(model, num_threads)
-        self._natives = [native for native in self._natives if native[0]() is not None]
+        self._natives = [kept for kept in self._natives if kept[0]() is not None]
         self._natives.append((weakref.ref(interpreter), native))
         return native.pointer
 

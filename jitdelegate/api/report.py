@@ -211,7 +211,7 @@ class Report(Record):
 
 def model_report(specializations: Specializations, executable: Executable) -> Report:
     """Report on one program of a model's first subgraph, with notes on the others."""
-    further = [_sentence(executable) for executable in specializations.further]
+    further = [_sentence(one) for one in specializations.further]
     return _report(executable, further, _signed_subgraphs(specializations))
 
 

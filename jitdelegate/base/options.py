@@ -580,11 +580,12 @@ class DelegateOptions(Checked):
         Raises:
             OptionError: as `from_mapping` and `from_file`.
         """
-        given = _by_name({name: value for name, value in keywords.items() if value is not None})
-        if isinstance(further, str | os.PathLike):
-            return cls(**{**file_keywords(further), **given})
+        given = {name: value for name, value in keywords.items() if value is not None}
         if further is None:
             return cls(**given)
+        given = _by_name(given)
+        if isinstance(further, str | os.PathLike):
+            return cls(**{**file_keywords(further), **given})
         return cls(**{**_by_name(_parsed(further)), **given})
 
 
@@ -627,8 +628,9 @@ def _by_name(mapping: Mapping[str, Any]) -> dict[str, Any]:
     if unknown:
         raise _unknown(unknown)
     keywords = dict(mapping.items())
-    for alias in ALIASES.keys() & keywords.keys():
-        name = ALIASES[alias]
+    for alias, name in ALIASES.items():
+        if alias not in keywords:
+            continue
         value = FIELDS[name].checked(alias, keywords.pop(alias))
         own = FIELDS[name].checked(name, keywords.setdefault(name, value))
         if own != value:

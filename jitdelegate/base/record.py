@@ -45,7 +45,7 @@ class Record:
         return {name: getattr(self, name) for name in self._names}
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other.values() == self.values()
+        return other.values() == self.values() if type(other) is type(self) else NotImplemented
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in sorted(self._names))})"

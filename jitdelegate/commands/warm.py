@@ -119,8 +119,7 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
             loaded.prepare()
             report = loaded.report()
         if arguments.litert_interpreter:
-            given = {name: value for name, value in named.items() if value is not None}
-            open_hosted(ModelFile(model, DelegateOptions.from_keywords(given, _further(arguments)))).prepare()
+            open_hosted(ModelFile(model, DelegateOptions.from_keywords(named, _further(arguments)))).prepare()
     except (JitDelegateError, OSError, MemoryError) as error:
         return _failed(model, error, start)
     trouble = report.failure or f"nothing was stored: {report.cache.write_failure or report.cache.reason}"
@@ -142,9 +141,12 @@ def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[
     from jitdelegate.engine.precompile import precompile
 
     start = time.perf_counter()
-    named = {"serialization_dir": arguments.serialization_dir, "model_token": arguments.model_token}
-    given = {name: value for name, value in named.items() if value is not None}
-    options = DelegateOptions.from_keywords({**given, "target": arguments.target.name}, _further(arguments))
+    named = {
+        "target": arguments.target.name,
+        "serialization_dir": arguments.serialization_dir,
+        "model_token": arguments.model_token,
+    }
+    options = DelegateOptions.from_keywords(named, _further(arguments))
     try:
         precompiled = precompile(model, device, options, arguments.output)
     except (JitDelegateError, OSError, MemoryError) as error:

@@ -118,7 +118,7 @@ def find_entry(model: str | bytes, options: DelegateOptions, signature: str = ""
     content = ModelFile(model, options).content()
     known = read(content)
     source = content if options.port_key else model
-    named = {signature.key: signature for signature in known.signatures}
+    named = {each.key: each for each in known.signatures}
     if signature and signature not in named:
         raise TensorError(f"no signature is named {signature!r}, the model has {list(named)}")
     chosen = named.get(signature) or next((own for own in known.signatures if own.graph == 0), _NO_SIGNATURE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 
@@ -31,6 +30,8 @@ def peak_bytes() -> int:
         with open(STATUS, "rb") as file:  # `getrusage` would count the process that started this one
             return next(int(line.split()[1]) << 10 for line in file if line.startswith(PEAK))
     except (OSError, ValueError, StopIteration):
+        import resource  # not before: `Clock` has to cost a start next to nothing
+
         found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return found if sys.platform == "darwin" else found << 10
 
@@ -42,4 +43,6 @@ def resident_bytes() -> tuple[int, int] | None:
             _, resident, shared, *_ = map(int, file.read().split())
     except (OSError, ValueError):
         return None
+    import resource  # not before: see peak_bytes
+
     return resident * resource.getpagesize(), shared * resource.getpagesize()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sys
 
-from jitdelegate.commands.measurement.own_process import Clock
+from jitdelegate.commands.measurement.own_process import Clock, peak_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,8 +65,6 @@ def start(told: dict[str, Any]) -> dict[str, Any]:
     else:
         interpreter.get_signature_runner(told["signature"])(**values)
     clock.stage("first run")
-    from jitdelegate.commands.measurement.own_process import peak_bytes
-
     outcome = interpreter.report().cache.outcome if delegates else ""
     return {"seconds": clock.seconds, "peak_bytes": peak_bytes(), "cache": outcome}
 
