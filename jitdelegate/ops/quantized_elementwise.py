@@ -27,7 +27,7 @@ from jitdelegate.ops.quantization import (
     table,
     wide_multiplier,
 )
-from jitdelegate.ops.quantized_words import approximate_gelu, of_floats
+from jitdelegate.ops.quantized_words import approximate_gelu, exact_gelu
 from jitdelegate.ops.rounding import AWAY, EVEN, INTEGER, rounding
 
 
@@ -88,10 +88,7 @@ def elu(call: Call) -> Expr:
 def gelu(data: Tensor, output: Tensor, approximate: bool) -> Expr:
     """GELU: x / 2 * erfc(-x / sqrt(2)) in float32, or by tanh."""
     real = all_real(data)
-    if approximate:
-        curve = approximate_gelu(real)
-    else:
-        curve = np.float32(0.5) * real * of_floats("erfc", real * np.float32(-(0.5**0.5)))
+    curve = (approximate_gelu if approximate else exact_gelu)(real)
     return table(half_away(curve * (np.float32(1) / scale(output))) + zero(output), output)
 
 

@@ -96,12 +96,14 @@ def _curve(call: Call) -> tuple[int, ...]:
     def inverse_root(x: np.ndarray) -> np.ndarray:
         return np.where(x > 0, np.float32(1) / np.sqrt(np.maximum(x, np.float32(1e-38))), above)
 
-    def gelu(x: np.ndarray) -> np.ndarray:
-        return np.asarray(np.float32(0.5) * x * of_floats("erfc", x * np.float32(-(0.5**0.5))))
-
-    functions = {"EXP": exponential_32, "LOG": logarithm, "RSQRT": inverse_root, "GELU": gelu}
+    functions = {"EXP": exponential_32, "LOG": logarithm, "RSQRT": inverse_root, "GELU": exact_gelu}
     function = approximate_gelu if call.option("approximate", False) else functions[call.node.op]
     return table_16(function, float(scale(data)), 0, float(scale(output)))
+
+
+def exact_gelu(x: np.ndarray) -> np.ndarray:
+    """x / 2 * erfc(-x / sqrt(2)) of float32, in the order of LiteRT's kernel."""
+    return np.asarray(np.float32(0.5) * x * of_floats("erfc", x * np.float32(-(0.5**0.5))))
 
 
 def approximate_gelu(x: np.ndarray) -> np.ndarray:

@@ -104,12 +104,12 @@ def _share(graph: Graph, node: Node, written: Collection[int], read: Collection[
     rate = _rate(graph, node)
     follows = any(index in written for index in node.inputs)
     if follows and rate.fuses:
-        return _at_level(FUSED, rates)
+        return _slowed(FUSED, rates)
     together = follows or any(index in read for index in node.outputs)
-    return _at_level(rate.saved if together or rate.saved_alone is None else rate.saved_alone, rates)
+    return _slowed(rate.saved if together or rate.saved_alone is None else rate.saved_alone, rates)
 
 
-def _at_level(saved: float, rates: Rates) -> float:
+def _slowed(saved: float, rates: Rates) -> float:
     return 1 - rates.slowdown * (1 - saved)
 
 

@@ -26,10 +26,8 @@ def lies_in_code(constant: np.ndarray) -> bool:
     return is_float or (constant.dtype.name in ("int32", "int64", "bool") and constant.size <= MOST_IN_CODE)
 
 
-def updates_in_place(
-    graph: Graph, runs_at: Mapping[int, int] | None = None, others: tuple[type[Form], ...] = ()
-) -> frozenset[int]:
-    """Positions of the Update nodes after which nothing needs the data: their result may have its memory.
+def updates_in_place(graph: Graph, runs_at: Mapping[int, int], others: tuple[type[Form], ...]) -> frozenset[int]:
+    """Positions of Updates and nodes of `others` after which nothing needs the data: the result may have its memory.
 
     Args:
         runs_at: positions of nodes that run later, with the node -> the position after which they run.
@@ -41,7 +39,7 @@ def updates_in_place(
         if not isinstance(node.form, View):
             for operand, index in enumerate(node.inputs):
                 if index != ABSENT:
-                    reads.setdefault(groups[index], []).append(((runs_at or {}).get(position, position), operand))
+                    reads.setdefault(groups[index], []).append((runs_at.get(position, position), operand))
     kept = {groups[index] for index in graph.outputs}
     return frozenset(
         position

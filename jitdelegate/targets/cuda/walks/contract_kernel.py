@@ -196,7 +196,6 @@ class ContractKernel(ABC):
     """Writes a kernel whose blocks copy tiles of K to a ring of slots, data before weights, and multiply them.
 
     Attributes:
-        is_asynchronous: whether data is copied without going through registers.
         multiply, slice: what this thread multiplies, and the number of its slice of K of each tile.
         group, part: this block's group of channels, and its part of K where blocks split K.
         target_pixels: where the pixels of a scattered phase lie in the output.
