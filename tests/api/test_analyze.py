@@ -25,7 +25,7 @@ from tests.conftest import SHARED
 
 REAL = Path(os.environ.get("JITDELEGATE_TEST_MODELS", SHARED / "models")) / "real"
 NAMES = sorted({path.stem for path in REAL.glob("*.tflite")} - {Path(name).stem for name in MODELS})
-SAMPLE = random.Random(0).sample(NAMES, min(10, len(NAMES))) or [""]
+SAMPLE = random.Random(0).sample(NAMES, min(24, len(NAMES))) or [""]
 """Models that CI looks at beside those that `test_real_models.py` runs; scripts/check_models.py looks at all."""
 
 

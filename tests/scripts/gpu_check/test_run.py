@@ -175,10 +175,13 @@ def test_the_networks_command_runs_from_end_to_end(prepared: tuple[Path, Path], 
     assert (Path(machine["OUT"]) / "ncu-bundle.csv").exists()
 
 
-def test_what_is_not_installed_leaves_our_own_rows(prepared: tuple[Path, Path], machine: Mapping[str, str]) -> None:
-    _, rows, _ = check(prepared[0], machine, "--run", "tf32")
-    assert_sections_ended_well(rows, "tf32")
-    for section in RUNS["tf32"]:
+@pytest.mark.parametrize("precision", ["float16", "tf32"])
+def test_what_is_not_installed_leaves_our_own_rows(
+    prepared: tuple[Path, Path], machine: Mapping[str, str], precision: str
+) -> None:
+    _, rows, _ = check(prepared[0], machine, "--run", precision)
+    assert_sections_ended_well(rows, precision)
+    for section in RUNS[precision]:
         found = {(row["subject"], row["quantity"]): row for row in of(rows, section.name)}
         assert all(found["jitdelegate", quantity]["value"] > 0 for quantity in ("device time", "queued", "a call"))
 
@@ -188,13 +191,12 @@ def test_one_section_is_run_and_joined_to_earlier_results(
 ) -> None:
     _, rows, _ = check(prepared[0], machine, "--only", "latency")
     assert {row["section"] for row in rows} == {"device", "weights", "latency"}
+    _, rows, _ = check(prepared[0], machine, "--only", "module load")  # adds to what is in $OUT
+    assert {row["section"] for row in rows} == {"device", "weights", "latency", "module load"}
     earlier = tmp_path / "earlier.json"
-    earlier.write_bytes((Path(machine["OUT"]) / "gpu-results.json").read_bytes())
-    kept = [row for row in rows if row["section"] != "latency"]
-    kept.append({"section": "ncu", "subject": "bundle", "quantity": "seconds", "value": 1.0})
-    (Path(machine["OUT"]) / "gpu-results.json").write_text(json.dumps({"rows": kept}))
-    _, rows, _ = check(prepared[0], machine, "--only", "module load", "--join", str(earlier))  # adds to what is in $OUT
-    assert {row["section"] for row in rows} == {"device", "weights", "latency", "ncu", "module load"}
+    (Path(machine["OUT"]) / "gpu-results.json").rename(earlier)
+    _, rows, _ = check(prepared[0], machine, "--only", "launches", "--join", str(earlier))
+    assert {row["section"] for row in rows} == {"device", "weights", "latency", "module load", "launches"}
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
