@@ -98,7 +98,8 @@ def _parser(suite: Suite, name: str, description: str | None) -> argparse.Argume
     parser.set_defaults(model=[], child=None)
     if suite.models:
         default = f"a file or a folder of them; without any: {suite.make.__name__}, made here" if suite.make else ""
-        parser.add_argument("model", nargs="*" if suite.make else "+", type=Path, help=default or "a file or a folder")
+        number = "*" if suite.make or suite.may_name_none else "+"
+        parser.add_argument("model", nargs=number, type=Path, help=default or "a file or a folder")
     if suite.threads:
         parser.add_argument("--threads", nargs="+", type=int, default=suite.threads)
     parser.add_argument("--rounds", type=int, default=suite.rounds)

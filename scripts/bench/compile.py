@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 from jitdelegate.commands.demo_model import mobilenet_v1
 from jitdelegate.commands.measurement.own_process import peak_bytes
 from jitdelegate.commands.measurement.process import run_module
-from scripts.bench.rounds import medians
+from scripts.bench.rounds import child_cpu, medians
 from scripts.bench.suite import Column, Row, Suite
 
 EMPTY, LOWERED, FILLED = "no templates", "NVVM IR", "templates"
@@ -77,11 +76,9 @@ def forget_ptx(cache: Path) -> None:
 
 def _child(model: Path, target: str, precision: str, cache: Path) -> dict[str, Any]:
     command = ["compile", str(model), "--target", target, "--precision", precision, "--child", str(cache)]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = child_cpu()
     figures, wall = run_module(target, "scripts.bench", command)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    return {"wall": wall, "cpu": cpu, **figures}
+    return {"wall": wall, "cpu": child_cpu() - before, **figures}
 
 
 def _summary(size: int, rounds: list[dict[str, Any]]) -> Row:

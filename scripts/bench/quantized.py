@@ -90,6 +90,7 @@ SUITE = Suite(
         ),
     ),
     rows=rows,
+    may_name_none=True,
     options=options,
     summary=summary,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,12 @@ from scripts.models import ready
 WARM_UP = 5
 UNITS = {"ms": 1e3, "us": 1e6}
 Result = TypeVar("Result")
+
+
+def child_cpu() -> float:
+    """CPU seconds of all child processes that ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def in_turns(

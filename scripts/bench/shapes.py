@@ -16,6 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from jitdelegate.commands.measurement.own_process import peak_bytes
 from jitdelegate.commands.measurement.process import run_module
 from scripts.bench.suite import Column, Row, Suite
 
@@ -110,9 +111,7 @@ def in_memory() -> dict[str, int]:
     """Bytes of this process, and its peak."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]
     known = {name: int(rest.split()[0]) << 10 for name, _, rest in (line.partition(":") for line in lines)}
-    status = Path("/proc/self/status").read_text()
-    peak = int(status.partition("VmHWM:")[2].split()[0]) << 10  # what `getrusage` says counts the parent as well
-    return {**{kind: known[kind] for kind in KINDS}, "peak": peak}
+    return {**{kind: known[kind] for kind in KINDS}, "peak": peak_bytes()}
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,6 @@ not a failure.
 from __future__ import annotations
 
 import argparse
-import resource
 import shutil
 import statistics
 import sys
@@ -22,7 +21,7 @@ from jitdelegate.commands.demo import write_inputs
 from jitdelegate.commands.demo_model import mobilenet_v1
 from jitdelegate.commands.measurement.process import run_module
 from jitdelegate.errors import ModelError
-from scripts.bench.rounds import in_turns, medians
+from scripts.bench.rounds import child_cpu, in_turns, medians
 from scripts.bench.suite import Column, Row, Suite
 
 ROADS = {
@@ -72,13 +71,13 @@ def _start(name: str, path: Path, folder: Path, threads: int) -> dict[str, float
     road = ROADS[name]
     if name == "cold":
         shutil.rmtree(folder / "cache", ignore_errors=True)
-    before = _child_cpu()
+    before = child_cpu()
     arguments = [road, str(path), str(folder / "cache"), str(folder), str(threads), "0"]
     try:
         trial, wall = run_module(road, "jitdelegate.commands.timed_start", arguments)
     except ModelError as error:
         sys.exit(str(error))
-    return {"wall": wall, "cpu": _child_cpu() - before, **_ready(road, trial)}
+    return {"wall": wall, "cpu": child_cpu() - before, **_ready(road, trial)}
 
 
 def _ready(road: str, trial: dict[str, Any]) -> dict[str, float]:
@@ -88,11 +87,6 @@ def _ready(road: str, trial: dict[str, Any]) -> dict[str, float]:
         ready = seconds["import"] + seconds["create"] + seconds["allocate"]
         return {"ready": ready, "ready with import": ready, **seconds}
     return {"ready": seconds["open"], "ready with import": seconds["import"] + seconds["open"], **seconds}
-
-
-def _child_cpu() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
 
 
 def summary(rows: Sequence[Row]) -> Iterator[str]:

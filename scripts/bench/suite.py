@@ -56,7 +56,8 @@ class Suite:
         rows: measures; it gets the command's arguments, whose `folder` is a temporary one, and gives each row as soon
             as it is known.
         models: whether it measures models that the command names.
-        make: a model's bytes, measured where the command names none; None where it has to.
+        make: a model's bytes, measured where the command names none; None where it has to, unless `may_name_none`.
+        may_name_none: whether other arguments may say what is measured.
         threads, rounds: what the command takes where it is not told; no threads where the suite has a fixed number.
         options: adds the suite's own arguments.
         summary: lines below the table.
@@ -68,6 +69,7 @@ class Suite:
     rows: Callable[[argparse.Namespace], Iterator[Row]]
     models: bool = True
     make: Callable[[], bytes] | None = None
+    may_name_none: bool = False
     threads: Sequence[int] = (1, 2)
     rounds: int = 20
     options: Callable[[argparse.ArgumentParser], object] = lambda parser: None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import resource
 import tempfile
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
 from scripts.bench import compile as bench_compile
+from scripts.bench.rounds import child_cpu
 from scripts.gpu_check.bundle import Bundle
 from scripts.gpu_check.child import output_of
 from scripts.gpu_check.gpu import gpu
@@ -50,7 +50,6 @@ def _compile(model: Path, precision: str, cache: Path) -> float:
         DeviceError: it failed, for instance since numba-cuda is not of a version that it knows.
     """
     command = ["-m", "scripts.bench", "compile", str(model), "--target", f"cuda:{gpu().architecture}"]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = child_cpu()
     output_of([*command, "--precision", precision, "--child", str(cache)])
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return child_cpu() - before

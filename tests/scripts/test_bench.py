@@ -80,6 +80,12 @@ def test_a_model_is_compared_and_its_row_printed_as_text_and_as_json(
     assert (row["model"], row["target"]) == ("model.tflite", "cpu")
 
 
+def test_twins_are_compared_without_further_models(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["quantized", "--twin", model, model, "--rounds", "2", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["kind"], row["threads"]) == ("twin", 1)
+
+
 def test_a_path_without_a_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["latency", str(tmp_path)])
