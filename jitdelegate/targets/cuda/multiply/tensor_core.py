@@ -59,13 +59,17 @@ class Operand(Enum):
         return _dropped(array, 13)
 
 
-def check_operand(gpu: Gpu, operand: Operand) -> None:
-    """Checks that a GPU's tensor cores multiply such numbers.
+def has_operand(gpu: Gpu, operand: Operand) -> bool:
+    """Whether a GPU's tensor cores multiply such numbers."""
+    return gpu.has_async_copy or operand not in (Operand.BFLOAT16, Operand.TF32)
 
-    Raises:
-        CompileError: they do not.
+
+def check_operand(gpu: Gpu, operand: Operand) -> None:
     """
-    if operand in (Operand.BFLOAT16, Operand.TF32) and not gpu.has_async_copy:
+    Raises:
+        CompileError: the GPU's tensor cores do not multiply such numbers.
+    """
+    if not has_operand(gpu, operand):
         raise CompileError(f"{gpu.architecture} has no {operand.value} tensor cores, expected sm_80 or later")
 
 

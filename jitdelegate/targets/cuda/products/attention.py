@@ -18,7 +18,7 @@ from jitdelegate.targets.cuda.code.gpu import REGISTERS, Gpu
 from jitdelegate.targets.cuda.code.operand import Neighbours
 from jitdelegate.targets.cuda.code.writer import STORED, Writer
 from jitdelegate.targets.cuda.multiply.quads import QUAD
-from jitdelegate.targets.cuda.multiply.tensor_core import Operand
+from jitdelegate.targets.cuda.multiply.tensor_core import Operand, has_operand
 from jitdelegate.targets.cuda.sources.attention_problem import Matrices, Problem, problem_of
 from jitdelegate.targets.cuda.walks.attention_combine import AttentionCombine
 from jitdelegate.targets.cuda.walks.attention_ffma import ACROSS, STEP, FfmaAttention
@@ -162,9 +162,7 @@ def _template(writer: Writer, problem: Problem, tile: AttentionTile, epilogue: E
     if is_float:
         return FfmaAttention(*arguments)
     operand = Operand(writer.precision)
-    if operand is not Operand.FLOAT16 and not writer.gpu.has_async_copy:
-        return None
-    return MmaAttention(*arguments, operand)
+    return MmaAttention(*arguments, operand) if has_operand(writer.gpu, operand) else None
 
 
 def _side(writer: Writer, matrices: Matrices, keys: int, numbers: int) -> Side:

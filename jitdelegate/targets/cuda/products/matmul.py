@@ -13,10 +13,10 @@ from jitdelegate.ir.forms import MatMul
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.code.choices import candidate, problem
 from jitdelegate.targets.cuda.code.cost import COPIED, cycles
-from jitdelegate.targets.cuda.code.element import Element, common_width
+from jitdelegate.targets.cuda.code.element import common_width
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
 from jitdelegate.targets.cuda.code.gpu import Gpu
-from jitdelegate.targets.cuda.code.writer import Writer
+from jitdelegate.targets.cuda.code.writer import STORED, Writer
 from jitdelegate.targets.cuda.multiply.fragments import PAIR
 from jitdelegate.targets.cuda.multiply.quads import QUAD
 from jitdelegate.targets.cuda.multiply.tensor_core import Operand, check_operand
@@ -155,7 +155,7 @@ def _template(writer: Writer, node: Node, form: MatMul, product: Product, epilog
 
 def _sides(writer: Writer, node: Node, form: MatMul, product: Product) -> tuple[Side, Side]:
     """The memory layout of both operands; an access has at most a chunk of shared memory."""
-    stored = Element.FLOAT32 if writer.precision == "float32" else Operand(writer.precision).element
+    stored = STORED[writer.precision]
 
     def side(number: int, lines: int, *, along_depth: bool) -> Side:
         element, size = writer.element(node.inputs[number]), product.depth if along_depth else lines

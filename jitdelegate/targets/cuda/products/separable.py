@@ -22,7 +22,7 @@ from jitdelegate.targets.cuda.code.template import TensorPointer
 from jitdelegate.targets.cuda.code.writer import Writer
 from jitdelegate.targets.cuda.multiply import ffma_tile, mma_tile
 from jitdelegate.targets.cuda.multiply.quads import QUAD
-from jitdelegate.targets.cuda.multiply.tensor_core import STEP, Operand
+from jitdelegate.targets.cuda.multiply.tensor_core import STEP, has_operand
 from jitdelegate.targets.cuda.products import contract, depthwise, ffma, mma
 from jitdelegate.targets.cuda.sources.conv_problem import ConvProblem, problem_of
 from jitdelegate.targets.cuda.sources.pixel_tiles import PixelTiles, tiles_of
@@ -203,7 +203,7 @@ def _templates(writer: Writer, pair: Pair) -> Iterator[SeparableMma | SeparableF
         own, tiles = ffma.template_of(writer, problem), ffma_tile.TILES
     else:
         own = mma.template_of(writer, problem)
-        if own.operand is not Operand.FLOAT16 and not gpu.has_async_copy:
+        if not has_operand(gpu, own.operand):
             return
         k_bytes = pair.channels * own.stored.nbytes
         short = dict.fromkeys(tile.shortened(k_bytes) for tile in MMA_TILES)

@@ -115,6 +115,11 @@ class ContractTemplate(Template):
         return Element.FLOAT32
 
     @property
+    def converts_weights(self) -> bool:
+        """Whether weights beside data of floats are narrower than float32 in memory."""
+        return self.weights is not Element.FLOAT32 and self.sums is Element.FLOAT32
+
+    @property
     def stored(self) -> Element:
         """The type of data and weights in shared memory."""
         return Element.FLOAT32

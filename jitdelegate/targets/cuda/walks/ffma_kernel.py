@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jitdelegate.targets.cuda.code.device_code import Code, Value
-from jitdelegate.targets.cuda.code.element import Element
 from jitdelegate.targets.cuda.code.gpu import Gpu
 from jitdelegate.targets.cuda.multiply import ffma_tile
 from jitdelegate.targets.cuda.multiply.ffma_tile import LANES_ACROSS, LANES_DOWN, Tile, packed
@@ -43,11 +42,6 @@ class Ffma(ContractTemplate):
     @property
     def stages(self) -> int:
         return self.tile.most_stages if self.is_asynchronous else 2
-
-    @property
-    def converts_weights(self) -> bool:
-        """Whether weights are narrower than float32 in memory."""
-        return self.weights is not Element.FLOAT32
 
     @property
     def pieces(self) -> int:

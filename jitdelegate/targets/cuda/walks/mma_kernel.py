@@ -76,11 +76,6 @@ class Mma(ContractTemplate):
         return self.source is not self.operand.element
 
     @property
-    def converts_weights(self) -> bool:
-        """Whether weights beside data of floats are narrower than float32 in memory."""
-        return self.weights is not Element.FLOAT32 and not self.operand.is_integer
-
-    @property
     def layout(self) -> Swizzle:
         return Swizzle(self.tile.row_bytes)
 
