@@ -4,6 +4,7 @@ made up, and what no test may leave to another."""
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -16,6 +17,12 @@ if TYPE_CHECKING:  # few tests need these
     from tests.gpu.stub.library import Library
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def pytest_configure() -> None:
+    """A shell's job in the background ignores SIGINT, and so would all children that tests interrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def models_dir() -> Path:
