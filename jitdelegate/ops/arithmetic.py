@@ -217,9 +217,9 @@ class Add(QuantizedArithmetic):
     def quantized_problems(self, call: Call) -> Iterator[str]:
         yield from super().quantized_problems(call)
         is_optimized = call.graph.quantized.rounding == "litert" and rounding(call, call.output.dtype) == AWAY
-        reach = sum(float(scale(tensor) / scale(call.output)) for tensor in call.operands)
-        if is_optimized and call.output.dtype in ("int8", "uint8") and reach >= HIGHEST_REACH:
-            yield f"ADD: scales that are {reach:.3g} times the output's, for which LiteRT's sums of bytes overflow."
+        ratio = sum(float(scale(tensor) / scale(call.output)) for tensor in call.operands)
+        if is_optimized and call.output.dtype in ("int8", "uint8") and ratio >= HIGHEST_REACH:
+            yield f"ADD: scales that are {ratio:.3g} times the output's, for which LiteRT's sums of bytes overflow."
 
     def rounded(self, rule: str, a: Tensor, b: Tensor, call: Call) -> Expr:
         return quantized_sum(rule, a, b, call, 1)

@@ -14,23 +14,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Expr, maximum, minimum
+from jitdelegate.ir.combiners import COMBINERS
+from jitdelegate.ir.expr import Arg, Expr
 from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.index_forms import Scatter, Update
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given
-from jitdelegate.ops.pointwise import X, Y
 from jitdelegate.ops.registry import ANY, NUMBERS, QUANTIZED, Lowering, Op, moved, op, view
 
 COMPUTATION = "computation"
 """Our own option, set by `passes.inline_subgraphs`: the operator in the region, REPLACE for none, "" for any other."""
 REPLACE = "replace"
-KINDS: Mapping[str, tuple[str, Expr, Any]] = {
-    "STABLEHLO_ADD": ("sum", X + Y, np.add),
-    "STABLEHLO_MULTIPLY": ("prod", X * Y, np.multiply),
-    "STABLEHLO_MAXIMUM": ("max", maximum(X, Y), np.maximum),
-    "STABLEHLO_MINIMUM": ("min", minimum(X, Y), np.minimum),
+KINDS: Mapping[str, tuple[str, Any]] = {
+    "STABLEHLO_ADD": ("sum", np.add),
+    "STABLEHLO_MULTIPLY": ("prod", np.multiply),
+    "STABLEHLO_MAXIMUM": ("max", np.maximum),
+    "STABLEHLO_MINIMUM": ("min", np.minimum),
 }
-"""Operators of regions: the kind of a Scatter, the formula of the old and the new element, numpy's function."""
+"""Operators of regions: how the old and the new element are combined, as a row of COMBINERS and as numpy's function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,28 +132,25 @@ class StablehloScatter(Op):
         computation = call.option(COMPUTATION, "")
         if computation == REPLACE:
             return self._replaced(call, windows)
-        kind, formula, _ = KINDS[computation]
-        return self._combined(call, windows, kind, formula)
+        return self._combined(call, windows, KINDS[computation][0])
 
     def _replaced(self, call: Call, windows: Windows) -> Lowering:
         several = (windows.count,) if windows.count != 1 else ()
         update = self._update(call, windows, (*several, *windows.sizes))
         return Lowering(Update(clamps=False), (call.index(0), update, self._starts(call, windows, several)))
 
-    def _combined(self, call: Call, windows: Windows, kind: str, formula: Expr) -> Lowering:
+    def _combined(self, call: Call, windows: Windows, kind: str) -> Lowering:
         """All updates of an element combined, then with the data."""
         data, dtype = call.shape(0), call.output.dtype
         order = (*windows.indexed, *(axis for axis in range(len(data)) if axis not in windows.indexed))
         inner = tuple(data[axis] for axis in order[len(windows.indexed) :])
-        identity = {"sum": 0.0, "prod": 1.0, "max": -np.inf, "min": np.inf}[kind]
-        if dtype != "float32" and kind in ("max", "min"):
-            identity = np.iinfo(dtype).min if kind == "max" else np.iinfo(dtype).max
+        combiner = COMBINERS[kind]
         update = self._update(call, windows, (windows.count, *inner))
         shape = tuple(data[axis] for axis in order)
         vectors = self._index_vectors(call, windows)
-        total = Lowering(Scatter(kind=kind, initial=identity), (update, vectors), shape, dtype)
+        total = Lowering(Scatter(kind=kind, initial=combiner.identity_of(dtype)), (update, vectors), shape, dtype)
         whole = IndexMap.along(*range(len(data)))
-        return Lowering(Map(formula, (whole, IndexMap.along(*order))), (call.index(0), total))
+        return Lowering(Map(combiner.step, (whole, IndexMap.along(*order))), (call.index(0), total))
 
     @staticmethod
     def _update(call: Call, windows: Windows, shape: Shape) -> Lowering:
@@ -199,7 +196,7 @@ class StablehloScatter(Op):
         data, indices, updates = given(arrays)
         windows = windows_of(data.shape, indices.shape, updates.shape, attrs)
         assert isinstance(windows, Windows)
-        combine = KINDS[attrs[COMPUTATION]][2] if attrs[COMPUTATION] != REPLACE else lambda old, new: new
+        combine = KINDS[attrs[COMPUTATION]][1] if attrs[COMPUTATION] != REPLACE else lambda old, new: new
         rows = indices if windows.vector == indices.ndim else np.moveaxis(indices, windows.vector, -1)
         rows = rows.reshape(windows.count, len(windows.indexed))
         parts = updates.transpose(windows.order).reshape(windows.count, *windows.sizes)
