@@ -535,9 +535,15 @@ class DelegateOptions(Checked):
 
     def with_threads(self, num_threads: int | None) -> DelegateOptions:
         """The same options; an interpreter's `num_threads`, at most MOST_THREADS, replaces None."""
-        values = {name: getattr(self, name) for name in self.__slots__}
-        values["num_threads"] = self.num_threads or (num_threads and min(int(num_threads), MOST_THREADS))
-        return DelegateOptions(**values)
+        return self.altered(num_threads=self.num_threads or (num_threads and min(int(num_threads), MOST_THREADS)))
+
+    def altered(self, **values: Any) -> DelegateOptions:
+        """A copy with some values replaced.
+
+        Raises:
+            OptionError: as the constructor.
+        """
+        return DelegateOptions(**{**{name: getattr(self, name) for name in self.__slots__}, **values})
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> DelegateOptions:

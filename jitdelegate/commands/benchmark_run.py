@@ -18,7 +18,7 @@ from jitdelegate.commands.measurement import sides
 from jitdelegate.commands.measurement.entry import find_entry
 from jitdelegate.commands.measurement.own_process import MEGABYTE, peak_bytes
 from jitdelegate.commands.measurement.profile import Node, profiled, tables
-from jitdelegate.commands.measurement.sides import OwnSide, Side, altered, open_side
+from jitdelegate.commands.measurement.sides import OwnSide, Side, open_side
 from jitdelegate.commands.measurement.starts import Start, measure_starts
 from jitdelegate.commands.measurement.statistics import MICRO, Statistics
 from jitdelegate.commands.measurement.timing import Length, interleaved, ratio, timed
@@ -186,7 +186,7 @@ class Benchmark:
         arguments = self._arguments
         if not (arguments.enable_op_profiling or arguments.trace) or arguments.dry_run:
             return
-        side = OwnSide(sides.OURS, self._entry, altered(self._options, profile=True), self._threads)
+        side = OwnSide(sides.OURS, self._entry, self._options.altered(profile=True), self._threads)
         self._ready(side)
         side.run()
         runs = timed(side.run, Length(min(ROWS, max(arguments.num_runs, 1)), 0.0, arguments.max_secs))

@@ -253,10 +253,5 @@ def open_side(name: str, entry: Entry, options: DelegateOptions, threads: int) -
     if name in _RESOLVERS:
         return LiteRTSide(name, entry, threads)
     if name == REFERENCE:
-        options = altered(options, target=REFERENCE, serialization_dir=False)
+        options = options.altered(target=REFERENCE, serialization_dir=False)
     return OwnSide(name, entry, options, threads)
-
-
-def altered(options: DelegateOptions, **values: Any) -> DelegateOptions:
-    """The options with other values of some."""
-    return DelegateOptions(**{**{name: getattr(options, name) for name in options.__slots__}, **values})
