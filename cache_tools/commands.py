@@ -15,11 +15,12 @@ import jitdelegate
 from cache_tools.amounts import age, short_size, size
 from cache_tools.entries import Entry, Kept, open_directory, open_entries
 from cache_tools.pages import HEADINGS, RIGHT, page, row, statistics, statistics_lines
-from cache_tools.removal import leftovers, matching, remove, surplus, with_dependents
+from cache_tools.removal import matching, remove, surplus, with_dependents
 from cache_tools.tables import Table, open_tables
 from jitdelegate.base.tables import print_line, printable, table
 from jitdelegate.errors import CacheError, JitDelegateError
 from jitdelegate.runtime.cache.directory import open_cache_directory
+from jitdelegate.runtime.cache.store import leftovers
 
 GOOD, BAD, WRONG_ARGUMENTS = 0, 1, 2
 _ARGUMENT_ERRORS = {

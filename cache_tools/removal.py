@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 
 from cache_tools.entries import Entry, Kept, stamp
-from jitdelegate.runtime.cache.directory import LOCK_SUFFIX, TEMPORARY_SUFFIX, CacheDirectory
-from jitdelegate.runtime.cache.store import STALE_AFTER
+from jitdelegate.runtime.cache.directory import CacheDirectory
 
 
 def remove(directory: CacheDirectory, kept: Kept) -> str:
@@ -57,18 +55,3 @@ def with_dependents(removed: Sequence[Entry], entries: Sequence[Entry]) -> list[
         found += more
         names |= {entry.name for entry in more}
     return found
-
-
-def leftovers(directory: CacheDirectory) -> list[str]:
-    """Files of processes that died while they compiled or wrote."""
-    oldest = time.time() - STALE_AFTER
-    hidden = [name for name in directory.names() if name.startswith(".")]
-    passing = [name for name in hidden if name.endswith((TEMPORARY_SUFFIX, LOCK_SUFFIX))]
-    return [name for name in passing if _written(directory, name) < oldest]
-
-
-def _written(directory: CacheDirectory, name: str) -> float:
-    try:
-        return directory.stat(name).st_mtime
-    except (OSError, MemoryError):
-        return float("inf")

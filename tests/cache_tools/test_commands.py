@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 import jitdelegate
-from cache_tools import removal
 from cache_tools.__main__ import main
 from cache_tools.entries import open_entries
 from jitdelegate.program.program import Program
@@ -25,7 +24,7 @@ from jitdelegate.program.read import verify_weights
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cache.directory import CacheDirectory, open_cache_directory
 from jitdelegate.runtime.cache.model_names import remember_model
-from jitdelegate.runtime.cache.store import LEAST_SHARED, Store, open_store
+from jitdelegate.runtime.cache.store import LEAST_SHARED, Store, leftovers, open_store
 from jitdelegate.runtime.cache.tuned import table_content
 from jitdelegate.runtime.memory import shared_file
 from tests.api import test_shared_weights
@@ -382,7 +381,7 @@ def test_repair_leaves_an_entry_that_was_replaced_meanwhile(
 ) -> None:
     break_weights(folder, MODEL_A)
     good = write(full_program_of(MODEL_A))
-    real = removal.leftovers
+    real = leftovers
 
     def replaced(directory: CacheDirectory) -> list[str]:
         directory.write(key(MODEL_A).entry_name(), good)

@@ -312,11 +312,16 @@ class Store:
     def _reap(self) -> None:
         """Remove files of processes that died while they compiled or wrote."""
         assert self.directory is not None
-        oldest = time.time() - STALE_AFTER
-        for name in self.directory.names():
-            passing = name.startswith(".") and name.endswith((TEMPORARY_SUFFIX, LOCK_SUFFIX))
-            if passing and _written(self.directory, name) < oldest:
-                self.directory.remove(name)
+        for name in leftovers(self.directory):
+            self.directory.remove(name)
+
+
+def leftovers(directory: CacheDirectory) -> list[str]:
+    """Files of processes that died while they compiled or wrote."""
+    oldest = time.time() - STALE_AFTER
+    hidden = [name for name in directory.names() if name.startswith(".")]
+    passing = [name for name in hidden if name.endswith((TEMPORARY_SUFFIX, LOCK_SUFFIX))]
+    return [name for name in passing if _written(directory, name) < oldest]
 
 
 def open_store(serialization_dir: str | bool | None, *, private_weights: bool = False) -> Store:
@@ -370,7 +375,7 @@ def _written(directory: CacheDirectory, name: str) -> float:
     """Time of the file's last write, in seconds; infinity for a missing file."""
     try:
         return directory.stat(name).st_mtime
-    except OSError:
+    except (OSError, MemoryError):
         return float("inf")
 
 
