@@ -104,7 +104,10 @@ def _by_floats(call: Call) -> Lowering:
     powers = mapped(exponentials(step), data, top, shape=shape)
     total, column = summed_in_order(powers, shape)
     share = mapped(Const(1.0) / (X * Const(float(scale(output)))), (total, column), shape=column)
-    rounded = quantize(unary("trunc", X * Y + 0.5), output.dtype, zero(output))
+    if output.dtype == "uint8":  # LiteRT adds a half, which makes 1 of the largest number below a half
+        rounded = quantize(unary("trunc", X * Y + 0.5), output.dtype, zero(output))
+    else:
+        rounded = quantize(X * Y, output.dtype, zero(output), rounding="away")
     return mapped(rounded, (powers, shape), (share, column), shape=shape, dtype=output.dtype)
 
 

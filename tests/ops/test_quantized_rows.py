@@ -43,6 +43,16 @@ def test_shares_are_what_litert_computes(name: str, shape: tuple[int, ...], beta
     np.testing.assert_array_equal(ours(data), LiteRT(content, rounding).run(data))
 
 
+@pytest.mark.parametrize("name", ["int8", "uint8"])
+def test_the_largest_share_below_a_half_is_rounded_as_litert_does(name: str) -> None:
+    """Five shares of this row are 0.49999997 steps: LiteRT rounds those of an int8, and adds a half for a uint8."""
+    source, zero, _, (share, least) = TYPES[name]
+    content = one_op("SOFTMAX", [((1, 512), source, 2.0**-8, zero)], ((1, 512), name, share, least), 2, beta=1.0)
+    data = np.random.default_rng(7982).integers(0, 60, (1, 512), np.int8).astype(source)
+    shares = load(content, target="cpu")(data)
+    np.testing.assert_array_equal(shares, LiteRT(content, "litert").run(data))
+
+
 def test_the_reference_arithmetic_rounds_shares_below_a_512th_to_zero() -> None:
     content = one_op("SOFTMAX", [((1, 700), "int8", 0.1, 0)], ((1, 700), "int8", 2.0**-8, -128), 2, beta=1.0)
     model = load(content, target="cpu", quantized_rounding="reference")
