@@ -527,7 +527,7 @@ class Function:
         """Repeats `values = body(i, *values)` `count` times, from the values `carried`; returns the last values."""
         return self.loop(count, body, *carried)
 
-    def when(self, condition: Value, body: Callable[[], None]) -> None:
+    def when(self, condition: Value, body: Callable[[], object]) -> None:
         """`if condition: body()`."""
         inside, done = self.new_label("then"), self.new_label("done")
         self.branch(condition, inside, done)
