@@ -20,7 +20,8 @@ def push_reshapes(graph: Graph) -> Graph:
     nothing else reads %0 and its kernel takes an epilogue, to which `fuse_elementwise` then adds the GELU.
 
     A 1x1 convolution (FULLY_CONNECTED) before or after a reshape from or to an image is computed on the image itself,
-    and a product of as many leading axes as its operands have before a reshape, or its readers see after one.
+    and a product of as many leading axes as its operands have before a reshape, or its readers see after one. A product
+    of matrices that are repeated reads each of them once.
     """
     return _Pushing(graph).graph()
 
@@ -183,12 +184,60 @@ class _Pushing:
         shape, shapes = self._shape(output), [self._shape(index) for index in own]
         if any(each[:-2] != shape[:-2] for each in shapes):
             return None
+        for number, index in enumerate(own):
+            if (repeated := self._repeated(node, number, index)) is not None:
+                return repeated
         leads = [lead for index in (*own, output) for lead in self._leads(index)]
         leading = max((lead for lead in leads if _cuts(shape[:-2], lead)), key=len, default=shape[:-2])
         if len(leading) <= len(shape) - 2:
             return None
         core = {index: (*leading, *each[-2:]) for index, each in zip(own, shapes, strict=True)}
         return self._reformed(node, core, (*leading, *shape[-2:]))
+
+    def _repeated(self, node: Node, number: int, index: int) -> Node | None:
+        """The product that reads each matrix once of those that are repeated for it, as a head of keys is for a group
+        of heads; None where none are."""
+        turn = self._turned(index)
+        rows = self._shape(index if turn is None else turn.inputs[0])[-2:]
+        root = self._root(index if turn is None else turn.inputs[0])
+        writer, repeated = self._writers.get(root), self._shape(root)
+        if writer is None or not isinstance(writer.form, Map) or not writer.form.moves_only or repeated[-2:] != rows:
+            return None
+        source, [access], shape = writer.inputs[0], writer.form.operands, self._shape(node.outputs[0])
+        once = self._shape(source)
+        axes = [axis for axis, size in enumerate(repeated[:-2]) if size > 1]
+        leading = tuple(repeated[axis] for axis in axes)
+        is_whole = len(once) == len(repeated) and all(
+            one in (1, size) for one, size in zip(once, repeated, strict=True)
+        )
+        is_repeated = is_whole and once != repeated and access == IndexMap.broadcast(once, repeated)
+        if not is_repeated or not _cuts(shape[:-2], leading):
+            return None
+        matrices = self._seen(node, source, (*(once[axis] for axis in axes), *once[-2:]))
+        if turn is not None:
+            matrices = self._turn(turn, matrices)
+        other = node.inputs[1 - number]
+        inputs = (*node.inputs[:number], matrices, *node.inputs[number + 1 :])
+        core = {other: (*leading, *self._shape(other)[-2:])}
+        return self._reformed(replace(node, inputs=inputs), core, (*leading, *shape[-2:]))
+
+    def _turned(self, index: int) -> Node | None:
+        """The node that transposes the matrices of a tensor; None where none does."""
+        root = self._root(index)
+        writer, shape = self._writers.get(root), self._shape(root)
+        if writer is None or not isinstance(writer.form, Map) or not writer.form.moves_only:
+            return None
+        last = len(shape) - 1
+        is_turned = last > 0 and writer.form.operands == (IndexMap.along(*range(last - 1), last, last - 1),)
+        return writer if is_turned and shape[-2:] == self._shape(index)[-2:] else None
+
+    def _turn(self, turn: Node, matrices: int) -> int:
+        """The result of a node that transposes matrices, for other ones."""
+        *leading, rows, columns = self._shape(matrices)
+        turned, last = self._draft.add_like(matrices, (*leading, columns, rows)), len(leading)
+        form = Map(operands=(IndexMap.along(*range(last), last + 1, last),))
+        self._append(replace(turn, inputs=(matrices,), outputs=(turned,), form=form))
+        return turned
 
     def _leads(self, index: int) -> Iterator[Shape]:
         """The leading sizes that a product's operand or result has before or after reshapes, of an image at most."""

@@ -336,6 +336,36 @@ def test_attention_in_windows_reads_slices_scales_and_masks_in_its_products() ->
     assert all(node.form.moves_only for node in final.nodes if node.op == "SLICE")
 
 
+def repeated(build: Chain, x: int, count: int) -> int:
+    """The matrices of a value [batch, heads, ...], each `count` times."""
+    batch, heads, *rest = build.shape(x)
+    apart, shape = build.reshape(x, batch, heads, 1, *rest), (batch, heads, count, *rest)
+    several = build.op("BROADCAST_TO", [apart, build.constant(shape, "int32")], shape)
+    return build.reshape(several, batch, heads * count, *rest)
+
+
+@pytest.mark.parametrize("tokens", [1, 5])
+def test_keys_and_values_of_a_group_of_heads_are_not_repeated(tokens: int) -> None:
+    build = Chain()
+    query = build.transpose(build.reshape(build.unary("RELU", build.input(1, tokens, 48)), 1, tokens, 6, 8), HEADS)
+    key, value = (repeated(build, build.unary("RELU", build.input(1, 2, 9, 8)), 3) for _ in range(2))
+    key = build.reshape(build.transpose(key, (0, 1, 3, 2)), 6, 8, 9)
+    scores = build.op("BATCH_MATMUL", [build.reshape(query, 6, tokens, 8), key], (6, tokens, 9))
+    masked = build.op("ADD", [build.reshape(scores, 1, 6, tokens, 9), build.input(1, 1, tokens, 9)], (1, 6, tokens, 9))
+    mixed = build.op("BATCH_MATMUL", [build.unary("SOFTMAX", masked), value], (1, 6, tokens, 8))
+    final = finished(build.finish(build.reshape(build.transpose(mixed, HEADS), 1, tokens, 48)))
+    assert kernels(final) == ["RELU", "RELU", "RELU", "BATCH_MATMUL", "SOFTMAX", "BATCH_MATMUL"]
+    assert moved_bytes(final) == 0
+
+
+def test_matrices_that_are_repeated_for_several_readers_stay_repeated_for_the_others() -> None:
+    build = Chain()
+    value = repeated(build, build.unary("RELU", build.input(2, 2, 9, 8)), 3)
+    mixed = build.op("BATCH_MATMUL", [build.input(2, 6, 4, 9), value], (2, 6, 4, 8))
+    final = finished(build.finish(mixed, build.unary("SOFTMAX", value)))
+    assert kernels(final).count("BROADCAST_TO") == 1
+
+
 def test_a_mask_with_an_axis_more_joins_the_product_before_it() -> None:
     build = Chain()
     scores = build.op("BATCH_MATMUL", [build.input(3, 4, 5), build.input(3, 5, 4)], (3, 4, 4))
