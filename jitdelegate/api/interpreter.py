@@ -357,7 +357,7 @@ class SignatureRunner:
         fallback.in_use = True
         interpreter = fallback.interpreter
         results: dict[str, np.ndarray] = interpreter.get_signature_runner(self._key)(**arguments)
-        interpreter.has_run = True
+        interpreter.note_run()
         return results
 
     def _run_compiled(self, graph: CompiledInterpreter, arguments: dict[str, Any]) -> dict[str, np.ndarray]:

@@ -123,7 +123,7 @@ class Kernel:
 
     def _open(self, context: Context) -> None:
         shapes = Shapes(context, self.inputs)
-        new = self.delegation.client.kernel(self.subgraph, self.nodes, shapes)
+        new = self.delegation.client.kernel(self.subgraph, self.nodes, shapes, context.address)
         shapes.seal()
         others = sorted((set(self.outputs) ^ set(new.outputs)) | (set(new.inputs) - set(self.inputs)))
         if others:
