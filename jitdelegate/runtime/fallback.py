@@ -10,7 +10,7 @@ import ctypes
 
 from jitdelegate.errors import DeviceError, ModelError, TensorError
 from jitdelegate.program.program import Port
-from jitdelegate.runtime.buffers import ELEMENTS, accepted_shape, checked, fits, no_memory, tensor_class
+from jitdelegate.runtime.buffers import ELEMENTS, accepted_shape, fits, no_memory, taken, tensor_class
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ def _array(value: Any, detail: dict[str, Any]) -> np.ndarray:
         return texts
     port = _port(detail)
     shape = accepted_shape(value, port)
-    elements = checked(value, port, shape)
+    elements = taken(value, port, shape)
     try:
         return np.ascontiguousarray(elements).reshape(-1).view(port.dtype).reshape(shape)
     except MemoryError as error:
