@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 
-from jitdelegate.errors import ProgramError
+from jitdelegate.errors import ProgramError, shortened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -200,6 +200,11 @@ class Port(Record):
 
         def __init__(self, **values):
             super().__init__(**({"shape_signature": values["shape"]} | values))
+
+    @property
+    def title(self) -> str:
+        """The name for messages, which is not longer than `errors.LONGEST_NAME`."""
+        return shortened(self.name)
 
 
 class State(Record):

@@ -184,7 +184,7 @@ def _copy(view: memoryview, port: Port) -> bytes:
 
 def no_memory(port: Port, nbytes: int) -> DeviceError:
     """The error about a tensor that is too large for this machine."""
-    return DeviceError(f"no memory of {nbytes} bytes for tensor {port.name!r}")
+    return DeviceError(f"no memory of {nbytes} bytes for tensor {port.title!r}")
 
 
 def checked(value: Any, port: Port, shape: tuple[int, ...]) -> memoryview:
@@ -219,7 +219,7 @@ def taken(value: Any, port: Port, shape: tuple[int, ...]) -> memoryview:
         raise _mismatch(view, port, shape)
     import numpy
 
-    found: Any = in_type(numpy.asarray(view), port.name, port.dtype)
+    found: Any = in_type(numpy.asarray(view), port.title, port.dtype)
     return memoryview(found)
 
 
@@ -260,7 +260,7 @@ def _has_elements(view: memoryview, value: Any, port: Port, shape: tuple[int, ..
 def _mismatch(view: memoryview, port: Port, shape: tuple[int, ...]) -> TensorError:
     is_real = bool(port.scales) and _dtype(view) == "float32"
     return TensorError(
-        f"tensor {port.name!r}: found {_dtype(view)}{list(view.shape or ())},"
+        f"tensor {port.title!r}: found {_dtype(view)}{list(view.shape or ())},"
         f" expected {port.dtype}{list(shape)} or {port.nbytes} bytes"
         f"{', or the option quantize_inputs' if is_real else ''}"
     )
@@ -311,7 +311,7 @@ def _view(value: Any, port: Port) -> memoryview:
                 array = _numbers(array, value, port)
         return memoryview(array)
     except (TypeError, ValueError, OverflowError, BufferError) as error:
-        raise TensorError(f"tensor {port.name!r} cannot be made from {type(value).__name__}: {error}") from error
+        raise TensorError(f"tensor {port.title!r} cannot be made from {type(value).__name__}: {error}") from error
     except MemoryError as error:
         raise no_memory(port, port.nbytes) from error
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import _thread
 import ctypes
 
-from jitdelegate.errors import DeviceError, ModelError, TensorError
+from jitdelegate.errors import DeviceError, ModelError, TensorError, shortened
 from jitdelegate.program.program import Port
 from jitdelegate.runtime.buffers import ELEMENTS, accepted_shape, fits, no_memory, taken, tensor_class
 
@@ -289,7 +289,9 @@ def _port(detail: dict[str, Any]) -> Port:
 def _check_shape(shape: tuple[int, ...], detail: dict[str, Any]) -> None:
     expected, signature = tuple(map(int, detail["shape"])), tuple(map(int, detail["shape_signature"]))
     if shape != expected and not fits(shape, signature):
-        raise TensorError(f"input {detail['name']!r} has shape {list(shape)}, expected {list(signature or expected)}")
+        raise TensorError(
+            f"input {shortened(detail['name'])!r} has shape {list(shape)}, expected {list(signature or expected)}"
+        )
 
 
 def _tensor(array: Any) -> Any:
@@ -306,7 +308,7 @@ def _tensor(array: Any) -> Any:
 
 
 def _names(details: list[dict[str, Any]]) -> str:
-    return ", ".join(repr(detail["name"]) for detail in details)
+    return ", ".join(repr(shortened(detail["name"])) for detail in details)
 
 
 def _text(error: Exception | str) -> str:

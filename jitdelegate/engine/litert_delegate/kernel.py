@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from jitdelegate.errors import DeviceError
+from jitdelegate.errors import DeviceError, shortened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -143,4 +143,4 @@ def number_at(slot: int) -> int:
 def _refuse_unknown(context: Context, index: int) -> None:
     tensor = context.tensor(index)
     if tensor.is_dynamic and not tensor.data and 0 not in tensor.shape:
-        raise DeviceError(f"tensor {index} ({tensor.name}) gets its shape only while the model runs")
+        raise DeviceError(f"tensor {index} ({shortened(tensor.name)}) gets its shape only while the model runs")
