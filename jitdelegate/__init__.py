@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from jitdelegate.api.dynamic_batcher import DynamicBatcher
     from jitdelegate.api.environment import Environment, EnvironmentOptions
     from jitdelegate.api.interpreter import Interpreter, SignatureRunner
-    from jitdelegate.api.model import Model, TensorInfo, load
+    from jitdelegate.api.model import Model, load
     from jitdelegate.api.model_session import ModelSession
     from jitdelegate.api.report import Report
     from jitdelegate.api.tensor_buffer import TensorBuffer
+    from jitdelegate.api.tensor_info import SignatureInfo, TensorInfo
     from jitdelegate.base.litert_options import (
         Accelerator,
         CpuKernelMode,
@@ -89,6 +90,7 @@ __all__ = [
     "ProgramError",
     "RefusedValueError",
     "Report",
+    "SignatureInfo",
     "SignatureRunner",
     "TensorBuffer",
     "TensorError",
@@ -120,7 +122,8 @@ _MODULES = {
     "SignatureRunner": "jitdelegate.api.interpreter",
     "Model": "jitdelegate.api.model",
     "ModelSession": "jitdelegate.api.model_session",
-    "TensorInfo": "jitdelegate.api.model",
+    "SignatureInfo": "jitdelegate.api.tensor_info",
+    "TensorInfo": "jitdelegate.api.tensor_info",
     "load": "jitdelegate.api.model",
     "DelegateMessage": "jitdelegate.engine.delegate_message",
     "on_message": "jitdelegate.api.delegate_warning",

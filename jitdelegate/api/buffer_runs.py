@@ -219,10 +219,10 @@ class BufferRuns:
         for index, port in enumerate(program.outputs):
             buffer = named.get(index) or TensorBuffer.create(port.dtype, port.shape)
             if buffer.dtype != port.dtype:
-                raise CompiledModelError(f"output {port.name!r} has a buffer of {buffer.dtype}, expected {port.dtype}")
+                raise CompiledModelError(f"output {port.title!r} has a buffer of {buffer.dtype}, expected {port.dtype}")
             if buffer.nbytes < port.nbytes:
                 raise CompiledModelError(
-                    f"output {port.name!r} has a buffer of {buffer.nbytes} bytes, expected {port.nbytes}"
+                    f"output {port.title!r} has a buffer of {buffer.nbytes} bytes, expected {port.nbytes}"
                 )
             found.append(buffer.place)
         return found

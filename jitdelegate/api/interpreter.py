@@ -12,6 +12,7 @@ from jitdelegate.engine.load_path import load
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.engine.specializations import Specializations
 from jitdelegate.errors import OptionError, TensorError
+from jitdelegate.runtime.buffers import counted_type, in_type
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -320,6 +321,7 @@ class SignatureRunner:
         self._inputs: dict[str, int] = signatures[signature_key]["inputs"]
         self._outputs: dict[str, int] = signatures[signature_key]["outputs"]
         self._subgraph = self._find_subgraph()
+        self._counted: dict[str, str] = {}
         interpreter._graph(self._subgraph)
 
     def __call__(self, **kwargs: Any) -> dict[str, np.ndarray]:
@@ -339,12 +341,23 @@ class SignatureRunner:
         for name in kwargs:
             if name not in self._inputs:
                 raise TensorError(f"Invalid Input name ({name}) for SignatureDef")
+        kwargs = {name: self._taken(name, value) for name, value in kwargs.items()}
         shapes = {self._inputs[name]: tuple(value.shape) for name, value in kwargs.items()}
         graph = self._interpreter._ready(self._subgraph, shapes)
         if graph is None:
             self._interpreter._announce(self._subgraph)
             return self._run_on_litert(kwargs)
         return self._run_compiled(graph, kwargs)
+
+    def _taken(self, name: str, value: Any) -> Any:
+        """The value of an argument, with integers in the type of an int32 or int64 input."""
+        if getattr(getattr(value, "dtype", None), "kind", "") not in ("i", "u"):
+            return value
+        if name not in self._counted:
+            detail = self._details({name: self._inputs[name]})[name]
+            self._counted[name] = counted_type(detail["dtype"].__name__, detail["quantization_parameters"]["scales"])
+        dtype = self._counted[name]
+        return in_type(value, name, dtype) if dtype and value.dtype != dtype else value
 
     def _find_subgraph(self) -> int:
         """The subgraph that the signature runs."""
@@ -357,7 +370,7 @@ class SignatureRunner:
         fallback.in_use = True
         interpreter = fallback.interpreter
         results: dict[str, np.ndarray] = interpreter.get_signature_runner(self._key)(**arguments)
-        interpreter.has_run = True
+        interpreter.note_run()
         return results
 
     def _run_compiled(self, graph: CompiledInterpreter, arguments: dict[str, Any]) -> dict[str, np.ndarray]:

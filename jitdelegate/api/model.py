@@ -16,52 +16,17 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Unpack
 
+    from _typeshed import ReadableBuffer
+
     from jitdelegate.api.model_session import ModelSession
     from jitdelegate.api.report import Report
+    from jitdelegate.api.tensor_info import SignatureInfo, TensorInfo
     from jitdelegate.base.option_types import Keywords
     from jitdelegate.engine.executable import Executable
     from jitdelegate.engine.model_file import Source
     from jitdelegate.engine.specializations import Specializations
     from jitdelegate.program.program import Port, Signature
     from jitdelegate.runtime.io_binding import IOBinding
-
-
-class Quantization:
-    """real = scale * (stored - zero_point): one entry for the whole tensor, or one per slice along `axis`."""
-
-    __slots__ = ("axis", "scales", "zero_points")
-
-    def __init__(self, scales: tuple[float, ...], zero_points: tuple[int, ...], axis: int) -> None:
-        self.scales = scales
-        self.zero_points = zero_points
-        self.axis = axis
-
-    def __repr__(self) -> str:
-        return f"Quantization(scales={self.scales}, zero_points={self.zero_points}, axis={self.axis})"
-
-
-class TensorInfo:
-    """An input or output of a model.
-
-    Attributes:
-        name: the tensor's name in the file.
-        shape: sizes, outermost first.
-        shape_signature: as `shape`, -1 where the model takes any size.
-        dtype: numpy's name of the element type, or "string".
-        quantization: None for unquantized tensors.
-    """
-
-    __slots__ = ("dtype", "name", "quantization", "shape", "shape_signature")
-
-    def __init__(self, port: Port) -> None:
-        self.name = port.name
-        self.shape = port.shape
-        self.shape_signature = port.shape_signature
-        self.dtype = port.dtype
-        self.quantization = Quantization(port.scales, port.zero_points, port.axis) if port.scales else None
-
-    def __repr__(self) -> str:
-        return f"TensorInfo({self.name!r}, {self.dtype}{list(self.shape)})"
 
 
 class Model:
@@ -78,6 +43,7 @@ class Model:
         self._ran_last = executable
         self._only = None if executable.is_open or executable.program.shape_inputs else executable  # for all inputs
         self._closed = False
+        self._ports: list[tuple[Sequence[Port], Sequence[Port]]] | None = None
 
     @property
     def _specializations(self) -> Specializations:
@@ -106,20 +72,32 @@ class Model:
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
         """The model's inputs, in the order of a call's arguments."""
-        return tuple(map(TensorInfo, self._program.inputs))
+        return _described(self._program.inputs)
 
     @property
     def outputs(self) -> tuple[TensorInfo, ...]:
         """The model's outputs, in the order of a call's results."""
-        return tuple(map(TensorInfo, self._program.outputs))
+        return _described(self._program.outputs)
 
     @property
-    def signatures(self) -> dict[str, dict[str, list[str]]]:
-        """Signature key to {"inputs": [names], "outputs": [names]} in alphabetical order, for `run`."""
-        return {
-            each.key: {"inputs": sorted(dict(each.inputs)), "outputs": sorted(dict(each.outputs))}
-            for each in self._program.signatures
-        }
+    def signatures(self) -> dict[str, SignatureInfo]:
+        """The signatures by their keys, for `run`: names, shapes and types of inputs and outputs.
+
+        Each is also a dictionary {"inputs": [names], "outputs": [names]}, in alphabetical order.
+        """
+        from jitdelegate.api.tensor_info import SignatureInfo  # not before: few callers ask for it
+
+        return {each.key: SignatureInfo(each, self._ports_of) for each in self._program.signatures}
+
+    def _ports_of(self, subgraph: int) -> tuple[Sequence[Port], Sequence[Port]]:
+        """Inputs and outputs of a subgraph; from the model's file where its program is not open, which takes less time
+        than to compile it. Raises ModelError where that cannot be read."""
+        opened = self._specializations.open_subgraphs.get(subgraph)
+        if opened is not None:
+            return opened.program.inputs, opened.program.outputs
+        if self._ports is None:
+            self._ports = self._opened.source.make(_file_ports)
+        return self._ports[subgraph]
 
     def __call__(self, *inputs: Any) -> Any:
         """One inference.
@@ -315,6 +293,20 @@ class Model:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _described(ports: Sequence[Port]) -> tuple[TensorInfo, ...]:
+    from jitdelegate.api.tensor_info import TensorInfo  # not before: few callers ask for it
+
+    return tuple(map(TensorInfo, ports))
+
+
+def _file_ports(content: ReadableBuffer) -> list[tuple[Sequence[Port], Sequence[Port]]]:
+    """Inputs and outputs of every subgraph of a model's file."""
+    from jitdelegate.compiler.program_metadata import ports  # not before: a compiled model needs no compiler
+    from jitdelegate.tflite.read import read
+
+    return [(ports(graph, graph.inputs), ports(graph, graph.outputs)) for graph in read(content).graphs]
 
 
 def _unique_names(ports: Sequence[Port], kind: str) -> list[str]:

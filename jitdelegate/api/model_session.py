@@ -70,8 +70,8 @@ class ModelSession:
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in found):
                 raise TensorError(
-                    f"{pattern!r} names no tensor that is an input and an output of a signature:"
-                    f" there are {', '.join(map(repr, found)) or 'none'}"
+                    f"{pattern!r} names no tensor that is an input and an output of a signature;"
+                    f" {_suggestion(pattern, list(found))}"
                 )
         return ((name, each) for name, each in found.items() if any(fnmatchcase(name, p) for p in patterns))
 
@@ -196,6 +196,27 @@ class ModelSession:
         ]
         copy_all(results)
         return {name: value for name, value in found.items() if name not in self._state}
+
+
+def _suggestion(pattern: str, names: Sequence[str]) -> str:
+    """Which pattern would select some of the names, as the end of a sentence.
+
+    Args:
+        pattern: selects none.
+    """
+    import re
+    from fnmatch import filter as select
+    from itertools import takewhile
+
+    pairs = zip(min(names, default=""), max(names, default=""), strict=False)
+    common = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    families = dict.fromkeys(re.sub(r"\d+", "*", name) for name in names)
+    for other in (f"{pattern}*", f"*{pattern}*", f"{common}*", *families):
+        selected = select(names, other)
+        if selected and other != "*":
+            last = f" to {selected[-1]!r}" if selected[1:] else ""
+            return f"{other!r} names {len(selected)} of {len(names)}: {selected[0]!r}{last}"
+    return "there are none"
 
 
 class _Bound:
@@ -330,7 +351,7 @@ class _Input:
         source = borrow(value, self._port)
         ctypes.memmove(self._buffer.place.address, source.address, source.nbytes)
         numpy = sys.modules.get("numpy")
-        if numpy is not None and type(value) is numpy.ndarray:
+        if numpy is not None and type(value) is numpy.ndarray and value.dtype == self._port.dtype:
             self._view = self._buffer.view().view(value.dtype)  # arrays like this one are copied faster
 
 

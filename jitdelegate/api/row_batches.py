@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from jitdelegate.api.model import Model, TensorInfo
+    from jitdelegate.api.model import Model
+    from jitdelegate.api.tensor_info import TensorInfo
 
 
 class RowBatches:

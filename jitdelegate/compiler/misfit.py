@@ -94,4 +94,4 @@ def _changed(original: Graph, graph: Graph, node: Node) -> str:
     first = next((index for index in other if index in seen), other[0])
     found, expected = (list(shape) for shape in shapes[first])
     further = f" ({len(other) - 1} more differ)" if len(other) > 1 else ""
-    return f"'{original.tensors[first].name}' of {found} does not fit, the model has {expected}{further}"
+    return f"'{original.tensors[first].title}' of {found} does not fit, the model has {expected}{further}"

@@ -18,7 +18,7 @@ from jitdelegate.errors import CompileError
 from jitdelegate.ir.faults import Faults, reason_of
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ops.call import Shape
-from jitdelegate.passes.cost import BESIDE, Rates, litert_seconds
+from jitdelegate.passes.cost import BESIDE, INSIDE, Rates, litert_seconds, tensor_bytes
 from jitdelegate.passes.delegation import Delegation, delegate, names_others, needs_host
 from jitdelegate.passes.inline_subgraphs import OPERATORS as CONTROL_FLOW
 from jitdelegate.passes.partition import borders, extract
@@ -47,6 +47,11 @@ if TYPE_CHECKING:
 MOST_CROSSING = 0.002
 """Largest share of a run for crossings between LiteRT's partitions and compiled ones. Above it, LiteRT's own
 interpreter calls the compiled code, at a few hundred nanoseconds a crossing."""
+MOST_BESIDE = 4 << 20
+"""Most bytes of tensors and constants of LiteRT's partitions, of which each has its own as a model of its own. Above
+it, LiteRT's own interpreter runs them: it has one arena for all tensors, and maps the model's file."""
+MOST_COPYING = 0.01
+"""Largest share of a run for copies of inputs and outputs to and from that interpreter, where only bytes are saved."""
 MOST_TRIED = 2
 """How many times the nodes of a partition that fails may be compiled once more, in parts, to find those to blame. One
 node is found by halves in twice."""
@@ -66,6 +71,8 @@ class Content:
     kernel_of: dict[int, int] = field(default_factory=dict)
     executions: dict[int, str] = field(default_factory=dict)
     tuned: list[str] = field(default_factory=list)
+    arena_bytes: int = 0
+    scratch_bytes: int = 0
 
     def add(self, place: str, nodes: Iterable[int], graph_ports: tuple[tuple[int, ...], ...], *parts: Bytes) -> None:
         """Append a partition, whose file has these parts and which computes the operators at these positions."""
@@ -91,6 +98,8 @@ class Content:
         self.kernel_of |= {position: start + kernel for kernel, each in enumerate(origins) for position in each}
         self.kernels += program.kernels
         self.states += [state.altered(initial=ZEROS) for state in program.states]  # the partition has their values
+        self.arena_bytes = max(self.arena_bytes, program.arena_bytes)
+        self.scratch_bytes = max(self.scratch_bytes, program.scratch_bytes)
         inputs, outputs = (tuple(port.index for port in side) for side in (program.inputs, program.outputs))
         self.add(program.target, nodes, (inputs, outputs), *parts(program))
 
@@ -254,9 +263,17 @@ class PartitionedModel:
             return ""  # nothing crosses
         if any(names_others(node) for node in self._original.nodes):
             return ""  # LiteRT's interpreter would run what is inlined here
-        crossings = BESIDE.crossing * len(delegation.delegated)
-        share = crossings / sum(litert_seconds(graph, node) for node in graph.nodes)
-        return f"Crossings would take {share:.0%} of a run." if self._can_host and share > MOST_CROSSING else ""
+        if not self._can_host:
+            return ""
+        seconds = sum(litert_seconds(graph, node) for node in graph.nodes)
+        share = BESIDE.crossing * len(delegation.delegated) / seconds
+        if share > MOST_CROSSING:
+            return f"Crossings would take {share:.0%} of a run."
+        copied = sum(tensor_bytes(graph.tensors[index]) for index in (*graph.given, *graph.returned))
+        nbytes = sum(_model_bytes(graph, subset.nodes) for subset in delegation.subsets if not subset.delegated)
+        if nbytes > MOST_BESIDE and copied / INSIDE.copied <= MOST_COPYING * seconds:
+            return f"LiteRT's partitions would take {nbytes >> 20} MB as models of their own."
+        return ""
 
     def _compile(
         self,
@@ -311,6 +328,8 @@ class PartitionedModel:
             states=tuple(content.states) if loader == "partitions" else (),
             operators=self._operators(content, delegation, graph, NOTHING_ELSE if loader == "delegate" else ""),
             kernels=tuple(content.kernels),
+            arena_bytes=content.arena_bytes,
+            scratch_bytes=content.scratch_bytes,
             weights=content.data,
             partitions=tuple(content.partitions),
             between=ports(graph, tuple(sorted(between))),
@@ -360,6 +379,12 @@ class RefusedError(Exception):
     def __init__(self, reasons: Mapping[int, str]) -> None:
         super().__init__(*reasons.values())
         self.reasons = dict(reasons)
+
+
+def _model_bytes(graph: Graph, nodes: Sequence[int]) -> int:
+    """Bytes of inputs, outputs and constants of nodes that become a model of their own."""
+    constants = {i for at in nodes for i in graph.nodes[at].inputs if i != ABSENT and graph.tensors[i].is_constant}
+    return sum(tensor_bytes(graph.tensors[index]) for index in constants.union(*borders(graph, nodes)))
 
 
 def origins_of(graph: Graph, nodes: Iterable[int]) -> tuple[int, ...]:

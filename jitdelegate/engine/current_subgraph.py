@@ -53,11 +53,11 @@ class CurrentSubgraph:
         port = self.base.program.inputs[position]
         if not all(0 < size <= LARGEST_SIZE for size in shape):
             raise CompiledModelError(
-                f"tensor {port.name!r} cannot have the shape {list(shape)}: Dimensions must be positive."
+                f"tensor {port.title!r} cannot have the shape {list(shape)}: Dimensions must be positive."
             )
         if strict and not fits(shape, port.shape_signature):
             raise CompiledModelError(
-                f"New shape is not compatible with current shape: tensor {port.name!r} is resized to {list(shape)},"
+                f"New shape is not compatible with current shape: tensor {port.title!r} is resized to {list(shape)},"
                 f" expected {list(port.shape_signature)}, where -1 is any size"
             )
         with self._lock:
@@ -126,13 +126,13 @@ class CurrentSubgraph:
 def _fitted(value: Any, port: Port, now: Shape) -> Shape:
     """The shape of an input for this value; `now` is the current one."""
     if value.dtype != port.dtype:
-        raise CompiledModelError(f"tensor {port.name!r} is given as {value.dtype}, expected {port.dtype}")
+        raise CompiledModelError(f"tensor {port.title!r} is given as {value.dtype}, expected {port.dtype}")
     if value.shape != now:
         if fits(value.shape, port.shape_signature):
             return value.shape  # type: ignore[no-any-return]
         if count(value.shape) != count(now):
             raise CompiledModelError(
-                f"tensor {port.name!r} is given with the shape {list(value.shape)}, expected {list(now)};"
+                f"tensor {port.title!r} is given with the shape {list(value.shape)}, expected {list(now)};"
                 f" its sizes in the model are {list(port.shape_signature)}"
             )
     return now

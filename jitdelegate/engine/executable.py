@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.cache.key import Key, Shapes, Values
     from jitdelegate.runtime.cache.store import Lookup
     from jitdelegate.runtime.io_binding import IOBinding
+    from jitdelegate.runtime.memory import Workspace
     from jitdelegate.targets.target import Device
 
 MOST_SHAPES = 8
@@ -88,9 +89,19 @@ class Executable:
         assert self.lookup.program is not None
         return self.lookup.program
 
-    def open(self, program: Program) -> IOBinding:
-        """A session of the program, or of one of its partitions; raises the errors of `Device.session`."""
-        return self.device.session(program, self.source.options, self.source.threads)
+    def open(self, program: Program, workspace: Workspace | None = None) -> IOBinding:
+        """A session of the program, or of one of its partitions; raises the errors of `Device.session`.
+
+        Args:
+            workspace: of the partition and others.
+        """
+        return self.device.session(program, self.source.options, self.source.threads, workspace)
+
+    def workspace(self) -> Workspace:
+        """New memory in which partitions of the program compute, one after another."""
+        from jitdelegate.runtime.memory import Workspace  # not before: most models are compiled whole
+
+        return Workspace(self.program, self.source.threads)
 
     def fall_back(self, reason: str) -> None:
         """Run the model on LiteRT from now on, for this reason."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.cache.key import Parts, Shapes
     from jitdelegate.runtime.fallback import Fallback
     from jitdelegate.runtime.io_binding import IOBinding
+    from jitdelegate.runtime.memory import Workspace
 
     Specialize = Callable[[Executable, Parts], Executable]
     Recompile = Callable[[Executable, IOBinding | None, str], None]
@@ -60,6 +61,8 @@ class HostedModel(DelegateClient):
         self.main = main
         self._opened: dict[tuple[int, Shapes, tuple[int, ...]], Executable] = {(0, (), ()): self.main}
         """By subgraph, shapes and nodes, in the order of their last use."""
+        self._workspaces: dict[int, tuple[Program, Workspace]] = {}
+        """By context, with the program whose partitions compute there."""
         self._idle = {subgraph.number: subgraph for subgraph in self.main.program.idle}
         self._ready = main
         self._lock = _thread.RLock()  # a listener that is called while a program is opened may ask for the report
@@ -123,12 +126,14 @@ class HostedModel(DelegateClient):
             executable.require_full_delegation()
         return [partition.nodes for partition in executable.program.partitions]
 
-    def kernel(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
+    def kernel(
+        self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]], context: int
+    ) -> DelegateKernel:
         """The partition of these nodes, compiled for these shapes; else LiteRT on a model of these nodes.
 
         So a shape that cannot be compiled is no error, unless full delegation is required."""
         try:
-            return self._compiled(subgraph, nodes, shapes)
+            return self._compiled(subgraph, nodes, shapes, context)
         except ShapesError:
             raise  # LiteRT's kernels do not take them either
         except (_UnknownError, CompileError, DeviceError, MemoryError) as error:
@@ -162,7 +167,9 @@ class HostedModel(DelegateClient):
         for key in [key for key in self._opened if key[0] == subgraph and key[1] in left]:
             del self._opened[key]
 
-    def _compiled(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
+    def _compiled(
+        self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]], context: int
+    ) -> DelegateKernel:
         executable = self._open(subgraph)
         wanted = tuple(shapes[port.index] for port in executable.program.inputs)
         if wanted != executable.shapes:
@@ -172,10 +179,18 @@ class HostedModel(DelegateClient):
         if _partition(executable.program, nodes) is None:  # not compiled, or grouped differently by LiteRT
             executable = self._open(subgraph, executable.resized, nodes)
         try:
-            return _kernel(executable, nodes, shapes)
+            return _kernel(executable, nodes, shapes, self._workspace(executable, context))
         except ProgramError as error:
             self._recompile(executable, None, str(error))
-            return _kernel(executable, nodes, shapes)
+            return _kernel(executable, nodes, shapes, self._workspace(executable, context))
+
+    def _workspace(self, executable: Executable, context: int) -> Workspace:
+        """Where the program's partitions compute in a subgraph of one interpreter."""
+        program, workspace = self._workspaces.get(context, (None, None))
+        if program is not executable.program or workspace is None:
+            workspace = executable.workspace()
+            self._workspaces[context] = executable.program, workspace
+        return workspace
 
 
 def _facts(ports: Sequence[Port]) -> tuple[tuple[int, str, str], ...]:
@@ -186,7 +201,9 @@ class _UnknownError(JitDelegateError):
     """LiteRT asks for a partition that the program lacks."""
 
 
-def _kernel(executable: Executable, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
+def _kernel(
+    executable: Executable, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]], workspace: Workspace
+) -> DelegateKernel:
     program = _partition_program(executable.program, nodes)
     known: tuple[Port | State, ...] = (*program.inputs, *program.states)
     for port in known:
@@ -194,7 +211,7 @@ def _kernel(executable: Executable, nodes: tuple[int, ...], shapes: Mapping[int,
         if found != expected:
             name = shortened(port.name)
             raise _UnknownError(f"'{name}' has the shape {list(found)}, and the program is for {list(expected)}.")
-    session = executable.open(program)
+    session = executable.open(program, workspace)
     if executable.source.options.profile:
         executable.hosted_sessions[nodes] = session
     return _CompiledKernel(program, session)

@@ -311,7 +311,10 @@ def _start(executable: Executable) -> None:
 def _partitioned(executable: Executable) -> IOBinding:
     from jitdelegate.runtime.partitioned_session import PartitionedSession  # most models are compiled whole
 
-    return PartitionedSession(executable.program, executable.open, executable.source.threads)
+    workspace = executable.workspace()
+    return PartitionedSession(
+        executable.program, lambda program: executable.open(program, workspace), executable.source.threads
+    )
 
 
 def _host(executable: Executable) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from jitdelegate.base.options import DelegateOptions
     from jitdelegate.runtime.fallback import Fallback
+    from jitdelegate.runtime.mapped_model import MappedModel
     from jitdelegate.runtime.shared_file import SharedFile
 
     Made = TypeVar("Made")
@@ -198,19 +199,25 @@ class ModelFile:
             from jitdelegate.runtime.fallback import Fallback  # not before: a compiled model never needs it
 
             self._fallback = Fallback(
-                self._litert_content(),
+                self._litert_source(),
                 num_threads=self.threads,
                 arguments=self._litert_arguments,
                 make_delegate=self._make_delegate,
             )
         return self._fallback
 
-    def _litert_content(self) -> bytes:
-        if not self.narrow_states:
-            return self.content()
-        from jitdelegate.tflite.svdf_states import widened  # not before: few models need it
+    def _litert_source(self) -> bytes | MappedModel:
+        """The model as LiteRT gets it: a large file is mapped, so that it is no memory of this process."""
+        if self.narrow_states:
+            from jitdelegate.tflite.svdf_states import widened  # not before: few models need it
 
-        return widened(self.content())
+            return widened(self.content())
+        mapped = self._mapped()
+        if mapped is None:
+            return self.content()
+        from jitdelegate.runtime.mapped_model import MappedModel  # not before: a compiled model never needs it
+
+        return MappedModel(mapped, self.fingerprint())
 
     def apart(self) -> ModelFile:
         """A copy without LiteRT's instance, for a delegate in that instance, which would otherwise never be freed."""

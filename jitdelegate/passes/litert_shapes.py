@@ -6,7 +6,7 @@ model of its own and prepared, which takes less than a millisecond and computes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from jitdelegate.ops import find
 from jitdelegate.ops.call import Call, Shape
 from jitdelegate.ops.registry import MAX_ELEMENTS, MAX_RANK
 from jitdelegate.runtime.litert import interpreter_class
+from jitdelegate.tflite.calls import called_subgraphs
 from jitdelegate.tflite.constants import UNSIZED
 from jitdelegate.tflite.write import GraphBuilder, ModelBuilder
 
@@ -94,8 +95,9 @@ def _states(call: Call) -> list[Tensor]:
 
 
 def _content(call: Call, graphs: Sequence[Graph]) -> bytes:
-    """The .tflite file of a node, with the other subgraphs of its model if it names one."""
-    model, node = ModelBuilder(), call.node
+    """The .tflite file of a node, with the subgraphs of its model that it names, and those that they name."""
+    numbers = {number: own for own, number in enumerate(_reached(call.node, graphs), 1)}
+    model, node = ModelBuilder(), _renumbered(call.node, numbers)
     states = {id(tensor) for tensor in _states(call)}
     places = [_written(model, tensor, is_state=id(tensor) in states) for tensor in call.graph.tensors]
     read = dict.fromkeys(index for index in node.inputs if index != ABSENT)
@@ -103,20 +105,40 @@ def _content(call: Call, graphs: Sequence[Graph]) -> bytes:
     model.take(*(places[index] for index in read if _is_fed(call.graph.tensors[index], states)))
     _write_node(model, node, places, outputs)
     model.output(*(places[index] for index in outputs))
-    for graph in graphs[1:] if _called(node) else ():
-        _write_subgraph(model.subgraph(), graph)
+    for number in numbers:
+        _write_subgraph(model.subgraph(), graphs[number], numbers)
     return model.finish()
+
+
+def _reached(node: Node, graphs: Sequence[Graph]) -> list[int]:
+    """The subgraphs that a node names, and those that their nodes name."""
+    found, pending = dict[int, None](), [node]
+    while pending:
+        new = dict.fromkeys(number for _, number in called_subgraphs(pending.pop()) if 0 < number < len(graphs))
+        pending += [node for number in new if number not in found for node in graphs[number].nodes]
+        found |= new
+    return [*found]
+
+
+def _renumbered(node: Node, numbers: Mapping[int, int]) -> Node:
+    """The node with other numbers of the subgraphs that it names."""
+
+    def other(value: Any) -> Any:
+        return tuple(map(other, value)) if isinstance(value, tuple) else numbers.get(value, value)
+
+    named = {name: other(node.attrs[name]) for name, _ in called_subgraphs(node)}
+    return replace(node, attrs={**node.attrs, **named}) if named else node
 
 
 def _is_fed(tensor: Tensor, states: set[int]) -> bool:
     return not tensor.is_constant and not tensor.is_variable and id(tensor) not in states
 
 
-def _write_subgraph(builder: GraphBuilder, graph: Graph) -> None:
+def _write_subgraph(builder: GraphBuilder, graph: Graph, numbers: Mapping[int, int]) -> None:
     places = [_written(builder, tensor) for tensor in graph.tensors]
     builder.take(*(places[index] for index in graph.inputs))
     for node in graph.nodes:
-        _write_node(builder, node, places, node.outputs)
+        _write_node(builder, _renumbered(node, numbers), places, node.outputs)
     builder.output(*(places[index] for index in graph.outputs))
 
 

@@ -111,9 +111,10 @@ class Table:
         own = self._name if self._index < 0 else f"{self._name}[{self._index}]"
         return own if self._parent is None else f"{self._parent.path}.{own}"
 
-    def has(self, slot: int) -> bool:
-        """Whether the field is stored; writers leave out fields that equal their default."""
-        return bool(self._offset(slot))
+    def stored(self) -> list[int]:
+        """The slots of the fields that are stored, in order; writers leave out fields that equal their default."""
+        offsets = struct.unpack_from(f"<{self._slots}H", self._buffer.content, self._fields + 4)
+        return [slot for slot, offset in enumerate(offsets) if offset]
 
     def scalar(self, slot: int, name: str, code: str, default: Number) -> Number:
         """The field's number; `code` is its type as in `struct` (one of ?bBhHiIqQfd)."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 
-from jitdelegate.errors import ProgramError
+from jitdelegate.errors import ProgramError, shortened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -201,6 +201,11 @@ class Port(Record):
         def __init__(self, **values):
             super().__init__(**({"shape_signature": values["shape"]} | values))
 
+    @property
+    def title(self) -> str:
+        """The name for messages, which is not longer than `errors.LONGEST_NAME`."""
+        return shortened(self.name)
+
 
 class State(Record):
     """A value that lives from run to run.
@@ -364,8 +369,9 @@ class Program(Record):
         signatures: for interfaces and reports.
         operators: the model's operators in order.
         kernels: the generated kernels, in the order in which they run.
-        arena_bytes, scratch_bytes, sync_bytes: zeroed memory to provide; scratch_bytes is per thread. For CUDA the
-            arena lies on the device, not zeroed.
+        arena_bytes, scratch_bytes, sync_bytes: memory to provide; scratch_bytes is per thread; sync_bytes are zeroed.
+            For CUDA the arena lies on the device. Programs of partitions have the largest sizes of their partitions,
+            which use the same arena and scratch in turns.
         entries: function names and their offsets into the code; for CUDA each kernel's name and the offset of its
             binary, which kernels may share.
         launches: the launches of one inference on a CUDA device, in order.

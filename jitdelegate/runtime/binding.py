@@ -125,7 +125,7 @@ class Binding:
         for position, (place, port) in enumerate(zip(places, ports, strict=True)):
             check_place(place, port)
             if place.is_readonly and position >= self._inputs:
-                raise TensorError(f"the memory of output {port.name!r} is read-only")
+                raise TensorError(f"the memory of output {port.title!r} is read-only")
             if place.gpu != HOST:
                 self._reach(position)
         aliases = {self._inputs + made: given for given, made in program.aliases if given < self._inputs}
@@ -171,7 +171,7 @@ class Binding:
 def overlapping(port: Port, other: Port) -> TensorError:
     """The error about memory that two tensors cannot share."""
     return TensorError(
-        f"the memory of output {port.name!r} overlaps that of tensor {other.name!r}, expected memory of its own, or"
+        f"the memory of output {port.title!r} overlaps that of tensor {other.title!r}, expected memory of its own, or"
         " that of a whole input"
     )
 
@@ -198,7 +198,7 @@ def check_place(place: Place, port: Port) -> None:
         TensorError: the place is too small for the tensor, or not aligned to its elements.
     """
     if place.nbytes < port.nbytes:
-        raise TensorError(f"tensor {port.name!r} has memory of {place.nbytes} bytes, expected {port.nbytes}")
+        raise TensorError(f"tensor {port.title!r} has memory of {place.nbytes} bytes, expected {port.nbytes}")
     alignment = ctypes.alignment(ELEMENTS.get(port.dtype, ctypes.c_uint8))
     if place.address % alignment:
-        raise TensorError(f"tensor {port.name!r} begins at {place.address:#x}, expected a multiple of {alignment}")
+        raise TensorError(f"tensor {port.title!r} begins at {place.address:#x}, expected a multiple of {alignment}")

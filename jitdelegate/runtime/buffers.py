@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    import numpy as np
+
     from jitdelegate.program.program import Port
 
 ELEMENTS: dict[str, Any] = {
@@ -44,6 +46,8 @@ _OTHERS = (
 _CHARS = {"float32": "f", "float64": "d", "bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "lq"}
 _CHARS.update({"uint8": "B", "uint16": "H", "uint32": "I", "uint64": "LQ"})
 """Element type -> numpy's characters for it."""
+_COUNTED = ("int32", "int64")
+"""Types of tokens and positions, for which integers of other types are taken: numpy makes int64 of Python's."""
 _DLPACK_CPU = 1
 _item: Any = ctypes.Array.__getitem__
 LARGEST_COPY = 1 << 14
@@ -112,7 +116,7 @@ def is_port_array(value: Any, port: Port) -> bool:
 
 
 def borrow(value: Any, port: Port) -> Borrowed:
-    """The memory of an input, checked against its port as by `checked`.
+    """The memory of an input, checked against its port as by `taken`.
 
     Memory that is not contiguous or not aligned to its elements is copied.
 
@@ -122,7 +126,7 @@ def borrow(value: Any, port: Port) -> Borrowed:
     """
     if is_port_array(value, port):
         return Borrowed(value)
-    view = checked(value, port, port.shape)
+    view = taken(value, port, port.shape)
     if not view.c_contiguous:
         return Borrowed(_copy(view, port))
     borrowed = Borrowed(view)
@@ -163,7 +167,7 @@ class InputSlot:
     def _expect_arrays(self, value: Any) -> None:
         """Copy numpy arrays like this one, which the port accepts, from now on."""
         numpy = sys.modules.get("numpy")
-        if numpy is None or type(value) is not numpy.ndarray:
+        if numpy is None or type(value) is not numpy.ndarray or value.dtype.name != self.port.dtype:
             return
         self._copy = numpy.empty_like(value, order="C", subok=False)
         self._address = self._copy.ctypes.data
@@ -180,11 +184,11 @@ def _copy(view: memoryview, port: Port) -> bytes:
 
 def no_memory(port: Port, nbytes: int) -> DeviceError:
     """The error about a tensor that is too large for this machine."""
-    return DeviceError(f"no memory of {nbytes} bytes for tensor {port.name!r}")
+    return DeviceError(f"no memory of {nbytes} bytes for tensor {port.title!r}")
 
 
 def checked(value: Any, port: Port, shape: tuple[int, ...]) -> memoryview:
-    """The elements of an input in row-major order, for any target.
+    """The elements of a tensor in row-major order, for any target.
 
     An array must have the port's element type and `shape`. Flat buffers without a shape (bytes, array.array, ctypes
     arrays) must have the right length, in elements of the port's type or in bytes (format B, b or c). Nested lists of
@@ -195,25 +199,83 @@ def checked(value: Any, port: Port, shape: tuple[int, ...]) -> memoryview:
         DeviceError: out of memory for an array.
     """
     view = _view(value, port)
-    if not (_is_raw(view, port) or _is_typed(view, port, shape, hasattr(value, "dtype"))):
-        is_real = bool(port.scales) and _dtype(view) == "float32"
-        raise TensorError(
-            f"tensor {port.name!r}: found {_dtype(view)}{list(view.shape or ())},"
-            f" expected {port.dtype}{list(shape)} or {port.nbytes} bytes"
-            f"{', or the option quantize_inputs' if is_real else ''}"
-        )
+    if not _has_elements(view, value, port, shape):
+        raise _mismatch(view, port, shape)
     return view
+
+
+def taken(value: Any, port: Port, shape: tuple[int, ...]) -> memoryview:
+    """The elements of an input, as by `checked`; integers of another type are converted for an int32 or int64 input.
+
+    Raises:
+        TensorError, DeviceError: as `checked`; also for an integer that does not fit the input's type.
+    """
+    view = _view(value, port)
+    if _has_elements(view, value, port, shape):
+        return view
+    count = port.nbytes // ctypes.sizeof(ELEMENTS.get(port.dtype, ctypes.c_uint8))
+    is_flat = not hasattr(value, "dtype") and view.shape == (count,)
+    if not takes_integers(port, _dtype(view)) or not (is_flat or view.shape == shape):
+        raise _mismatch(view, port, shape)
+    import numpy
+
+    found: Any = in_type(numpy.asarray(view), port.title, port.dtype)
+    return memoryview(found)
+
+
+def counted_type(dtype: str, scales: Sequence[float]) -> str:
+    """The type of an input that takes integers of any type where they fit; "" for one that does not."""
+    return dtype if dtype in _COUNTED and not len(scales) else ""
+
+
+def takes_integers(port: Port, dtype: str) -> bool:
+    """Whether an input takes values of this element type where they fit its own."""
+    return bool(counted_type(port.dtype, port.scales)) and dtype.startswith(("int", "uint"))
+
+
+def in_type(array: np.ndarray, name: str, dtype: str) -> np.ndarray:
+    """Integers in another type.
+
+    Args:
+        name: of the tensor that they are for.
+    Raises:
+        TensorError: one does not fit.
+    """
+    import numpy
+
+    limits = numpy.iinfo(dtype)
+    outside = (array < limits.min) | (array > limits.max)
+    if outside.any():
+        index = tuple(map(int, numpy.argwhere(outside)[0]))
+        raise TensorError(
+            f"tensor {name!r}: found {array[index]} at {list(index)}, expected {dtype}: {limits.min} to {limits.max}"
+        )
+    return numpy.ascontiguousarray(array, dtype).reshape(array.shape)
+
+
+def _has_elements(view: memoryview, value: Any, port: Port, shape: tuple[int, ...]) -> bool:
+    return _is_raw(view, port) or _is_typed(view, port, shape, hasattr(value, "dtype"))
+
+
+def _mismatch(view: memoryview, port: Port, shape: tuple[int, ...]) -> TensorError:
+    is_real = bool(port.scales) and _dtype(view) == "float32"
+    return TensorError(
+        f"tensor {port.title!r}: found {_dtype(view)}{list(view.shape or ())},"
+        f" expected {port.dtype}{list(shape)} or {port.nbytes} bytes"
+        f"{', or the option quantize_inputs' if is_real else ''}"
+    )
 
 
 def accepted_shape(value: Any, port: Port) -> tuple[int, ...]:
     """The input's shape for this value: the port's, or an array's own shape where the model leaves sizes open.
 
-    Only an array of the port's type counts; the length of a flat buffer determines no sizes.
+    Only an array of a type that the port takes counts; the length of a flat buffer determines no sizes.
     """
     found = getattr(value, "shape", None)
     if not isinstance(found, tuple) or found == port.shape:
         return port.shape
-    if str(getattr(value, "dtype", "")).rpartition(".")[2] != port.dtype:  # "float32", or "torch.float32"
+    dtype = str(getattr(value, "dtype", "")).rpartition(".")[2]  # of "float32", or "torch.float32"
+    if dtype != port.dtype and not takes_integers(port, dtype):
         return port.shape
     return tuple(found) if fits(found, port.shape_signature) else port.shape
 
@@ -227,7 +289,7 @@ def fits(shape: Sequence[int], signature: Sequence[int]) -> bool:
 
 def integers(value: Any, port: Port, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The elements of an int32 or int64 input, row-major; raises the errors of `checked`."""
-    content = memoryview(_copy(checked(value, port, shape), port))
+    content = memoryview(_copy(taken(value, port, shape), port))
     return tuple(content.cast("i" if port.dtype == "int32" else "q").tolist())
 
 
@@ -249,7 +311,7 @@ def _view(value: Any, port: Port) -> memoryview:
                 array = _numbers(array, value, port)
         return memoryview(array)
     except (TypeError, ValueError, OverflowError, BufferError) as error:
-        raise TensorError(f"tensor {port.name!r} cannot be made from {type(value).__name__}: {error}") from error
+        raise TensorError(f"tensor {port.title!r} cannot be made from {type(value).__name__}: {error}") from error
     except MemoryError as error:
         raise no_memory(port, port.nbytes) from error
 

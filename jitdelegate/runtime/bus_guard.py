@@ -109,13 +109,14 @@ _RESTORER = bytes.fromhex(
 
 
 class Net:
-    """A guarded range of addresses, until `release`.
+    """A guarded range of addresses, until `release` or the end of this object.
 
     Attributes:
         hits: number of reads that failed and got zeros.
     """
 
     __slots__ = ("_guard", "_row")
+    _is_ending = staticmethod(sys.is_finalizing)  # a module's own names are gone before its last objects
 
     def __init__(self, guard: _Guard, row: int) -> None:
         self._guard: _Guard | None = guard
@@ -124,6 +125,10 @@ class Net:
     @property
     def hits(self) -> int:
         return self._guard.words[self._row + _HITS] if self._guard else 0
+
+    def __del__(self) -> None:
+        if not self._is_ending():
+            self.release()
 
     def release(self) -> None:
         """End guarding; call it before unmapping. Harmless a second time."""

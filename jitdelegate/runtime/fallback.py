@@ -8,9 +8,9 @@ from __future__ import annotations
 import _thread
 import ctypes
 
-from jitdelegate.errors import DeviceError, ModelError, TensorError
+from jitdelegate.errors import DeviceError, ModelError, TensorError, shortened
 from jitdelegate.program.program import Port
-from jitdelegate.runtime.buffers import ELEMENTS, accepted_shape, checked, fits, no_memory, tensor_class
+from jitdelegate.runtime.buffers import ELEMENTS, accepted_shape, fits, no_memory, taken, tensor_class
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     import numpy as np
+
+    from jitdelegate.runtime.mapped_model import MappedModel
 
 XNNPACK_WORD = "XNNPack"
 """Word, in any case, in every message by which LiteRT's default delegate refuses a model."""
@@ -36,7 +38,7 @@ class Fallback:
 
     def __init__(
         self,
-        model: str | bytes,
+        model: str | bytes | MappedModel,
         *,
         num_threads: int | None = None,
         arguments: Mapping[str, Any] | None = None,
@@ -45,7 +47,7 @@ class Fallback:
         """Create the instance; `allocate` prepares it.
 
         Args:
-            model: a path, or the content of a .tflite file.
+            model: a path, the content of a .tflite file, or a mapped file.
             num_threads: as LiteRT's argument.
             arguments: further keyword arguments of LiteRT's Interpreter.
             make_delegate: creates jitdelegate's delegate for each interpreter.
@@ -55,7 +57,8 @@ class Fallback:
         self._arguments = {"num_threads": num_threads, **(arguments or {})}
         self._make_delegate = make_delegate
         self._delegate: Any = None
-        self._source = {"model_path": model} if isinstance(model, str) else {"model_content": bytes(model)}
+        name = "model_path" if isinstance(model, str) else "model_content" if isinstance(model, bytes) else "mapped"
+        self._source: dict[str, Any] = {name: model}
         self._resizes: dict[int, tuple[Sequence[int] | np.ndarray, bool]] = {}
         self._signatures: dict[str, dict[str, dict[str, Any]]] = {}
         self._lock = _thread.allocate_lock()
@@ -215,6 +218,7 @@ class Fallback:
             except (ValueError, RuntimeError) as error:
                 self.recover(error)
                 outputs = self.interpreter.get_signature_runner(key)(**arrays)
+            self.interpreter.note_run()
             return {name: _tensor(array) for name, array in outputs.items()}
 
     def _arguments_of(self, key: str) -> dict[str, dict[str, Any]]:
@@ -255,7 +259,7 @@ def _array(value: Any, detail: dict[str, Any]) -> np.ndarray:
         return texts
     port = _port(detail)
     shape = accepted_shape(value, port)
-    elements = checked(value, port, shape)
+    elements = taken(value, port, shape)
     try:
         return np.ascontiguousarray(elements).reshape(-1).view(port.dtype).reshape(shape)
     except MemoryError as error:
@@ -285,7 +289,9 @@ def _port(detail: dict[str, Any]) -> Port:
 def _check_shape(shape: tuple[int, ...], detail: dict[str, Any]) -> None:
     expected, signature = tuple(map(int, detail["shape"])), tuple(map(int, detail["shape_signature"]))
     if shape != expected and not fits(shape, signature):
-        raise TensorError(f"input {detail['name']!r} has shape {list(shape)}, expected {list(signature or expected)}")
+        raise TensorError(
+            f"input {shortened(detail['name'])!r} has shape {list(shape)}, expected {list(signature or expected)}"
+        )
 
 
 def _tensor(array: Any) -> Any:
@@ -302,7 +308,7 @@ def _tensor(array: Any) -> Any:
 
 
 def _names(details: list[dict[str, Any]]) -> str:
-    return ", ".join(repr(detail["name"]) for detail in details)
+    return ", ".join(repr(shortened(detail["name"])) for detail in details)
 
 
 def _text(error: Exception | str) -> str:

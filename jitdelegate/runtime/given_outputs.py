@@ -30,7 +30,7 @@ def output_place(value: Any, port: Port) -> Place:
     if isinstance(found, Place):
         if (value.dtype, tuple(value.shape)) != (port.dtype, port.shape):
             raise TensorError(
-                f"output {port.name!r}: found a buffer of {value.dtype}{list(value.shape)},"
+                f"output {port.title!r}: found a buffer of {value.dtype}{list(value.shape)},"
                 f" expected {port.dtype}{list(port.shape)}"
             )
         check_place(found, port)
@@ -39,13 +39,13 @@ def output_place(value: Any, port: Port) -> Place:
         view = memoryview(value)
     except TypeError as error:
         raise TensorError(
-            f"output {port.name!r}: found {type(value).__name__}, expected a TensorBuffer, an array or another object"
+            f"output {port.title!r}: found {type(value).__name__}, expected a TensorBuffer, an array or another object"
             " with the buffer protocol"
         ) from error
     checked(value, port, port.shape)
     if view.readonly or not view.c_contiguous:
         found_memory = "read-only" if view.readonly else "not contiguous"
-        raise TensorError(f"output {port.name!r}: the memory is {found_memory}, expected contiguous writable memory")
+        raise TensorError(f"output {port.title!r}: the memory is {found_memory}, expected contiguous writable memory")
     place = borrowed_place(Borrowed(value))
     check_place(place, port)
     return place

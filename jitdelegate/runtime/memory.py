@@ -108,6 +108,54 @@ class Memory:
             libc.munmap(address, self.nbytes)
 
 
+class Workspace:
+    """Memory in which the sessions of a program's partitions compute, one after another; the last one frees it.
+
+    Args:
+        program: has the largest sizes of its partitions.
+        num_threads: of each session.
+    """
+
+    __slots__ = ("_nbytes", "_pages")
+
+    def __init__(self, program: Program, num_threads: int) -> None:
+        self._nbytes = work_bytes(program, num_threads)
+        self._pages: _SharedPages | None = None
+
+    def pages(self, nbytes: int) -> Memory:
+        """At least `nbytes` bytes for one session, which closes them. Others write to them between its runs."""
+        if nbytes > self._nbytes:
+            return Memory(nbytes)
+        if self._pages is None or not self._pages.users:
+            self._pages = _SharedPages(self._nbytes)
+        self._pages.users += 1
+        return self._pages
+
+
+class _SharedPages(Memory):
+    """Pages that several sessions use.
+
+    Attributes:
+        users: how many have not closed them.
+    """
+
+    __slots__ = ("users",)
+
+    def __init__(self, nbytes: int) -> None:
+        super().__init__(nbytes)
+        self.users = 0
+
+    def close(self) -> None:
+        self.users -= 1
+        if not self.users:
+            super().close()
+
+
+def work_bytes(program: Program, num_threads: int) -> int:
+    """Bytes of a program's arena, then of each thread's scratch."""
+    return aligned(program.arena_bytes) + num_threads * aligned(program.scratch_bytes)
+
+
 def aligned(nbytes: int) -> int:
     """The first multiple of ALIGNMENT at or after `nbytes`."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT

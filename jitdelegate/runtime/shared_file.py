@@ -151,6 +151,11 @@ class SharedFile(mmap.mmap):
         return source.is_intact
 
     @property
+    def descriptors(self) -> list[int]:
+        """Open descriptors of the files, while the bytes are shared."""
+        return [descriptor for descriptor, _ in self._files]
+
+    @property
     def is_intact(self) -> bool:
         """Whether the bytes are those that the files had at first, as far as it was noticed."""
         return not (self._net.hits or self.changes) if self.shared else not self._is_doubtful

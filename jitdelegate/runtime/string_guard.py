@@ -10,17 +10,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from jitdelegate.runtime.bus_guard import Net
+    from jitdelegate.runtime.mapped_model import MappedModel
+
 
 class StringGuard(interpreter_class()):  # type: ignore[misc]  # LiteRT has no types
     """LiteRT's Interpreter. Where LiteRT follows a null pointer, for strings that have no value yet and for views of
-    strings, it raises an error.
+    strings, it raises an error; so it does after a run on a mapped file that has changed.
 
     Attributes:
         has_run: whether tensors have values of a run.
     """
 
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
+    def __init__(self, mapped: MappedModel | None = None, **arguments: Any) -> None:
+        """
+        Args:
+            mapped: the model; None where the arguments of LiteRT's Interpreter name it.
+        """
+        self._nets: list[Net] = []  # the first attribute: it goes before LiteRT's mapping
+        self._mapped = mapped
+        if mapped is None:
+            super().__init__(**arguments)
+        else:
+            before = mapped.mappings()
+            super().__init__(model_path=mapped.path, **arguments)
+            self._nets += mapped.guard(before)
         self.has_run = False
         self._given: set[int] = set()
 
@@ -29,9 +43,26 @@ class StringGuard(interpreter_class()):  # type: ignore[misc]  # LiteRT has no t
         if not self.has_run:
             self._given.add(tensor_index)
 
+    def allocate_tensors(self) -> None:
+        super().allocate_tensors()
+        self._refuse_changes()
+
     def invoke(self) -> None:
         super().invoke()
+        self.note_run()
+
+    def note_run(self) -> None:
+        """Note the end of a run, also of a signature.
+
+        Raises:
+            DeviceError: the model's file has changed.
+        """
         self.has_run = True
+        self._refuse_changes()
+
+    def _refuse_changes(self) -> None:
+        if self._mapped is not None:
+            self._mapped.refuse_changes(self._nets)
 
     def get_tensor(self, tensor_index: int, subgraph_index: int = 0) -> Any:
         """

@@ -12,6 +12,7 @@ from jitdelegate.passes.cost import Rates
 from jitdelegate.program.program import Kernel, Launch, Program
 from jitdelegate.runtime.cache.key import Key, KeyParts
 from jitdelegate.runtime.io_binding import IOBinding
+from jitdelegate.runtime.memory import Workspace
 
 Trace = Callable[[str, Callable[[], str]], None]
 """Called with a stage's name and a function that makes its text."""
@@ -87,9 +88,13 @@ class Device(Protocol):
     def difference(self, key: Key) -> str:
         """One sentence about how the program of one of the `alternatives` differs from a program for this device."""
 
-    def session(self, program: Program, options: DelegateOptions, threads: int) -> IOBinding:
+    def session(
+        self, program: Program, options: DelegateOptions, threads: int, workspace: Workspace | None = None
+    ) -> IOBinding:
         """The program, ready to run.
 
+        Args:
+            workspace: host memory to compute in, for a partition's session; others use it between its runs.
         Raises:
             DeviceError: the device refuses the program, or is out of memory.
             ProgramError: the program is damaged.

@@ -32,6 +32,8 @@ _EXTERNAL = 1024
 
 _COMPOSITE_OP, _COMPOSITE_UNION = "STABLEHLO_COMPOSITE", "builtin_options_2"
 _COMPOSITE, _DECOMPOSITION = "StableHLOCompositeOptions", "decomposition_subgraph_index"
+_SUBGRAPHS = "subgraphs"
+_SUBGRAPHS_SLOT = next(slot for slot, field in enumerate(TABLES["Model"]) if field and field[0] == _SUBGRAPHS)
 _NO_TABLE: tuple[str, Record] = ("", {})
 """A union without a value."""
 
@@ -45,7 +47,10 @@ class Cutter:
 
     def __init__(self, content: ReadableBuffer) -> None:
         source = FlatBuffer(content, ModelError)
-        self._file = stored(source.root(_IDENTIFIER, "model"), "Model")
+        root = source.root(_IDENTIFIER, "model")
+        self._file = stored(root, "Model", apart=_SUBGRAPHS)
+        self._tables = root.tables(_SUBGRAPHS_SLOT, _SUBGRAPHS)
+        self._subgraphs: dict[int, Record] = {}
         self._buffers = Buffers(
             source.content, [default("Buffer") | buffer for buffer in self._file.get("buffers", ())]
         )
@@ -74,7 +79,7 @@ class Cutter:
         """The whole file as `pack_model` takes it: the fields of its Model, and its large constants by buffer."""
         file, large = dict(self._file), dict[int, memoryview]()
         file["buffers"] = [self._inside(number, large) for number in range(len(self._file.get("buffers", ())))]
-        file["subgraphs"] = [self._with_options(subgraph) for subgraph in self._file.get("subgraphs", ())]
+        file[_SUBGRAPHS] = [self._with_options(self.subgraph(number)) for number in range(len(self._tables))]
         return file, large
 
     def _inside(self, number: int, large: dict[int, memoryview]) -> Record:
@@ -90,15 +95,16 @@ class Cutter:
         return subgraph | {"operators": [one | self.custom_options(one, position) for position, one in operators]}
 
     def subgraph(self, number: int) -> Record:
-        """The file's SubGraph of this number.
+        """The file's SubGraph of this number, read at the first call: most partitions need few.
 
         Raises:
             CompileError: there is none.
         """
-        subgraphs: Sequence[Record] = self._file["subgraphs"]
-        if not 0 <= number < len(subgraphs):
-            raise CompileError(f"A composite names subgraph {number}, the model has {len(subgraphs)}.")
-        return subgraphs[number]
+        if not 0 <= number < len(self._tables):
+            raise CompileError(f"A composite names subgraph {number}, the model has {len(self._tables)}.")
+        if number not in self._subgraphs:
+            self._subgraphs[number] = stored(self._tables[number], "SubGraph")
+        return self._subgraphs[number]
 
     @property
     def codes(self) -> Sequence[Record]:
@@ -314,14 +320,15 @@ def _new_tensor(tensor: Tensor) -> Record:
     return {"type": tensor.dtype.upper(), "name": tensor.name, "quantization": quantization}
 
 
-def stored(table: Table, kind: str) -> Record:
-    """The fields of `table` that the file stores, as `pack` takes them.
+def stored(table: Table, kind: str, apart: str = "") -> Record:
+    """The fields of `table` that the file stores, as `pack` takes them, without the field `apart`.
 
     `record` gives absent fields their defaults. But LiteRT distinguishes absent strings and vectors from empty ones.
     """
-    fields: Record = {}
-    for slot, field in enumerate(TABLES[kind]):
-        if field is not None and table.has(slot) and not (field[2] in UNIONS and field[1] == "B"):
+    fields, known = dict[str, Any](), TABLES[kind]
+    for slot in table.stored():
+        field = known[slot] if slot < len(known) else None
+        if field is not None and field[0] != apart and not (field[2] in UNIONS and field[1] == "B"):
             fields[field[0]] = _value(table, slot, *field[:3])
     return fields
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from jitdelegate.errors import ModelError
@@ -18,22 +19,27 @@ def record(table: Table, kind: str) -> Record:
     Raises:
         ModelError: an offset or length leads out of the file, or an enum has an unknown number.
     """
-    fields: Record = {}
-    for slot, field in enumerate(TABLES[kind]):
+    fields, known = default(kind), TABLES[kind]
+    for slot in table.stored():
+        field = known[slot] if slot < len(known) else None
         if field is not None:
-            name, code, of, default = field
-            fields[name] = _value(table, slot, name, code, of, default, fields)
+            name, code, of, _ = field
+            fields[name] = _value(table, slot, name, code, of, fields)
     return fields
 
 
 def default(kind: str) -> Record:
     """The fields of an empty table of the schema's `kind`."""
+    return dict(_defaults(kind))
+
+
+@cache
+def _defaults(kind: str) -> Record:
     return {field[0]: _default(field[1], field[2], field[3]) for field in TABLES[kind] if field is not None}
 
 
-def _value(table: Table, slot: int, name: str, code: str, of: str, default: float | bool | None, before: Record) -> Any:
-    if not table.has(slot):
-        return _default(code, of, default)
+def _value(table: Table, slot: int, name: str, code: str, of: str, before: Record) -> Any:
+    """A field that is stored."""
     if code == "t":
         return _child(table.table(slot, name), of)
     if code == "u":

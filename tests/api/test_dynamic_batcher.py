@@ -14,7 +14,7 @@ import pytest
 
 import jitdelegate
 from jitdelegate import DeviceError, DynamicBatcher, TensorError
-from jitdelegate.api.model import TensorInfo
+from jitdelegate.api.tensor_info import TensorInfo
 from jitdelegate.program.program import Port
 from jitdelegate.runtime import worker
 from tests.api import small_models

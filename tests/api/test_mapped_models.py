@@ -1,7 +1,8 @@
-"""A model's file is mapped while it is compiled; what others do to it meanwhile changes no program."""
+"""A model's file is mapped while it is compiled, and while LiteRT runs it; what others do to it changes no answer."""
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from jitdelegate.base.options import DelegateOptions
 from jitdelegate.compiler import compile as compiler
 from jitdelegate.engine import model_file
 from jitdelegate.engine.model_file import ModelFile
-from jitdelegate.errors import ModelError
+from jitdelegate.errors import DeviceError, ModelError
 from jitdelegate.runtime.cache.key import fingerprint
 from jitdelegate.runtime.shared_file import SharedFile
 from tests.api import small_models
@@ -144,3 +145,53 @@ def test_a_program_compiled_while_others_touch_the_file_is_right(
     assert len(contents) == 2
     (entry,), (other,) = ((tmp_path / folder).glob("*.jitd") for folder in ("cache", "apart"))
     assert entry.read_bytes() == other.read_bytes()
+
+
+# LiteRT's own mapping
+
+IMAGE = np.random.default_rng(2).normal(size=(1, 8, 8, 3)).astype(np.float32)
+
+
+def open_on_litert(path: Path) -> jitdelegate.Model:
+    return jitdelegate.load(path, target="litert", serialization_dir=False, num_threads=1)
+
+
+def test_litert_maps_a_file_and_reads_no_copy(path: Path, source: ModelFile) -> None:
+    with open_on_litert(path) as model:
+        interpreter = model._opened.source.fallback().interpreter
+        assert interpreter._mapped is not None and interpreter._mapped.mappings()
+        assert len(interpreter._nets) == 1 and getattr(interpreter, "_model_content", None) is None
+        assert bytes(model(IMAGE)) == bytes(jitdelegate.load(MODEL, target="litert", serialization_dir=False)(IMAGE))
+
+
+@pytest.mark.parametrize("happens", [touch, move_away, replace_atomically, Path.unlink])
+def test_a_file_that_is_touched_or_replaced_changes_no_answer_of_litert(
+    path: Path, source: ModelFile, happens: Callable[[Path], None]
+) -> None:
+    with open_on_litert(path) as model:
+        expected = bytes(model(IMAGE))
+        happens(path)
+        assert bytes(model(IMAGE)) == expected
+        model.reset_all_variables()  # makes another interpreter
+        assert bytes(model(IMAGE)) == expected
+
+
+@pytest.mark.parametrize("happens", [replace_by_other, lambda path: os.truncate(path, 0)])
+def test_a_file_that_is_overwritten_ends_runs_of_litert_with_an_error(
+    path: Path, source: ModelFile, happens: Callable[[Path], None]
+) -> None:
+    with open_on_litert(path) as model:
+        model(IMAGE)
+        happens(path)
+        for _ in range(2):
+            with pytest.raises(DeviceError, match="the model's file changed while LiteRT read from it"):
+                model(IMAGE)
+
+
+def test_guards_of_litert_s_mappings_go_with_them(path: Path, source: ModelFile) -> None:
+    with open_on_litert(path) as model:
+        guard = model._opened.source.fallback().interpreter._nets[0]._guard
+        taken = len(guard.free)
+    del model
+    gc.collect()
+    assert len(guard.free) > taken

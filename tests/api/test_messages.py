@@ -21,7 +21,7 @@ from jitdelegate.api.delegate_warning import on_message
 from jitdelegate.base.targets import ROWS
 from jitdelegate.commands import warm
 from jitdelegate.engine.delegate_message import DelegateMessage
-from jitdelegate.errors import DelegateWarning, DelegationError
+from jitdelegate.errors import DelegateWarning, DelegationError, TensorError
 from jitdelegate.program.program import CUSTOM, Operator
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial
@@ -507,3 +507,28 @@ def test_operators_that_would_have_vanished_have_a_reason_too() -> None:
     reasons = {operator.op: operator.reason for operator in report.operators}
     assert reasons["CALL_ONCE"] == reasons["VAR_HANDLE"] == "Nothing is compiled that it is needed for."
     assert all(operator.reason for operator in report.operators)
+
+
+@pytest.mark.parametrize("target", ["cpu", "litert"])
+def test_errors_about_inputs_and_outputs_shorten_long_names(target: str) -> None:
+    name = "model/" + "a_layer_of_the_model/" * 30
+    model = ModelBuilder()
+    x, tokens = model.input((1, 4), name=f"{name}x"), model.input((1, 4), "int32", name=f"{name}tokens")
+    model.output(
+        model.op("NEG", [x], (1, 4), name=f"{name}y"), model.op("ADD", [tokens, tokens], (1, 4), name=f"{name}z")
+    )
+    values, numbers = np.zeros((1, 4), np.float32), np.zeros((1, 4), np.int32)
+    with jitdelegate.load(model.finish(), target=target, serialization_dir=False) as loaded:
+        runs: list[Callable[[], Any]] = [
+            lambda: loaded(values[:, :3], numbers),
+            lambda: loaded(None, numbers),
+            lambda: loaded(values, numbers.astype(np.int64) + 2**40),
+            lambda: loaded(values),
+            lambda: loaded.run(
+                {f"{name}x": values, f"{name}tokens": numbers}, out={f"{name}y": np.zeros((1, 5), np.float32)}
+            ),
+        ]
+        for run in runs:
+            with pytest.raises(TensorError) as caught:
+                run()
+            assert len(str(caught.value)) < 300, caught.value

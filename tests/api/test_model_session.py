@@ -173,9 +173,15 @@ def test_a_session_is_not_pickled() -> None:
 
 def test_wrong_names_are_told() -> None:
     model = load(decoder())
-    there = "there are 'cache_k', 'cache_v'"
-    with pytest.raises(TensorError, match=f"'kv_\\*' names no tensor that is an input and an output .*: {there}"):
-        model.session(state=["cache_*", "kv_*"])
+    for pattern, words in {
+        "kv_*": r"'cache_\*' names 2 of 2: 'cache_k' to 'cache_v'",
+        "cache": r"'cache\*' names 2 of 2: 'cache_k' to 'cache_v'",
+        "e_v": r"'\*e_v\*' names 1 of 2: 'cache_v'",
+    }.items():
+        with pytest.raises(
+            TensorError, match=f"names no tensor that is an input and an output of a signature; {words}$"
+        ):
+            model.session(state=["cache_*", pattern])
     with pytest.raises(TypeError, match="state is 5, expected a pattern of names"):
         model.session(state=5)  # type: ignore[arg-type]
     with pytest.raises(TensorError, match="there are none"):

@@ -11,9 +11,9 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
 from jitdelegate.commands import warm
-from jitdelegate.errors import DeviceError, TensorError
+from jitdelegate.errors import DeviceError, ModelError, TensorError
 from jitdelegate.tflite.write import ModelBuilder
-from tests.api import small_models
+from tests.api import cached_models, small_models
 from tests.api.test_interpreter import assert_same_details, same
 
 TWO = small_models.two_signatures()
@@ -187,3 +187,93 @@ def test_a_real_model_s_signatures_run_compiled(models: Path, tmp_path: Path, mo
     for key, outputs in expected.items():
         found = ours.get_signature_runner(key)(x=np.array([5, 7], np.float32))
         np.testing.assert_array_equal(found["output_0"], outputs["output_0"])
+
+
+# what a model tells about its signatures
+
+
+def described(path_or_bytes: Any, **options: Any) -> dict[str, Any]:
+    """Every signature's text, details and tensors."""
+    with jitdelegate.load(path_or_bytes, **options) as model:
+        return {
+            key: (
+                repr(one),
+                [(port.name, port.shape, port.shape_signature, port.dtype) for port in (*one.inputs, *one.outputs)],
+                one.get_input_details(),
+                one.get_output_details(),
+            )
+            for key, one in model.signatures.items()
+        }
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_signatures_tell_names_shapes_and_types_without_compiling(tmp_path: Path, prepared: bool) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(cached_models.decoder())
+    with jitdelegate.load(path, serialization_dir=tmp_path) as model:
+        if prepared:
+            model.prepare()
+        entries = len([*tmp_path.glob("*.jitd")])
+        decode = model.signatures["decode"]
+        rows = cached_models.CACHE[1]
+        assert repr(decode) == (
+            f"Signature('decode': rows: float32[1, 1, 16], place: int32[1], "
+            f"cache_k, cache_v: float32[1, {rows}, 16] -> "
+            f"cache_k, cache_v: float32[1, {rows}, 16], seen: float32[1, 1, 16])"
+        )
+        assert [each.name for each in decode.inputs] == ["rows", "place", "cache_k", "cache_v"]
+        assert [each.shape for each in decode.outputs] == [cached_models.CACHE, cached_models.CACHE, (1, 1, 16)]
+        assert decode == {"inputs": ["cache_k", "cache_v", "place", "rows"], "outputs": ["cache_k", "cache_v", "seen"]}
+        assert decode.key == "decode" and model.signatures["prefill"].inputs[0].shape == (1, 4, 16)
+        assert len([*tmp_path.glob("*.jitd")]) == entries == (2 if prepared else 1)
+
+
+def test_their_details_are_those_of_litert(tmp_path: Path) -> None:
+    content = cached_models.decoder("int8")
+    litert = LiteRT(model_content=content)
+    with jitdelegate.load(content, serialization_dir=tmp_path) as model:
+        for key, one in model.signatures.items():
+            runner = litert.get_signature_runner(key)
+            for found, wanted in (
+                (one.get_input_details(), runner.get_input_details()),
+                (one.get_output_details(), runner.get_output_details()),
+            ):
+                assert set(found) == set(wanted)
+                for name, detail in wanted.items():
+                    assert found[name]["name"] == detail["name"] and found[name]["dtype"] is detail["dtype"]
+                    assert found[name]["shape"].tolist() == detail["shape"].tolist()
+                    assert found[name]["quantization"] == detail["quantization"]
+
+
+def test_they_are_the_same_on_litert_and_after_a_warm_start(tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(cached_models.decoder())
+    cold, warm = (described(path, serialization_dir=tmp_path) for _ in range(2))
+    litert = described(path, target="litert", serialization_dir=False)
+    assert str(cold) == str(warm) == str(litert)
+
+
+def test_open_sizes_and_many_tensors_of_one_type_are_told_in_short() -> None:
+    model = ModelBuilder()
+    x = model.input((1, 2), name="x", shape_signature=(-1, 2))
+    caches = {f"cache_{number}": model.input((1, 4), name=f"c{number}") for number in range(5)}
+    results = {name: model.op("NEG", [index], (1, 4)) for name, index in caches.items()}
+    y = model.op("NEG", [x], (1, 2))
+    model.output(y, *results.values())
+    model.signature("serve", {"x": x, **caches}, {"y": y, **results})
+    with jitdelegate.load(model.finish(), serialization_dir=False) as loaded:
+        text = repr(loaded.signatures["serve"])
+    caches_text = "cache_0, cache_1 and 3 more: float32[1, 4]"
+    assert text == f"Signature('serve': x: float32[-1, 2], {caches_text} -> y: float32[1, 2], {caches_text})"
+
+
+def test_without_the_file_they_still_tell_names(tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(cached_models.decoder())
+    with jitdelegate.load(path, serialization_dir=tmp_path) as model:
+        path.unlink()
+        assert repr(model.signatures["prefill"]).startswith("Signature('prefill': rows: float32[1, 4, 16]")
+        decode = model.signatures["decode"]
+        assert repr(decode) == "Signature('decode': cache_k, cache_v, place, rows -> cache_k, cache_v, seen)"
+        with pytest.raises(ModelError, match="No such file"):
+            _ = decode.inputs

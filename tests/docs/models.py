@@ -8,7 +8,7 @@ from jitdelegate.ir.graph import Quant
 from jitdelegate.tflite.write import GraphBuilder, ModelBuilder
 
 CLASSES = 10
-VOCABULARY, CONTEXT, WIDTH, PROMPT = 64, 32, 8, 8
+VOCABULARY, CONTEXT, WIDTH, PROMPT = 256, 32, 8, 8
 """Of the decoder: tokens that exist, rows of its cache, channels, and tokens that "prefill_8" takes."""
 
 
@@ -115,7 +115,7 @@ def decoder() -> bytes:
     """A decoder of one layer of attention, with the signatures and tensor names of LiteRT's converters.
 
     "prefill_8": tokens i32[1,8], input_pos i32[8], and the cache; "decode": tokens i32[1,1], input_pos i32[1], and the
-    cache, to logits f32[1,1,64]. kv_cache_k_0 and kv_cache_v_0 are f32[1,32,1,8], inputs and outputs of both.
+    cache, to logits f32[1,1,256]. kv_cache_k_0 and kv_cache_v_0 are f32[1,32,1,8], inputs and outputs of both.
     """
     model = ModelBuilder()
     _decode(model, model, f"prefill_{PROMPT}", PROMPT, 0)

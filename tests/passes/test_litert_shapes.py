@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flatbuffers import flexbuffers
 
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant, Tensor
 from jitdelegate.ops import OPS
 from jitdelegate.ops.call import Call, Shape
 from jitdelegate.passes import litert_shapes as module
 from jitdelegate.passes.litert_shapes import litert_shapes
+from jitdelegate.tflite.read import read
+from jitdelegate.tflite.write import ModelBuilder
 
 BYTES = Quant((0.1,), (2,))
 WINDOW = {"padding": "VALID", "stride_w": 1, "stride_h": 1, "filter_width": 2, "filter_height": 2}
@@ -98,3 +101,25 @@ def test_litert_agrees_with_the_operators_own_shapes(name: str) -> None:
         own = Call(graph, graph.nodes[0])
         assert litert_shapes(own) in (None, op.shapes(own))
     assert any(litert_shapes(Call(graph, graph.nodes[0])) for graph in (case.graph(op) for case in op.cases))
+
+
+def test_only_the_subgraphs_that_a_node_names_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, more = ModelBuilder(), {"composite_attributes": bytes(flexbuffers.Dumps({}))}
+    x = model.input((1, 4), name="x")
+    for number in range(1, 6):
+        graph = model.subgraph()
+        y = graph.input((1, 4))
+        options = {"name": "inner", "decomposition_subgraph_index": number + 2, **more}
+        made = graph.op("STABLEHLO_COMPOSITE", [y], (1, 4), options=options) if number < 4 else y
+        graph.output(graph.op("NEG", [made], (1, 4)))
+    options = {"name": "outer", "decomposition_subgraph_index": 3, **more}
+    model.output(model.op("STABLEHLO_COMPOSITE", [x], (1, 4), options=options))
+    graphs = read(model.finish()).graphs
+    written: list[Any] = []
+    prepared = module._prepared
+    monkeypatch.setattr(
+        module, "_prepared", lambda content, **more: written.append(content) or prepared(content, **more)
+    )
+    node = graphs[0].nodes[0]
+    assert litert_shapes(Call(graphs[0], node), graphs) == ((1, 4),)
+    assert [len(read(content).graphs) for content in written] == [3] * len(written)

@@ -86,13 +86,16 @@ class DelegateClient:
         """
         raise NotImplementedError
 
-    def kernel(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
+    def kernel(
+        self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]], context: int
+    ) -> DelegateKernel:
         """The partition of these nodes; called again whenever a shape has changed.
 
         Args:
             nodes: one of LiteRT's groups, which may differ from those of `partitions`.
             shapes: of the tensors that the partition reads from outside, constants included. `shapes[index]` gives the
                 current shape of any other tensor of the subgraph; the kernel is made again when that changes, too.
+            context: number of the subgraph in one interpreter, whose kernels never run at the same time.
 
         Exceptions reach the user as RuntimeError, with their text.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from jitdelegate.errors import DeviceError
+from jitdelegate.errors import DeviceError, shortened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Kernel:
 
     def _open(self, context: Context) -> None:
         shapes = Shapes(context, self.inputs)
-        new = self.delegation.client.kernel(self.subgraph, self.nodes, shapes)
+        new = self.delegation.client.kernel(self.subgraph, self.nodes, shapes, context.address)
         shapes.seal()
         others = sorted((set(self.outputs) ^ set(new.outputs)) | (set(new.inputs) - set(self.inputs)))
         if others:
@@ -143,4 +143,4 @@ def number_at(slot: int) -> int:
 def _refuse_unknown(context: Context, index: int) -> None:
     tensor = context.tensor(index)
     if tensor.is_dynamic and not tensor.data and 0 not in tensor.shape:
-        raise DeviceError(f"tensor {index} ({tensor.name}) gets its shape only while the model runs")
+        raise DeviceError(f"tensor {index} ({shortened(tensor.name)}) gets its shape only while the model runs")

@@ -108,7 +108,9 @@ class ProbeClient(DelegateClient):
         self.look()
         return PARTITIONS
 
-    def kernel(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
+    def kernel(
+        self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]], context: int
+    ) -> DelegateKernel:
         """One of the two kernels."""
         self.opened.append((nodes, dict(shapes)))
         kind = _Doubled if nodes == PARTITIONS[0] else _Multiplied

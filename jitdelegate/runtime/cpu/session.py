@@ -9,7 +9,18 @@ import sys
 
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.runtime.io_binding import IOBinding
-from jitdelegate.runtime.memory import HOST_ENTRY, TEAM, Memory, States, Weights, aligned, load_code, undisturbed
+from jitdelegate.runtime.memory import (
+    HOST_ENTRY,
+    TEAM,
+    Memory,
+    States,
+    Weights,
+    Workspace,
+    aligned,
+    load_code,
+    undisturbed,
+    work_bytes,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +65,17 @@ class Session(IOBinding):
         DeviceError: out of memory, or executable memory is not available.
     """
 
-    def __init__(self, program: Program, num_threads: int = 1, requests_in_flight: int = 1) -> None:
+    def __init__(
+        self,
+        program: Program,
+        num_threads: int = 1,
+        requests_in_flight: int = 1,
+        workspace: Workspace | None = None,
+    ) -> None:
+        """
+        Args:
+            workspace: where to compute, in turns with other sessions; None for memory of its own.
+        """
         super().__init__(program)
         self._requests_in_flight = requests_in_flight
         self._native: NativeRequests | None = None
@@ -66,7 +87,7 @@ class Session(IOBinding):
         self._last: Binding | None = None
         self._code = load_code(program)
         try:
-            self._memory = _Memory(program, num_threads)
+            self._memory = _Memory(program, num_threads, workspace=workspace)
         except (DeviceError, ProgramError):
             self._code.close()
             raise
@@ -364,7 +385,8 @@ def _refusal(program: Program, status: int) -> DeviceError:
 
 
 class _Memory:
-    """The code's memory, in one block: io, arguments, sync, arena, scratch of each thread. The weights lie elsewhere.
+    """The code's memory, in one block: io, arguments, sync, arena, scratch of each thread. The weights lie elsewhere;
+    so do arena and scratch of a session that shares them.
 
     Attributes:
         io: pointers to inputs, current states, outputs and next states; set before each run. Those to large constants
@@ -377,14 +399,17 @@ class _Memory:
     """
 
     __slots__ = (
-        *("_given", "_pages", "_sync", "_sync_bytes", "arguments", "io", "num_threads", "states", "weights"),
+        *("_given", "_pages", "_sync", "_sync_bytes", "_work", "arguments", "io", "num_threads", "states", "weights"),
         "workers",
     )
 
-    def __init__(self, program: Program, num_threads: int, other: _Memory | None = None) -> None:
+    def __init__(
+        self, program: Program, num_threads: int, other: _Memory | None = None, workspace: Workspace | None = None
+    ) -> None:
         """
         Args:
             other: memory of the same program, to share its weights and states.
+            workspace: where to compute; None for memory of its own.
         """
         self.weights: Weights = other.weights if other else Weights(program)
         constants = self.weights.constants
@@ -395,20 +420,23 @@ class _Memory:
         arguments = _ARGUMENTS * num_threads
         given = aligned(ctypes.sizeof(pointers) + ctypes.sizeof(pages))
         sync = given + aligned(ctypes.sizeof(arguments))
-        arena = sync + self._sync_bytes
-        scratch = arena + aligned(program.arena_bytes)
-        self._pages = Memory(scratch + num_threads * scratch_bytes)
+        beside, nbytes = sync + self._sync_bytes, work_bytes(program, num_threads)
+        self._pages = Memory(beside if workspace else beside + nbytes)
+        self._work: Memory | None = None
         try:
+            self._work = workspace.pages(nbytes) if workspace else None
             self.states: States = other.states if other else States(program)
         except DeviceError:
-            self._pages.close()
+            self.close_pages()
             raise
         start = self._pages.address
+        arena = self._work.address if self._work else start + beside
+        scratch = arena + aligned(program.arena_bytes)
         self._sync = start + sync
         self.io: Any = pointers.from_address(start)
         pages.from_address(start + ctypes.sizeof(pointers))[:] = constants
         self.arguments = [
-            (start + arena, self.weights.address, start, self._sync, start + scratch + thread * scratch_bytes)
+            (arena, self.weights.address, start, self._sync, scratch + thread * scratch_bytes)
             for thread in range(num_threads)
         ]
         self._given = arguments.from_address(start + given)
@@ -446,5 +474,7 @@ class _Memory:
         self.close_pages()
 
     def close_pages(self) -> None:
-        """Free what is not shared with other memory."""
+        """Free what is not shared with other memory of the program."""
         self._pages.close()
+        if self._work is not None:
+            self._work.close()

@@ -62,11 +62,11 @@ class CudaBinding(Binding):
         place, port = self.places[position], self._ports[position]
         if not isinstance(place, DevicePlace) or place.gpu != self._memory.gpu:
             raise TensorError(
-                f"tensor {port.name!r} lies on GPU {place.gpu}, expected GPU {self._memory.gpu}, where the model runs,"
+                f"tensor {port.title!r} lies on GPU {place.gpu}, expected GPU {self._memory.gpu}, where the model runs,"
                 " or the host"
             )
         if place.context is not self._memory.context:
-            raise DeviceError(f"the memory of tensor {port.name!r} was lost when another library reset the GPU")
+            raise DeviceError(f"the memory of tensor {port.title!r} was lost when another library reset the GPU")
         self._device.append((position, place))
 
     def _separate(self, position: int) -> None:

@@ -253,7 +253,8 @@ class GpuMemory:
         array = CudaArray(value)
         if (array.dtype, array.shape) != (port.dtype, port.shape):
             raise TensorError(
-                f"tensor {port.name!r}: found {array.dtype}{list(array.shape)}, expected {port.dtype}{list(port.shape)}"
+                f"tensor {port.title!r}: found {array.dtype}{list(array.shape)},"
+                f" expected {port.dtype}{list(port.shape)}"
             )
         return self.foreign_place(array.address, port.nbytes, value, is_readonly=array.is_readonly, stream=array.stream)
 

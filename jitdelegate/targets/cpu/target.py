@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.cache.key import Key
     from jitdelegate.runtime.io_binding import IOBinding
+    from jitdelegate.runtime.memory import Workspace
     from jitdelegate.targets.target import Generated, Trace
 
 IN_LITERT = "linux x86_64 "
@@ -42,10 +43,12 @@ class CpuDevice(HostDevice):
         own = ((PROFILE, "1"),) if options.profile else ()
         return KeyParts("cpu", features, loader, this_machine(), toolchain=installed_toolchain(), options=own)
 
-    def session(self, program: Program, options: DelegateOptions, threads: int) -> IOBinding:
+    def session(
+        self, program: Program, options: DelegateOptions, threads: int, workspace: Workspace | None = None
+    ) -> IOBinding:
         from jitdelegate.runtime.cpu.session import Session  # a model on LiteRT needs none
 
-        return Session(program, threads, options.requests_in_flight)
+        return Session(program, threads, options.requests_in_flight, workspace)
 
 
 class CpuTarget(HostTarget):

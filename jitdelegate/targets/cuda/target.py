@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.cuda.device import Device
     from jitdelegate.runtime.cuda.memory import GpuMemory
     from jitdelegate.runtime.io_binding import IOBinding
+    from jitdelegate.runtime.memory import Workspace
     from jitdelegate.targets.cuda.tuning import Tuning
     from jitdelegate.targets.target import Generated, Trace
 
@@ -139,7 +140,9 @@ class CudaDevice:
             f" {device.multiprocessors}: pip install jitdelegate[{device.extra}] compiles one that fits"
         )
 
-    def session(self, program: Program, options: DelegateOptions, threads: int) -> IOBinding:
+    def session(
+        self, program: Program, options: DelegateOptions, threads: int, workspace: Workspace | None = None
+    ) -> IOBinding:
         from jitdelegate.runtime.cuda.session import CudaSession
 
         return CudaSession(program, self._here, options.stream, profile=options.profile)

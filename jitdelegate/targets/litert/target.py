@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.cache.key import Key
     from jitdelegate.runtime.io_binding import IOBinding
+    from jitdelegate.runtime.memory import Workspace
     from jitdelegate.targets.target import Generated, Trace
 
 
@@ -34,7 +35,9 @@ class LiteRTDevice(HostDevice):
         chosen = () if options.target == NAME else ((CHOSEN, options.target),)
         return KeyParts(NAME, "", "none", this_machine(), toolchain="", options=chosen)
 
-    def session(self, program: Program, options: DelegateOptions, threads: int) -> IOBinding:
+    def session(
+        self, program: Program, options: DelegateOptions, threads: int, workspace: Workspace | None = None
+    ) -> IOBinding:
         raise DeviceError("a model on LiteRT has no compiled program")
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.cache.key import Key
     from jitdelegate.runtime.io_binding import IOBinding
+    from jitdelegate.runtime.memory import Workspace
     from jitdelegate.targets.target import Generated, Trace
 
 NAME = "reference"
@@ -32,7 +33,9 @@ class ReferenceDevice(HostDevice):
     def key_parts(self, options: DelegateOptions) -> KeyParts:
         return KeyParts(NAME, "", NAME, this_machine(), toolchain="")
 
-    def session(self, program: Program, options: DelegateOptions, threads: int) -> IOBinding:
+    def session(
+        self, program: Program, options: DelegateOptions, threads: int, workspace: Workspace | None = None
+    ) -> IOBinding:
         from jitdelegate.targets.reference.session import ReferenceSession  # it imports numpy
 
         return ReferenceSession(program)

@@ -61,7 +61,9 @@ class NumpyClient(DelegateClient):
         nodes = self.graphs[subgraph].nodes
         return [(index,) for index, node in enumerate(nodes) if node.op in self.claimed]
 
-    def kernel(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
+    def kernel(
+        self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]], context: int
+    ) -> DelegateKernel:
         self.stumble("kernel")
         self.opened.append((subgraph, nodes))
         kernel = NumpyKernel(self, self.graphs[subgraph], nodes, shapes)

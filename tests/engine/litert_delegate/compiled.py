@@ -85,9 +85,11 @@ class CompiledClient(NumpyClient):
         super().__init__(content)
         self.entry = engine().get_function_address("half_of_sum")
 
-    def kernel(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
+    def kernel(
+        self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]], context: int
+    ) -> DelegateKernel:
         """The graph's input is an input of every sum, and its other input comes from ABS, but for the first."""
-        kernel = super().kernel(subgraph, nodes, shapes)
+        kernel = super().kernel(subgraph, nodes, shapes, context)
         assert isinstance(kernel, NumpyKernel)
         (output,), shape = kernel.outputs, kernel.output_shapes[0]
         one, other = kernel.steps[0].inputs

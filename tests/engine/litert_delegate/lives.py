@@ -142,8 +142,10 @@ def interrupt_before_the_callback() -> None:
     client = NumpyClient(content)
     make, code = client.kernel, load(raising(signal.SIGINT))[0]
 
-    def kernel(subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
-        found = make(subgraph, nodes, shapes)
+    def kernel(
+        subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]], context: int
+    ) -> DelegateKernel:
+        found = make(subgraph, nodes, shapes, context)
         found.entry = 0 if client.opened[1:] else code
         return found
 

@@ -320,8 +320,8 @@ def test_a_kernel_with_other_tensors_than_its_partition_is_refused(
 @pytest.mark.parametrize("data, shape, refused", [(0, (2,), True), (64, (2,), False), (0, (0, 2), False)])
 def test_a_shape_that_is_not_known_yet_is_refused(data: int, shape: tuple[int, ...], refused: bool) -> None:
     tensor = SimpleNamespace(name="places", is_dynamic=True, data=data, shape=shape)
-    context = SimpleNamespace(tensor=lambda index: tensor, resize=lambda index, shape: None)
-    client = SimpleNamespace(kernel=lambda subgraph, nodes, shapes: DelegateKernel())
+    context = SimpleNamespace(tensor=lambda index: tensor, resize=lambda index, shape: None, address=1)
+    client = SimpleNamespace(kernel=lambda *arguments: DelegateKernel())
     kernel = Kernel(SimpleNamespace(client=client), 0, 1, 0)  # type: ignore[arg-type]
     kernel.inputs = (3,)
     if not refused:
