@@ -84,6 +84,18 @@ def _are_half(data: np.ndarray) -> bool:
         return bool(np.array_equal(data.astype(np.float16), data))
 
 
+def bfloat16_bits(data: np.ndarray) -> np.ndarray:
+    """uint16 of the shape of float32 `data`: the bits of the nearest bfloat16, of two the even one. NaN stays NaN."""
+    bits = np.ascontiguousarray(data).view(np.uint32)
+    nearest = bits + np.uint32(0x7FFF) + (bits >> 16 & 1)
+    return (np.where(np.isnan(data), bits | 0x400000, nearest) >> 16).astype(np.uint16)
+
+
+def bfloat16_numbers(bits: np.ndarray) -> np.ndarray:
+    """The float32 numbers that the bits of bfloat16 stand for."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
 def is_narrow(tensor: Tensor) -> bool:
     """Whether a float32 constant may be stored as integers on its grid, or as float16."""
     return tensor.data is not None and (tensor.grid is not None or is_half(tensor.data))

@@ -15,6 +15,7 @@ from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT, FLOAT_BYTES, INDEX, POINTER, Function, Value, vector
 from jitdelegate.targets.cpu.multiply.products import QUAD, ByteProducts, Products
+from jitdelegate.targets.maths.cast import HALVES
 
 UPPER_HALVES = -0x0F0F0F10
 """The upper halves of four bytes."""
@@ -68,6 +69,14 @@ class HalfProducts(NarrowProducts):
 
     dtype: ClassVar[str] = "float16"
     stored: ClassVar[str] = "float16"
+
+
+@dataclass(frozen=True)
+class BfloatWeights(NarrowProducts):
+    """Products with weights of bfloat16."""
+
+    dtype: ClassVar[str] = "bfloat16"
+    stored: ClassVar[str] = "uint16"
 
 
 @dataclass(frozen=True)
@@ -143,7 +152,7 @@ class BlockBytes(NibbleBytes):
         return total + bias if scale is None else f.fma(total, scale, bias)
 
 
-NARROW = {each.dtype: each for each in (HalfProducts, ByteWeights, NibbleWeights)}
+NARROW = {each.dtype: each for each in (HalfProducts, BfloatWeights, ByteWeights, NibbleWeights)}
 
 
 def paired(panel: np.ndarray, quads: int) -> np.ndarray:
@@ -181,8 +190,8 @@ def read_lines(
 def _read_weights(f: Function, dtype: str, at: Value, lanes: int) -> Value:
     if dtype == "float32":
         return f.load(vector(lanes), at)
-    if dtype == "float16":
-        return f.convert("fpext", f.load(vector(lanes, "half"), at, 2), FLOAT)
+    if dtype in HALVES:
+        return f.convert("fpext", f.load(vector(lanes, HALVES[dtype]), at, 2), FLOAT)
     return f.convert("sitofp", _load_bytes(f, at, lanes), FLOAT)
 
 
