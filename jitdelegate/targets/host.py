@@ -68,7 +68,11 @@ class HostDevice:
 
 
 class HostTarget:
-    """See `targets.target.Target`."""
+    """See `targets.target.Target`.
+
+    Attributes:
+        ignored_options: names of the options that change nothing.
+    """
 
     name: str
     left_to = "LiteRT's CPU kernels"
@@ -81,6 +85,9 @@ class HostTarget:
 
     def devices(self, text: str) -> tuple[HostDevice, ...]:
         raise OptionError(f"target is '{self.name}:{text}', expected '{self.name}': it is for this machine's CPU")
+
+    def ignored(self, options: DelegateOptions) -> tuple[str, ...]:
+        return tuple(name for name in options.changed if name in self.ignored_options)
 
     def refusal(self, key: Key) -> str:
         return ""
