@@ -38,6 +38,7 @@ CASES: dict[str, tuple[dict[str, Any], Shape, Shape, Shape]] = {
         {"kernel": (3, 3), "stride": (2, 2), "padding": (0, 1, 0, 1), "transposed": True},
         (1, 4, 5, 13), (20, 3, 3, 13), (1, 8, 10, 20),
     ),
+    "few pixels": ({}, (1, 1, 3, 64), (100, 1, 1, 64), (1, 1, 3, 100)),
     "many pixels": ({}, (1, 40, 41, 35), (64, 1, 1, 35), (1, 40, 41, 64)),
 }  # fmt: skip
 """Name -> (window, data, weights, result)."""
@@ -103,8 +104,10 @@ def check(found: np.ndarray, expected: np.ndarray) -> None:
 def test_sums_of_rounded_numbers_are_those_of_float32(name: str, features: str) -> None:
     graph = contract_graph(name)
     feeds = feeds_of(graph)
-    are_rounded = features == PAIRS and name in CASES
-    (expected,) = run_graph(with_rounded_weights(graph), list(map(rounded, feeds)) if are_rounded else feeds)
+    is_matrix = len(EVERY[name][2]) == 2 or name == "few pixels"
+    rounds_data = features == PAIRS and name in CASES
+    expected_graph = with_rounded_weights(graph) if features == PAIRS or is_matrix else graph
+    (expected,) = run_graph(expected_graph, list(map(rounded, feeds)) if rounds_data else feeds)
     (found,) = execute(graph, feeds, features, precision=BFLOAT16)
     check(found, expected)
 
@@ -159,7 +162,8 @@ def test_a_product_fused_behind_a_depthwise(features: str) -> None:
     feeds = feeds_of(graph)
     (between,) = run_graph(replace(graph, nodes=nodes[:1], outputs=(3,)), feeds)
     between = rounded(between) if features == PAIRS else between
-    expected = between.astype(np.float64) @ rounded(weights[:, 0, 0]).T.astype(np.float64)
+    factors = rounded(weights) if features == PAIRS else weights
+    expected = between.astype(np.float64) @ factors[:, 0, 0].T.astype(np.float64)
     (found,) = execute(graph, feeds, features, precision=BFLOAT16)
     np.testing.assert_allclose(found, expected, atol=1e-3 * np.abs(expected).max())
 
@@ -221,8 +225,9 @@ def test_the_nearest_bfloat16_is_the_even_one_of_two() -> None:
     np.testing.assert_array_equal(rounded(numbers), np.float32(expected))
 
 
-@pytest.mark.parametrize("features", BFLOATS)
-@pytest.mark.parametrize("name", ["rows", "window", "many pixels"])
+@pytest.mark.parametrize(
+    ("name", "features"), [*(("rows", features) for features in BFLOATS), ("window", PAIRS), ("many pixels", PAIRS)]
+)
 def test_weights_take_half_the_bytes(name: str, features: str) -> None:
     graph = contract_graph(name)
     sizes = {precision: len(generate(graph, features, precision=precision).weights) for precision in (EXACT, BFLOAT16)}
@@ -241,3 +246,12 @@ def test_weights_that_are_narrow_without_loss_stay_so() -> None:
 def test_float32_is_computed_as_on_the_level_before(name: str) -> None:
     usual, other = (generate(contract_graph(name), features) for features in ("x86-64-v4-vbmi", PAIRS))
     assert (usual.code, usual.weights) == (other.code, other.weights)
+
+
+def test_filters_that_many_pixels_meet_stay_floats_without_an_instruction_for_pairs() -> None:
+    """Widening them would take longer than reading half the bytes saves."""
+    usual, other = (generate(contract_graph("window"), "x86-64-v4", precision=one) for one in (EXACT, BFLOAT16))
+    assert (usual.code, usual.weights) == (other.code, other.weights)
+    few = contract_graph("few pixels")
+    usual, other = (generate(few, "x86-64-v4", precision=one) for one in (EXACT, BFLOAT16))
+    assert len(other.weights) < 0.6 * len(usual.weights)

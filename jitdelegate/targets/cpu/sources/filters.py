@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -67,7 +68,11 @@ class ContractFilters:
 
 
 def contract_filters(machine: Level, graph: Graph, node: Node) -> ContractFilters:
-    """The filters of a Contract node; floats in the narrowest type that holds the very same numbers."""
+    """The filters of a Contract node; floats in the narrowest type that holds the very same numbers.
+
+    In the precision bfloat16 they are rounded, on a level without products of pairs only where that pays: where few
+    pixels wait for them, and matrices, which other programs of the model may share.
+    """
     source = graph.tensors[node.inputs[1]]
     bias = None if node.inputs[2] == ABSENT else graph.tensors[node.inputs[2]].data
     assert source.data is not None
@@ -85,7 +90,8 @@ def contract_filters(machine: Level, graph: Graph, node: Node) -> ContractFilter
         numbers, scales = integers
         return ContractFilters(numbers, "int4" if _are_small(numbers) else "int8", scales, bias)
     is_float16 = machine.has_half and is_half(weights)
-    if machine.multiplies_bfloats or (machine.precision == BFLOAT16 and not is_float16):
+    is_few = source.data.ndim == 2 or prod(graph.tensors[node.outputs[0]].shape[:-1]) <= machine.tiles[0]
+    if machine.multiplies_bfloats or (machine.precision == BFLOAT16 and is_few and not is_float16):
         return ContractFilters(bfloat16_bits(weights), BFLOAT16, bias=bias)
     if is_float16:
         return ContractFilters(weights.astype(np.float16), "float16", bias=bias)
