@@ -1,7 +1,7 @@
 """Products of floats as bfloat16, two by one instruction, which adds them to a float32.
 
 The instruction rounds sums to nearest even, and takes denormals for zeros, in data, weights and sums. Data and weights
-each have a relative error of at most 2**-9, so a sum has one of at most 2**-8 of the sum of its absolute products.
+each have a relative error of at most 2**-8, so the error of a sum is at most 2**-7 of the sum of its absolute products.
 """
 
 from __future__ import annotations
