@@ -255,3 +255,15 @@ def test_filters_that_many_pixels_meet_stay_floats_without_an_instruction_for_pa
     few = contract_graph("few pixels")
     usual, other = (generate(few, "x86-64-v4", precision=one) for one in (EXACT, BFLOAT16))
     assert len(other.weights) < 0.6 * len(usual.weights)
+
+
+@pytest.mark.parametrize("features", BFLOATS)
+def test_rows_of_odd_length_end_with_zeros_whatever_lay_there(features: str) -> None:
+    """The infinite rows of the product before lie in the same scratch memory."""
+    shapes = [(1, 30, 36), (1, 36, 20), (1, 30, 35), (1, 35, 20), (1, 30, 20), (1, 30, 20)]
+    tensors = tuple(Tensor(f"tensor{number}", shape, "float32") for number, shape in enumerate(shapes))
+    nodes = (Node("BATCH_MATMUL", (0, 1), (4,), form=MatMul()), Node("BATCH_MATMUL", (2, 3), (5,), form=MatMul()))
+    graph = Graph(tensors, nodes, (0, 1, 2, 3), (4, 5))
+    feeds = feeds_of(graph)
+    feeds[0][:] = np.inf
+    assert np.isfinite(execute(graph, feeds, features, precision=BFLOAT16)[1]).all()
