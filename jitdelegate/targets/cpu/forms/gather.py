@@ -15,7 +15,6 @@ from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import ABSENT, Node
 from jitdelegate.ir.index_forms import Gather
 from jitdelegate.ir.layout import Layout
-from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.kernel import Axis, Job, Kernel, offset_of
 from jitdelegate.targets.cpu.code.rows import Placed, is_dense, job_of_rows, look_up, placed, refusal_check, size_of
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT, FLOAT_BYTES, Function, Value, vector
@@ -185,7 +184,7 @@ class _Lane:
 
     def copy(self, target: Value, blocks: int, quads: int, singles: int) -> None:
         """Writes the weights as float32."""
-        f, nbytes = self.f, ELEMENT_TYPES[self.dtype].nbytes
+        f, nbytes = self.f, channel_bytes(self.dtype, 1)
         start = self.panel + self.channels * ((1 + blocks) * FLOAT_BYTES) + self.lane * nbytes
 
         def block(i: Value, at: Value, to: Value) -> list[Value]:
