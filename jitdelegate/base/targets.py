@@ -116,7 +116,7 @@ class Level:
         return self.precision == BFLOAT16 and self.plus_bfloats != ""
 
     def computing_in(self, precision: str) -> Level:
-        """The level, for code in one of PRECISIONS."""
+        """The level, for code in the precision EXACT or BFLOAT16."""
         return self if precision == self.precision else Level(**{**self.__dict__, "precision": precision})
 
 
@@ -172,4 +172,4 @@ LEVELS = {
         ),
     )
 }
-"""Levels by name, the fastest last; "auto" takes the last one that the CPU offers."""
+"""Levels by name, the fastest last; "auto" takes the last one that the CPU offers, and that is for the precision."""

@@ -234,6 +234,13 @@ def test_weights_take_half_the_bytes(name: str, features: str) -> None:
     assert sizes[BFLOAT16] < sizes[EXACT] * 0.55 + 300
 
 
+def test_the_level_for_pairs_converts_and_multiplies_them_by_instructions_for_it() -> None:
+    texts: dict[str, str] = {}
+    generate(contract_graph("rows"), PAIRS, lambda stage, make: texts.update({stage: make()}), precision=BFLOAT16)
+    assert "vdpbf16ps" in texts["assembly"]
+    assert "2bf16" in texts["assembly"]
+
+
 def test_weights_that_are_narrow_without_loss_stay_so() -> None:
     """float16 has as many bytes as bfloat16, and more digits."""
     weights = np.random.default_rng(8).normal(0, 1, (70, 64)).astype(np.float16).astype(np.float32)
