@@ -151,7 +151,7 @@ def _bytes(part: object) -> bytes:
 
 def _generators() -> Mapping[str, Callable[..., object]]:
     """Device -> a function from a lowered graph and a trace to generated code, whose text was not compiled."""
-    from jitdelegate.base.targets import LEVELS
+    from jitdelegate.base.targets import EXACT, LEVELS
     from jitdelegate.targets.cpu import generate as cpu
     from jitdelegate.targets.cuda import generate as cuda
     from jitdelegate.targets.cuda.compile.back_end import Cubin
@@ -163,10 +163,10 @@ def _generators() -> Mapping[str, Callable[..., object]]:
     def templates(wanted: Sequence[object], *_: object) -> list[Compiled]:
         return [Compiled(one, b"", Cubin(repr(one).encode(), 0, 0, 0, 0)) for one in wanted]
 
-    def for_cpu(features: str) -> Callable[..., object]:
+    def for_cpu(features: str, precision: str) -> Callable[..., object]:
         def generate(graph: object, trace: object) -> object:
             with patch.object(cpu, "_machine_code", ir):
-                return cpu.generate(graph, features, trace)
+                return cpu.generate(graph, features, trace, precision=precision)
 
         return generate
 
@@ -177,7 +177,7 @@ def _generators() -> Mapping[str, Callable[..., object]]:
 
         return generate
 
-    return {f"cpu:{features}": for_cpu(features) for features in LEVELS} | {
+    return {f"cpu:{name}": for_cpu(name, level.only_for or EXACT) for name, level in LEVELS.items()} | {
         f"cuda:{kind} {precision}": for_gpu(kind, precision) for kind, precision in GPUS
     }
 

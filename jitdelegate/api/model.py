@@ -384,7 +384,7 @@ def load(
         model_token: names the cache entry instead of the model's fingerprint; the content is still checked.
         num_threads: threads that share one inference; None takes the CPUs that this process and its container may
             use, at most 4.
-        precision: of CUDA code: "float32", "tf32", "float16" or "bfloat16"; "auto" measures which is the fastest whose
+        precision: "float32", "bfloat16", on a GPU also "tf32" or "float16"; "auto" measures which is the fastest whose
             outputs differ by at most `precision_bound`.
         tuning: of CUDA code: "fast" or "full" measures kernels on the GPU while the model is compiled.
         requests_in_flight: how many inferences of `run_async` are computed at a time.

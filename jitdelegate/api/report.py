@@ -237,9 +237,7 @@ def _report(executable: Executable, notes: Sequence[str], subgraphs: Sequence[Su
         notes=(*executable.notes, *filter(None, [executable.session.note if executable.session else ""]), *notes),
         subgraphs=tuple(subgraphs),
         kernel_times=_kernel_times(executable),
-        ignored_options=tuple(
-            name for name in source.options.changed if name in executable.device.target.ignored_options
-        ),
+        ignored_options=executable.device.target.ignored(source.options),
         failure=executable.failure,
     )
 

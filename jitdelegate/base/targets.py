@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 AUTO = "auto"
+EXACT, BFLOAT16 = "float32", "bfloat16"
+"""Precisions that CPU code has."""
 CPU, GPU, NPU = 1, 2, 4
 """LiteRT's flags of hardware."""
 
@@ -78,6 +80,12 @@ class Level:
             or smaller.
         shuffle_bytes: LLVM's function that looks up bytes of 16; "" without such an instruction.
         look_up_bytes: LLVM's function that looks up bytes in a table of 128; "" without such an instruction.
+        plus_bfloats: as `plus_pairs`, the products of two bfloat16 to a float32; "" also where that takes longer than
+            multiply-adds of float32.
+        only_for: the precision for which "auto" takes the level, whose code for others is that of the level before; ""
+            for any.
+        precision: of a level for which code is being made: the type that constant floats are stored in, and that floats
+            are multiplied in where the level has an instruction for it.
         slowdown: how many times as long compiled code takes as with AVX-512, beside LiteRT's kernels. Measured on whole
             networks, one thread: x86-64-v3 code takes 1.1 to 1.6 times the time of x86-64-v4 code, and half the vector
             costs LiteRT's kernels no less; generic code takes 2.6 to 5.1 times the time of x86-64-v4 code.
@@ -90,7 +98,8 @@ class Level:
     tiles: tuple[int, ...] = (6, 4)
     avx512_lanes = 0
     has_fma = has_half = has_pairs = has_threads = False
-    plus_pairs = plus_bytes = byte_data = shuffle_bytes = look_up_bytes = ""
+    plus_pairs = plus_bytes = byte_data = shuffle_bytes = look_up_bytes = plus_bfloats = only_for = ""
+    precision = EXACT
     slowdown = 4.0
 
     def __init__(self, **facts: Any) -> None:
@@ -100,6 +109,15 @@ class Level:
         """A level that needs further flags, has LLVM's further `attributes`, and differs in some facts."""
         own = {"name": name, "flags": self.flags + flags, "attributes": f"{self.attributes},{attributes}".lstrip(",")}
         return Level(**{**self.__dict__, **own, **facts})
+
+    @property
+    def multiplies_bfloats(self) -> bool:
+        """Whether code multiplies floats as bfloat16."""
+        return self.precision == BFLOAT16 and self.plus_bfloats != ""
+
+    def computing_in(self, precision: str) -> Level:
+        """The level, for code in the precision EXACT or BFLOAT16."""
+        return self if precision == self.precision else Level(**{**self.__dict__, "precision": precision})
 
 
 GENERIC = Level()
@@ -131,6 +149,9 @@ _V4 = _V3.with_more(
 _VNNI = {"plus_pairs": "x86.avx512.vpdpwssd", "plus_bytes": "x86.avx512.vpdpbusd"}
 """LLVM has one name for AVX-512's and for AVX-VNNI's."""
 _V4_VNNI = _V4.with_more("x86-64-v4-vnni", ("avx512_vnni",), "+avx512vnni,+fast-dpwssd", **_VNNI)
+_V4_VBMI = _V4_VNNI.with_more(
+    "x86-64-v4-vbmi", ("avx512vbmi",), "+avx512vbmi", look_up_bytes="x86.avx512.vpermi2var.qi.512"
+)
 LEVELS = {
     level.name: level
     for level in (
@@ -139,9 +160,16 @@ LEVELS = {
         _V3.with_more("x86-64-v3-vnni", ("avx_vnni",), "+avxvnni,+fast-dpwssd", **_VNNI),
         _V4,
         _V4_VNNI,
-        _V4_VNNI.with_more(
-            "x86-64-v4-vbmi", ("avx512vbmi",), "+avx512vbmi", look_up_bytes="x86.avx512.vpermi2var.qi.512"
+        _V4_VBMI,
+        # only AMD's CPUs have sse4a; Intel's take the time of four multiply-adds for one of these instructions, which
+        # does the work of two
+        _V4_VBMI.with_more(
+            "x86-64-v4-bf16",
+            ("avx512_bf16", "sse4a"),
+            "+avx512bf16",
+            plus_bfloats="x86.avx512bf16.dpbf16ps",
+            only_for=BFLOAT16,
         ),
     )
 }
-"""Levels by name, the fastest last; "auto" takes the last one that the CPU offers."""
+"""Levels by name, the fastest last; "auto" takes the last one that the CPU offers, and that is for the precision."""

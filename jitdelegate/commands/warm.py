@@ -25,7 +25,7 @@ from jitdelegate.targets import target_named
 from jitdelegate.targets.target import Device
 
 FURTHER = {
-    "precision": "of CUDA code (default: float32)",
+    "precision": "in which floats are multiplied (default: float32)",
     "tuning": "measure kernels on this machine's GPU, few or all (default: none)",
     "quantized_execution": "how quantized operators are computed (default: auto)",
     "quantized_rounding": "the kernels of LiteRT to agree with (default: litert)",

@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from jitdelegate.ir.dequantize import dequantized, integers, real_numbers
+from jitdelegate.ir.dequantize import bfloat16_bits, bfloat16_numbers, dequantized, integers, real_numbers
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr, binary, maximum, minimum, select, unary
 from jitdelegate.ir.forms import NO_HALO, Contract, IndexMap, Map, Reduce
 from jitdelegate.ir.graph import ABSENT, Tensor
@@ -97,10 +97,8 @@ def dynamic_sums(call: Call, lowering: Lowering, operands: Operands) -> Lowering
 def _rounded(weights: Tensor) -> Tensor:
     """Weights in blocks with scales rounded to bfloat16, half to even, as XNNPACK stores them."""
     assert weights.quant is not None
-    bits = np.array(weights.quant.scales, np.float32).view(np.uint32)
-    nearest = bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000
-    scales = tuple(nearest.astype(np.uint32).view(np.float32).tolist())
-    return replace(weights, quant=replace(weights.quant, scales=scales))
+    scales = bfloat16_numbers(bfloat16_bits(np.array(weights.quant.scales, np.float32)))
+    return replace(weights, quant=replace(weights.quant, scales=tuple(scales.tolist())))
 
 
 Operand = int | Lowering | np.ndarray

@@ -12,7 +12,7 @@ import ctypes
 import os
 import sys
 
-from jitdelegate.base.targets import LEVELS, Level
+from jitdelegate.base.targets import EXACT, LEVELS, Level
 from jitdelegate.errors import OptionError
 from jitdelegate.runtime.memory import libc
 
@@ -40,9 +40,9 @@ _BITS = {
     **{name: (0, _ECX, bit) for name, bit in (("avx", 28), ("f16c", 29))},
     **{name: (1, _EBX, bit) for name, bit in (("bmi1", 3), ("avx2", 5), ("bmi2", 8), ("avx512f", 16))},
     **{name: (1, _EBX, bit) for name, bit in (("avx512dq", 17), ("avx512cd", 28), ("avx512bw", 30), ("avx512vl", 31))},
-    "abm": (2, _ECX, 5),
+    **{name: (2, _ECX, bit) for name, bit in (("abm", 5), ("sse4a", 6))},
     **{name: (1, _ECX, bit) for name, bit in (("avx512vbmi", 1), ("avx512_vnni", 11))},
-    "avx_vnni": (6, _EAX, 4),
+    **{name: (6, _EAX, bit) for name, bit in (("avx_vnni", 4), ("avx512_bf16", 5))},
 }
 """Linux's name of a flag -> number of its leaf, register, bit."""
 _known: tuple[str, ...] = ()
@@ -68,7 +68,11 @@ class HostDevice:
 
 
 class HostTarget:
-    """See `targets.target.Target`."""
+    """See `targets.target.Target`.
+
+    Attributes:
+        ignored_options: names of the options that change nothing.
+    """
 
     name: str
     left_to = "LiteRT's CPU kernels"
@@ -81,6 +85,9 @@ class HostTarget:
 
     def devices(self, text: str) -> tuple[HostDevice, ...]:
         raise OptionError(f"target is '{self.name}:{text}', expected '{self.name}': it is for this machine's CPU")
+
+    def ignored(self, options: DelegateOptions) -> tuple[str, ...]:
+        return tuple(name for name in options.changed if name in self.ignored_options)
 
     def refusal(self, key: Key) -> str:
         return ""
@@ -116,9 +123,9 @@ def levels() -> tuple[str, ...]:
     return _known
 
 
-def level() -> str:
-    """The fastest level of this machine."""
-    return levels()[-1]
+def level(precision: str = EXACT) -> str:
+    """The fastest level of this machine, without those that are only for another precision."""
+    return [name for name in levels() if LEVELS[name].only_for in ("", precision)][-1]
 
 
 def _ask() -> tuple[str, ...]:

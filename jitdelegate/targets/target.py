@@ -109,10 +109,9 @@ class Target(Protocol):
         title: noun for one of its devices, for sentences.
         delegate_name: what LiteRT would call a delegate to its devices, for warnings.
         delegated_to, left_to: where delegated operators and the others run, for warnings.
-        is_accelerator: whether its devices have memory of their own, launch kernels, and multiply in lower precision;
+        is_accelerator: whether its devices have memory of their own, launch kernels, and multiply in many precisions;
             the cost model's numbers for them are estimated, not measured.
         bare_rows: largest number of output pixels up to which convolutions pad no channels.
-        ignored_options: names of the options that change nothing on its devices.
     """
 
     name: str
@@ -122,7 +121,6 @@ class Target(Protocol):
     left_to: str
     is_accelerator: bool
     bare_rows: int
-    ignored_options: tuple[str, ...]
 
     def find_device(self, options: DelegateOptions) -> Device:
         """The device of this machine that the options name.
@@ -145,6 +143,9 @@ class Target(Protocol):
             CompileError: the code would take too long to compile.
             DeviceError: the compilers are not installed, or the device lacks a feature that the options ask for.
         """
+
+    def ignored(self, options: DelegateOptions) -> tuple[str, ...]:
+        """Names of the options that were given, and change nothing on its devices."""
 
     def refusal(self, key: Key) -> str:
         """Why nothing is compiled for the device that the key names; "" for a target that compiles."""

@@ -25,6 +25,7 @@ SUITES = {
     "startup": "opening a model, and whole processes, cold, warm, and LiteRT's",
     "latency": "one inference",
     "quantized": "quantized models, with their share of the CPU's peak, sizes and compile times",
+    "precision": "bfloat16 on the CPU against float32, with its error",
     "threads": "two threads against one, beside what the second CPU is worth",
     "compile": "compile time, peak memory, sizes of programs",
     "decoders": "decoders with caches: start, first token, prefill, decode, memory",

@@ -168,7 +168,7 @@ def test_a_file_of_inputs_that_changes_after_the_model_was_opened_is_not_measure
 ) -> None:
     path = tmp_path / "samples.npz"
     np.savez(path, x=X)
-    monkeypatch.setattr("jitdelegate.runtime.cache.key.fingerprint", lambda _: "0" * 32)
+    monkeypatch.setattr("jitdelegate.targets.precision.fingerprint", lambda _: "0" * 32)
     with pytest.raises(OptionError, match=r"samples.npz', which has changed since the model was opened"):
         load(tmp_path, precision_inputs=path)
     assert compiler.keys == []
@@ -207,10 +207,10 @@ def test_bound_and_inputs_are_parts_of_the_key_and_the_choice_names_no_entry(gpu
     assert dict(device.precisions(keys[0]))["float16"].parts == keys[3].parts
 
 
-def test_without_a_gpu_auto_is_float32_and_that_is_told(
+def test_numpy_computes_in_float32_and_another_machines_gpu_is_not_measured(
     compiler: Precise, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with load(tmp_path, target="cpu") as model:
+    with load(tmp_path, target="reference") as model:
         assert model.report().ignored_options == ("precision",)
     model_path = tmp_path / "model.tflite"
     model_path.write_bytes(scale_and_shift_model())

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import jitdelegate
+from jitdelegate.base.options import PRECISIONS
 from jitdelegate.base.targets import LEVELS, Level
 from jitdelegate.targets import host, target_named
 from jitdelegate.targets.cpu.code.machine import compile_object
@@ -24,8 +25,9 @@ FLAGS = {
     "x86-64-v4": V4,
     "x86-64-v4-vnni": V4 | {"avx512_vnni"},
     "x86-64-v4-vbmi": V4 | {"avx512_vnni", "avx512vbmi"},
+    "x86-64-v4-bf16": V4 | {"avx512_vnni", "avx512vbmi", "avx512_bf16", "sse4a"},
 }
-ALL = V4 | {"avx_vnni", "avx512_vnni", "avx512vbmi"}
+ALL = V4 | {"avx_vnni", "avx512_vnni", "avx512vbmi", "avx512_bf16", "sse4a"}
 
 linux_x86 = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64", reason="only Linux on x86-64 is asked"
@@ -45,7 +47,13 @@ def kernels_list() -> set[str]:
 def test_the_levels_agree_with_the_kernels_own_list() -> None:
     expected = tuple(name for name, flags in FLAGS.items() if flags <= kernels_list())
     assert host.levels() == ("generic", *expected)
-    assert host.level() == host.levels()[-1]
+    assert host.level() == next(name for name in reversed(host.levels()) if name != "x86-64-v4-bf16")
+
+
+@linux_x86
+def test_a_level_that_is_only_for_one_precision_is_taken_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_known", ("generic", *FLAGS))
+    assert [host.level(precision) for precision in PRECISIONS] == [*["x86-64-v4-vbmi"] * 3, "x86-64-v4-bf16"]
 
 
 @linux_x86

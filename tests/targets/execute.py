@@ -8,6 +8,7 @@ from contextlib import suppress
 import numpy as np
 from xxhash import xxh3_128_hexdigest
 
+from jitdelegate.base.targets import EXACT
 from jitdelegate.errors import RefusedValueError
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program.program import Port, Program
@@ -57,9 +58,11 @@ def run(session: IOBinding, graph: Graph, feeds: Sequence[np.ndarray]) -> list[n
     return [np.array(output).view(dtype) for output, dtype in zip(outputs, types, strict=True)]
 
 
-def execute(graph: Graph, feeds: Sequence[np.ndarray], features: str, *, threads: int = 1) -> list[np.ndarray]:
+def execute(
+    graph: Graph, feeds: Sequence[np.ndarray], features: str, *, threads: int = 1, precision: str = EXACT
+) -> list[np.ndarray]:
     """The outputs of a lowered graph; the arena is dirtied by a first run with other values."""
-    session = Session(program_of(graph, generate(graph, features), features), threads)
+    session = Session(program_of(graph, generate(graph, features, precision=precision), features), threads)
     try:
         with suppress(RefusedValueError):  # 3 may be no index of what it indexes
             run(session, graph, [np.full_like(feed, 3) for feed in feeds])

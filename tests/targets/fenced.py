@@ -9,6 +9,7 @@ from math import prod
 
 import numpy as np
 
+from jitdelegate.base.targets import EXACT
 from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.program.program import Program
 from jitdelegate.runtime.cpu import workers
@@ -105,9 +106,12 @@ class Machine:
         self.code.close()
 
 
-def run_fenced(graph: Graph, feeds: Sequence[np.ndarray], features: str, *, at_end: bool) -> list[np.ndarray]:
+def run_fenced(
+    graph: Graph, feeds: Sequence[np.ndarray], features: str, *, at_end: bool, precision: str = EXACT
+) -> list[np.ndarray]:
     """The outputs of a lowered graph, by one thread."""
-    machine = Machine(graph, program_of(graph, generate(graph, features), features), 1, at_end=at_end)
+    program = program_of(graph, generate(graph, features, precision=precision), features)
+    machine = Machine(graph, program, 1, at_end=at_end)
     try:
         return machine.run(feeds)
     finally:

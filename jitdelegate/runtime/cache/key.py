@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MODEL, TOKEN, TOOLCHAIN = "model", "token", "toolchain"
 FEATURES = "features"
 TUNING, TUNED = "tuning", "tuned"
-INPUTS, CHOSEN = "precision inputs", "chosen precision"
+PRECISION, BOUND, INPUTS, CHOSEN = "precision", "precision bound", "precision inputs", "chosen precision"
 _SETTLED = (TOOLCHAIN, TUNED, CHOSEN)
 """Parts that name no entry: the compiler settles them. A key without a value for one accepts every value."""
 SUBGRAPH, SHAPES, VALUES, HOST, NODES = "subgraph", "shapes", "values", "host", "nodes"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jitdelegate.base.targets import LEVELS
+from jitdelegate.base.targets import EXACT, LEVELS
 from jitdelegate.ir.faults import Faults
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program.program import Kernel
@@ -34,7 +34,9 @@ def _ignore(stage: str, make: Callable[[], str]) -> None:
     """No trace."""
 
 
-def generate(graph: Graph, features: str, trace: Trace = _ignore, *, profile: bool = False) -> Generated:
+def generate(
+    graph: Graph, features: str, trace: Trace = _ignore, *, profile: bool = False, precision: str = EXACT
+) -> Generated:
     """Code for one lowered graph and one instruction set; equal graphs give equal bytes.
 
     Args:
@@ -42,10 +44,11 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore, *, profile: bo
         features: a key of `LEVELS`.
         trace: called with the plan of steps and memory, the LLVM IR and the machine code.
         profile: whether the code writes time stamps for `runtime.cpu.profile`.
+        precision: EXACT or BFLOAT16.
     Raises:
         CompileError: the code would take too long to compile.
     """
-    machine = LEVELS[features]
+    machine = LEVELS[features].computing_in(precision)
     graph = store_unsigned(graph) if machine.byte_data == "uint8" else graph
     layouts = choose_layout(graph, machine.lanes)
     planned = plan(graph, layouts)

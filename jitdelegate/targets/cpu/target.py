@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sys
 
-from jitdelegate.base.targets import AUTO, GENERIC, LEVELS
+from jitdelegate.base.options import ANY_PRECISION
+from jitdelegate.base.targets import AUTO, BFLOAT16, EXACT, GENERIC, LEVELS
 from jitdelegate.errors import DeviceError
-from jitdelegate.runtime.cache.key import KeyParts, this_machine
+from jitdelegate.runtime.cache.key import PRECISION, KeyParts, this_machine
 from jitdelegate.targets.host import SLOWER, HostDevice, HostTarget, facts_of, level, levels
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jitdelegate.base.options import DelegateOptions
     from jitdelegate.ir.graph import Graph
     from jitdelegate.program.program import Program
@@ -31,17 +34,32 @@ _LARGEST_VERSION_FILE = 1 << 16
 class CpuDevice(HostDevice):
     """This machine's CPU, for compiled code."""
 
-    __slots__ = ()
+    __slots__ = ("_inputs",)
+
+    def __init__(self) -> None:
+        self._inputs: dict[str, str] = {}
 
     @property
     def target(self) -> CpuTarget:
         return TARGET
 
     def key_parts(self, options: DelegateOptions) -> KeyParts:
-        features = _features(options.cpu_features)
-        loader = "flat" if LEVELS[features].has_threads else "object"
         own = ((PROFILE, "1"),) if options.profile else ()
+        precision = EXACT
+        if options.precision in (BFLOAT16, ANY_PRECISION):
+            from jitdelegate.targets.precision import precision_parts  # not before: few models are not in float32
+
+            own, precision = (*own, *precision_parts(options, self._inputs)), BFLOAT16
+        features = _features(options.cpu_features, precision)
+        loader = "flat" if LEVELS[features].has_threads else "object"
         return KeyParts("cpu", features, loader, this_machine(), toolchain=installed_toolchain(), options=own)
+
+    def precisions(self, key: Key) -> Sequence[tuple[str, Key]]:
+        if not key.part(PRECISION):
+            return ()
+        from jitdelegate.targets.precision import keys_to_measure
+
+        return keys_to_measure(key, (EXACT, BFLOAT16))
 
     def session(
         self, program: Program, options: DelegateOptions, threads: int, workspace: Workspace | None = None
@@ -67,7 +85,17 @@ class CpuTarget(HostTarget):
     def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace) -> Generated:
         from jitdelegate.targets.cpu.generate import generate  # not before: only generating code needs LLVM
 
-        return generate(graph, key.part("features"), trace, profile=bool(key.part(PROFILE)))
+        precision = EXACT
+        if key.part(PRECISION):
+            from jitdelegate.targets.precision import precision_of
+
+            precision = precision_of(key)
+        return generate(graph, key.part("features"), trace, profile=bool(key.part(PROFILE)), precision=precision)
+
+    def ignored(self, options: DelegateOptions) -> tuple[str, ...]:
+        """Other precisions than bfloat16 are those of GPUs."""
+        used = {BFLOAT16: ("precision",), ANY_PRECISION: ("precision", "precision_bound", "precision_inputs")}
+        return tuple(name for name in super().ignored(options) if name not in used.get(options.precision, ()))
 
     def runs_in_litert(self, key: Key) -> bool:
         return key.part("machine").startswith(IN_LITERT)
@@ -82,10 +110,10 @@ class CpuTarget(HostTarget):
 TARGET = CpuTarget()
 
 
-def _features(asked: str) -> str:
+def _features(asked: str, precision: str) -> str:
     """The instruction set to compile for; "auto" is the fastest of this CPU."""
     if asked == AUTO:
-        return level()
+        return level(precision)
     if asked not in levels():
         raise DeviceError(f"cpu_features is {asked!r}, but this CPU offers {', '.join(map(repr, levels()))}")
     return asked

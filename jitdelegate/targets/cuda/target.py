@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from jitdelegate.base.options import ANY_PRECISION, PRECISIONS
+from jitdelegate.base.targets import EXACT
 from jitdelegate.errors import DeviceError, OptionError
-from jitdelegate.runtime.cache.key import ANY_MACHINE, CHOSEN, INPUTS, TOOLCHAIN, TUNED, TUNING, KeyParts
+from jitdelegate.runtime.cache.key import (
+    ANY_MACHINE,
+    BOUND,
+    CHOSEN,
+    INPUTS,
+    PRECISION,
+    TOOLCHAIN,
+    TUNED,
+    TUNING,
+    KeyParts,
+)
 from jitdelegate.runtime.cuda.architectures import SIZES, name_of, other_kinds, parsed, plain_kind
 from jitdelegate.runtime.cuda.library import open_library
 
@@ -23,11 +35,8 @@ if TYPE_CHECKING:
     from jitdelegate.targets.cuda.tuning import Tuning
     from jitdelegate.targets.target import Generated, Trace
 
-PRECISION, MULTIPROCESSORS = "precision", "multiprocessors"
-"""Names of parts of the key."""
-BOUND = "precision bound"
-"""Of keys whose precision is ANY, besides."""
-ANY, EXACT = "auto", "float32"
+MULTIPROCESSORS = "multiprocessors"
+"""Name of a part of the key."""
 ALL = "all"
 OFF = "none"
 """The value of the option `tuning` by which nothing is measured."""
@@ -75,33 +84,18 @@ class CudaDevice:
         )
 
     def _precision_parts(self, options: DelegateOptions) -> Parts:
-        if options.precision != ANY:
+        if options.precision != ANY_PRECISION:
             return ((PRECISION, options.precision),)
         if self.device is None:  # nothing can be run
             return ((PRECISION, EXACT),)
-        bound, path = f"{options.precision_bound:g}", options.precision_inputs
-        inputs = "" if path is None else self._fingerprint(path)
-        return ((PRECISION, ANY), (BOUND, bound), (INPUTS, inputs), (CHOSEN, ""))
+        from jitdelegate.targets.precision import precision_parts  # not before: few models leave the choice
 
-    def _fingerprint(self, path: str) -> str:
-        """Fingerprint of a file of inputs at the first call: further programs of a model have the part of the first."""
-        from jitdelegate.runtime.cache.key import fingerprint
-
-        if path not in self._inputs:
-            try:
-                self._inputs[path] = fingerprint(path)
-            except (OSError, ValueError) as error:
-                why = getattr(error, "strerror", error)
-                raise OptionError(f"precision_inputs is {path!r}, which cannot be read: {why}") from error
-        return self._inputs[path]
+        return precision_parts(options, self._inputs)
 
     def precisions(self, key: Key) -> Sequence[tuple[str, Key]]:
-        from jitdelegate.base.options import PRECISIONS
+        from jitdelegate.targets.precision import keys_to_measure
 
-        if key.part(PRECISION) != ANY or key.part(CHOSEN):
-            return ()
-        plain = key.without(BOUND, INPUTS, CHOSEN, TUNING, TUNED)
-        return [(precision, plain.changed(PRECISION, precision)) for precision in PRECISIONS]
+        return keys_to_measure(key, PRECISIONS)
 
     def usable_key(self, key: Key, options: DelegateOptions) -> tuple[Key, str]:
         from jitdelegate.runtime.cuda.toolchain import NUMBA_CUDA_VERSIONS, cuda_major
@@ -121,7 +115,7 @@ class CudaDevice:
         others = other_kinds(self.kind)
         kinds = [key, *(key.changed("features", one).changed(MULTIPROCESSORS, str(size)) for one, size in others)]
         keys = [*kinds, *(kind.without(TUNING, TUNED) for kind in kinds)] if key.part(TUNING) else kinds
-        if key.part(PRECISION) == ANY:
+        if key.part(PRECISION) == ANY_PRECISION:
             keys += [one.without(BOUND, INPUTS, CHOSEN).changed(PRECISION, EXACT) for one in keys]
         return keys[1:]
 
@@ -158,7 +152,6 @@ class CudaTarget:
     left_to = "the CPU"
     is_accelerator = True
     bare_rows = 4
-    ignored_options = ("cpu_features", "inference_preference")
 
     def find_device(self, options: DelegateOptions) -> CudaDevice:
         library = open_library()
@@ -184,13 +177,17 @@ class CudaTarget:
         kind = ":".join(part for part in (key.part("features"), key.part(MULTIPROCESSORS)) if part)
         try:
             from jitdelegate.targets.cuda.generate import generate
+            from jitdelegate.targets.precision import precision_of
 
-            directory, precision = open_store(options.serialization_dir).directory, _precision(key)
+            directory, precision = open_store(options.serialization_dir).directory, precision_of(key)
             return generate(graph, kind, precision, directory, trace, _tuning(key, options))
         except ImportError as error:
             raise DeviceError(
                 f"{error}; CUDA kernels are compiled by the extra 'cuda': pip install jitdelegate[cuda]"
             ) from error
+
+    def ignored(self, options: DelegateOptions) -> tuple[str, ...]:
+        return tuple(name for name in options.changed if name in ("cpu_features", "inference_preference"))
 
     def refusal(self, key: Key) -> str:
         return ""
@@ -208,12 +205,6 @@ class CudaTarget:
 
     def channel_unit(self, features: str) -> int:
         return 32  # the narrowest tile
-
-
-def _precision(key: Key) -> str:
-    """The precision that a key asks for, or that was chosen by measuring."""
-    precision = key.part(PRECISION)
-    return key.part(CHOSEN).partition(":")[0] if precision == ANY else precision
 
 
 def _tuning(key: Key, options: DelegateOptions) -> Tuning | None:

@@ -28,7 +28,7 @@ NUMBERS_A_LINE = 32
 """Numbers in a table that are compiled in the time of one instruction."""
 REGISTERS = {"float32": FLOAT, "float64": DOUBLE, "bool": BOOL}
 """Types of elements in registers that are no integers as they are stored."""
-BITS = {FLOAT: 32, DOUBLE: 64, "half": 16}
+BITS = {FLOAT: 32, DOUBLE: 64, "half": 16, "bfloat": 16}
 INTRINSICS = {
     **{name: name for name in ("copysign", "floor", "ceil", "trunc", "sqrt")},
     "abs": "fabs",

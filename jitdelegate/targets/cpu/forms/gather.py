@@ -14,7 +14,7 @@ import numpy as np
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import ABSENT, Node
 from jitdelegate.ir.index_forms import Gather
-from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.code.kernel import Axis, Job, Kernel, offset_of
 from jitdelegate.targets.cpu.code.rows import Placed, is_dense, job_of_rows, look_up, placed, refusal_check, size_of
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT, FLOAT_BYTES, Function, Value, vector
@@ -118,7 +118,8 @@ def _reader_of_table(writer: Writer, node: Node, form: Gather) -> Node | None:
     subgraph; None if there is none, or if it takes too little time for the reads of single elements not to matter."""
     table, indices = node.inputs[:2]
     is_row = not form.axis and not form.batch and writer.shape(indices)[-1] == 1
-    if not is_row or len(writer.shape(table)) != 2 or writer.graph.tensors[table].dtype != "float32":
+    is_paired = writer.generator.machine.multiplies_bfloats  # a row is not every so many bytes of a panel
+    if not is_row or is_paired or len(writer.shape(table)) != 2 or writer.graph.tensors[table].dtype != "float32":
         return None
     least = FEWEST_PRODUCTS * prod(writer.shape(node.outputs[0]))
     for index in writer.graph.readers[table]:
@@ -143,7 +144,7 @@ def _gather_from_panels(writer: Writer, node: Node, gather: Gather, reader: Node
     generator, (rows, depth) = writer.generator, writer.shape(node.inputs[0])
     filters, form = contract_filters(generator.machine, writer.graph, reader), reader.form
     assert isinstance(form, Contract)
-    products = filters.products(generator.machine, form, "float32")
+    products = filters.products(generator.machine, form, Layout((1, 1, rows, depth), generator.lanes))
     quads, singles = divmod(depth, QUAD)
     steps, order = filters.stored.reshape(rows, depth, 1), np.arange(depth)
     groups = panel_groups(products, rows)
@@ -183,7 +184,7 @@ class _Lane:
 
     def copy(self, target: Value, blocks: int, quads: int, singles: int) -> None:
         """Writes the weights as float32."""
-        f, nbytes = self.f, ELEMENT_TYPES[self.dtype].nbytes
+        f, nbytes = self.f, channel_bytes(self.dtype, 1)
         start = self.panel + self.channels * ((1 + blocks) * FLOAT_BYTES) + self.lane * nbytes
 
         def block(i: Value, at: Value, to: Value) -> list[Value]:

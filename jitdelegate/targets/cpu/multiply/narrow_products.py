@@ -1,6 +1,7 @@
 """Products of floats and weights that are narrower: converted in registers, or panel by panel into scratch memory.
 
-Of int4, two neighbouring steps of a quad share a byte; other steps are stored as int8.
+Of int4, two neighbouring steps of a quad share a byte; other steps are stored as int8. So do those of bfloat16 share a
+word, of which each half is a float after one instruction; other steps are stored as float32.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from jitdelegate.ir.dequantize import bfloat16_numbers
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT, FLOAT_BYTES, INDEX, POINTER, Function, Value, vector
@@ -18,6 +20,8 @@ from jitdelegate.targets.cpu.multiply.products import QUAD, ByteProducts, Produc
 
 UPPER_HALVES = -0x0F0F0F10
 """The upper halves of four bytes."""
+UPPER_HALF = -0x10000
+"""That of a word."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,19 @@ class HalfProducts(NarrowProducts):
 
     dtype: ClassVar[str] = "float16"
     stored: ClassVar[str] = "float16"
+
+
+@dataclass(frozen=True)
+class BfloatWeights(NarrowProducts):
+    """Products with weights of bfloat16."""
+
+    dtype: ClassVar[str] = "bfloat16"
+    stored: ClassVar[str] = "uint16"
+
+    def arranged(self, panel: np.ndarray, quads: int) -> np.ndarray:
+        pairs = panel[: quads * QUAD].reshape(-1, 2, panel[0].size).swapaxes(1, 2)
+        parts = pairs, bfloat16_numbers(panel[quads * QUAD :])
+        return np.concatenate([np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts])
 
 
 @dataclass(frozen=True)
@@ -143,7 +160,7 @@ class BlockBytes(NibbleBytes):
         return total + bias if scale is None else f.fma(total, scale, bias)
 
 
-NARROW = {each.dtype: each for each in (HalfProducts, ByteWeights, NibbleWeights)}
+NARROW = {each.dtype: each for each in (HalfProducts, BfloatWeights, ByteWeights, NibbleWeights)}
 
 
 def paired(panel: np.ndarray, quads: int) -> np.ndarray:
@@ -154,6 +171,8 @@ def paired(panel: np.ndarray, quads: int) -> np.ndarray:
 
 def channel_bytes(dtype: str, steps: int) -> int:
     """Bytes of the weights of one channel in `steps` steps, a quad or one."""
+    if dtype == "bfloat16" and steps != QUAD:
+        return steps * FLOAT_BYTES
     return steps // 2 if dtype == "int4" and steps == QUAD else steps * ELEMENT_TYPES[dtype].nbytes
 
 
@@ -172,14 +191,21 @@ def read_lines(
             yield [f.convert("sitofp", f.ashr(each << 28, 28), FLOAT) for each in both]
             yield [f.convert("sitofp", f.ashr(each, 4), FLOAT) for each in both]
         return
-    nbytes = ELEMENT_TYPES[dtype].nbytes
+    if dtype == "bfloat16" and steps == QUAD:
+        for pair in range(steps // 2):
+            line = at + width * (pair * FLOAT_BYTES)
+            both = [f.load(vector(lanes, "i32"), line + v * (lanes * FLOAT_BYTES)) for v in range(vectors)]
+            yield [f.convert("bitcast", each << 16, FLOAT) for each in both]
+            yield [f.convert("bitcast", each & UPPER_HALF, FLOAT) for each in both]
+        return
+    nbytes = channel_bytes(dtype, 1)
     for k in range(steps):
         line = at + width * (k * nbytes)
         yield [_read_weights(f, dtype, line + v * (lanes * nbytes), lanes) for v in range(vectors)]
 
 
 def _read_weights(f: Function, dtype: str, at: Value, lanes: int) -> Value:
-    if dtype == "float32":
+    if dtype in ("float32", "bfloat16"):
         return f.load(vector(lanes), at)
     if dtype == "float16":
         return f.convert("fpext", f.load(vector(lanes, "half"), at, 2), FLOAT)

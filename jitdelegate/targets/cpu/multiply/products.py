@@ -19,6 +19,7 @@ from jitdelegate.ir.forms import MatMul, Window
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Function, Value, register, vector
+from jitdelegate.targets.maths.cast import cast
 
 QUAD = 4
 """Steps of K in one round of the main loop. Remaining steps of a tap are computed one by one."""
@@ -45,8 +46,10 @@ class Products:
         step_bytes: bytes of data of one step.
         turn: steps of a turn of the main loop, whose data are neighbours.
         multiple: a tap's channels are padded with zero weights to a multiple of it.
+        is_exact: whether no step reads channels behind a tap, which may be infinite. Where a tap's last step would, it
+            repeats a channel, and both steps have half of its weight.
         converted: type that data are converted to before they are multiplied; "" where they are read as they are.
-        stored: type of the packed weights.
+        stored: type of the packed weights, as numpy has it; that of their bits where it has none.
         accumulator: type of bias and results.
         speed: channels that are multiplied in the time of one float, about.
         scales: scales per output channel, each for an equal part of K; 0 without any.
@@ -58,6 +61,7 @@ class Products:
     step_bytes: ClassVar[int] = 4
     turn: ClassVar[int] = QUAD
     multiple: ClassVar[int] = 1
+    is_exact: ClassVar[bool] = False
     converted: ClassVar[str] = ""
     stored: ClassVar[str] = "float32"
     accumulator: ClassVar[str] = "float32"
@@ -163,9 +167,13 @@ class Products:
         quads come first."""
         return panel
 
-    def as_stored(self, f: Function, step: Value) -> Value:
-        """One step of a vector of columns, all channels of a column together, as `arranged` has it."""
-        return step
+    def padded(self, filters: np.ndarray, count: int) -> np.ndarray:
+        """Weights [O, taps, channels] with `count` further ones behind each tap."""
+        return np.pad(filters, ((0, 0), (0, 0), (0, count)))
+
+    def as_stored(self, f: Function, step: Value, dtype: str) -> Value:
+        """One step of a vector of columns of type `dtype`, all channels of a column together, as `arranged` has it."""
+        return cast(f, step, dtype, self.stored)
 
     def lines(self, f: Function, at: Value, vectors: int, steps: int) -> Iterator[list[Sequence[Value]]]:
         """The weights of the vectors of a panel at each of `steps` steps, a quad or one."""
@@ -306,7 +314,8 @@ class PairProducts(IntegerProducts):
         steps, vectors = len(panel), prod(panel.shape[1:]) // (4 * self.lanes)
         return panel.reshape(steps, vectors, self.lanes, 2, 2).transpose(0, 1, 4, 2, 3)
 
-    def as_stored(self, f: Function, step: Value) -> Value:
+    def as_stored(self, f: Function, step: Value, dtype: str) -> Value:
+        step = super().as_stored(f, step, dtype)
         return f.shuffle(step, step, [2 * pair + odd for odd in (0, 1) for pair in range(2 * self.lanes)])
 
     def weights(self, f: Function, at: Value) -> list[Value]:

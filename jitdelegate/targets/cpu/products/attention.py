@@ -25,9 +25,8 @@ from jitdelegate.targets.cpu.code.tasks import Plan
 from jitdelegate.targets.cpu.code.vector_ir import BOOL, FLOAT_BYTES, Function, Value, vector
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.forms.reduce import softmax_row
-from jitdelegate.targets.cpu.multiply.products import Products
 from jitdelegate.targets.cpu.products.chunks import Chunks
-from jitdelegate.targets.cpu.products.matmul import FEWEST_COPIED_ROWS, Matrix, Product, matrix
+from jitdelegate.targets.cpu.products.matmul import FEWEST_COPIED_ROWS, Matrix, Product, matrix, products_by_rows
 from jitdelegate.targets.planning.fusions import Attention, Fusion
 
 SCORES_BYTES = 1280 * 1024
@@ -109,12 +108,13 @@ def write_attention(writer: Writer, nodes: Sequence[Node]) -> list[Job]:
 
     a, b = side(first.inputs[0], form.a_order), side(first.inputs[1], form.b_order)
     values, result = side(second.inputs[1], last.b_order), side(second.outputs[0], last.order)
-    products = Products(writer.generator.machine)
+    machine = writer.generator.machine
+    products = [products_by_rows(machine, *operands, rows) for operands in ((form, a), (last, scores))]
     mask = _mask(writer.graph, first) if last.epilogue == RESULT else None
     blocks = KeyBlocks(
-        Product.of(form, products, a, b, scores, writer.epilogue(first)),
+        Product.of(form, products[0], a, b, scores, writer.epilogue(first)),
         soft,
-        Product.of(last, products, scores, values, result, writer.epilogue(second)),
+        Product.of(last, products[1], scores, values, result, writer.epilogue(second)),
         columns if mask is None else _block(columns),
         mask,
     )

@@ -139,7 +139,7 @@ class ContractWriter:
 
     def jobs(self, form: Contract, a: Memory, c: Memory, filters: ContractFilters, epilogue: Epilogue) -> list[Job]:
         """The jobs of a node."""
-        products = filters.products(self.generator.machine, form, a.layout.dtype)
+        products = filters.products(self.generator.machine, form, a.layout)
         outputs = filters.stored.shape[0] // form.groups
         inputs = filters.stored.shape[3]
         jobs = list[Job]()
@@ -237,7 +237,7 @@ class ContractWriter:
         if products.converted in ("", a.dtype) or not offsets.size:
             return None
         first, end = int(offsets.min()), int(offsets.max()) + products.channels * a.element
-        source = Converted(sweep, a.dtype, products.converted, first, end, scratch)
+        source = Converted(a.dtype, products.converted, sweep, first, end, scratch)
         source.reserve(self.generator, pixels)
         return source
 

@@ -237,14 +237,16 @@ class DepthwiseWriter:
         """A Depthwise whose result only a 1x1 Contract reads: each thread keeps one strip in scratch memory."""
         images, rows, columns, _ = c.layout.shape
         channels, own = layer.filters.bias.size, layer.epilogue
-        strip = min(rows, -(-STRIP_PIXELS * (4 if filters.narrow else 1) // columns))
+        between = Layout((1, 1, 1, channels), self.generator.lanes, blocked=True)
+        products = filters.products(self.generator.machine, contract, between)
+        strip = min(rows, -(-STRIP_PIXELS * (1 if products.unpacked is products else 4) // columns))
         strips = -(-rows // strip)
-        between = Layout((1, 1, strip * columns, channels), self.generator.lanes, blocked=True)
+        between = replace(between, shape=(1, 1, strip * columns, channels))
         self.generator.reserve_scratch(between.size)
         (sweep,) = sweeps(contract, between, c.layout, filters.stored)
         sweep = replace(sweep, rows=rows, columns=columns, a_row=columns * between.pixel)
         contracts = ContractWriter(self.generator)
-        products, lines = filters.products(self.generator.machine, contract, between.dtype), -(-between.size // ALIGN)
+        lines = -(-between.size // ALIGN)
         product = contracts.multiplication(
             sweep, products, between, c.layout, filters, epilogue, strip * columns, scratch=lines * ALIGN
         )

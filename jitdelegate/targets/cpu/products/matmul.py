@@ -13,11 +13,15 @@ from functools import partial
 from itertools import groupby
 from math import prod
 
+from jitdelegate.base.targets import EXACT, Level
 from jitdelegate.ir.expr import RESULT, Arg, substitute
 from jitdelegate.ir.forms import MatMul
 from jitdelegate.ir.graph import Node
+from jitdelegate.ir.layout import Layout
+from jitdelegate.targets.cpu.code.element import store
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.code.kernel import (
+    ALIGN,
     Axis,
     Generator,
     Job,
@@ -28,10 +32,12 @@ from jitdelegate.targets.cpu.code.kernel import (
     offset_of,
     split,
 )
-from jitdelegate.targets.cpu.code.vector_ir import Value
+from jitdelegate.targets.cpu.code.vector_ir import Value, register
 from jitdelegate.targets.cpu.code.writer import Writer
+from jitdelegate.targets.cpu.multiply.bfloat_pairs import BfloatPairs
 from jitdelegate.targets.cpu.multiply.products import Products, products_of
 from jitdelegate.targets.cpu.products.chunks import Chunks, PanelProduct, PanelWalk, chunks_wanted
+from jitdelegate.targets.cpu.sources.converted import Conversion
 from jitdelegate.targets.cpu.sources.panels import InPlace, Packed, Packing, PanelGroup, panel_groups
 from jitdelegate.targets.cpu.walks.matmul_dot import DotShape, dot_function
 from jitdelegate.targets.cpu.walks.tile import MatrixTileShape, matrix_tile_function
@@ -189,11 +195,33 @@ class Product(PanelProduct):
         scratch: int = 0,
     ) -> None:
         """Writes a `MatMulWalk`, where `scratch` bytes of scratch memory are in use."""
-        (a, b, *others), column = pointers, self.b_steps[0]
+        (a, b, *others), column, product = pointers, self.b_steps[0], self
+        if self.products.converted not in ("", self.a.memory.layout.dtype):
+            product, a = self._converted(kernel, a, first, rows, scratch)
+            scratch += rows * product.a.row
         panels = InPlace(b, column)
         if self.is_packed and not self.is_dot:
             panels = Packed(b, column, self.packing, self.columns, scratch)
-        MatMulWalk(kernel, self, panels, first, rows).along(groups, [a, *others], number)
+        MatMulWalk(kernel, product, panels, first, rows).along(groups, [a, *others], number)
+
+    def _converted(self, kernel: Kernel, a: Value, first: Value, rows: int, scratch: int) -> tuple[Product, Value]:
+        """The product by rows of a that are converted in scratch memory, and the address of their row 0. Rows end with
+        zeros, as the panels of b do."""
+        f, products, dtype = kernel.f, self.products, self.products.converted
+        row = -(-self.packing.steps * products.step_bytes // ALIGN) * ALIGN + ALIGN  # not a power of two
+        layout = Layout((1, 1, rows, self.depth), products.lanes, dtype=dtype)
+        conversion, start = Conversion(self.a.memory.layout.dtype, dtype), kernel.scratch + scratch
+        kernel.generator.reserve_scratch(scratch + rows * row)
+
+        def one(_: Value, data: Value, to: Value) -> list[Value]:
+            conversion.convert(kernel, data, to, f.index(self.depth))
+            for channel in range(self.depth, self.packing.steps * products.channels):
+                store(f, dtype, f.literal(register(products.stored), 0), to + channel * layout.element)
+            return [data + self.a.row, to + row]
+
+        f.loop(rows, one, a + first * self.a.row, start)
+        converted = Matrix(Memory("scratch", 0, layout), (rows, self.depth), self.a.outer, row)
+        return replace(self, a=converted), start + (0 - first * row)
 
     def dot(self, generator: Generator, group: PanelGroup, rows: int) -> str:
         """The function that sums along the rows of both operands."""
@@ -229,12 +257,19 @@ class Product(PanelProduct):
         yield 1, replace(self, depth=rest[-1], epilogue=last)
 
 
+def products_by_rows(machine: Level, form: MatMul, a: Matrix, rows: int) -> Products:
+    """How so many rows of a are multiplied."""
+    if machine.multiplies_bfloats and form.accumulator == EXACT and not form.adj_x and rows >= FEWEST_COPIED_ROWS:
+        return BfloatPairs(machine)
+    return products_of(machine, form, a.memory.layout.dtype)
+
+
 def write_matmul(writer: Writer, node: Node, form: MatMul) -> list[Job]:
     """The jobs of a MatMul node."""
     leading = permuted(writer.shape(node.outputs[0]), form.order)[:-2]
     sides = zip((*node.inputs[:2], *node.outputs), (form.a_order, form.b_order, form.order), strict=True)
     a, b, c = (matrix(writer.memory(index), writer.shape(index), order, leading) for index, order in sides)
-    products = products_of(writer.generator.machine, form, a.memory.layout.dtype)
+    products = products_by_rows(writer.generator.machine, form, a, c.shape[0])
     return matmul_jobs(writer.generator, Product.of(form, products, a, b, c, writer.epilogue(node)))
 
 

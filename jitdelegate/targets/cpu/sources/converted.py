@@ -20,62 +20,20 @@ AT_ONCE = 4
 
 
 @dataclass(frozen=True)
-class Converted:
-    """The data of a sweep, converted from type `stored` to type `dtype` in scratch memory.
+class Conversion:
+    """The conversion of neighbouring elements of type `stored` to type `dtype`."""
 
-    All that lies between a chunk's first and last element is converted, so that distances in scratch memory are those
-    of the data, in elements.
-
-    Attributes:
-        first, end: bytes from the first tap of a pixel to the lowest address of its steps, and to their end.
-        scratch: bytes of scratch memory before the converted data.
-    """
-
-    sweep: Sweep
     stored: str
     dtype: str
-    first: int
-    end: int
-    scratch: int = 0
 
     def scaled(self, nbytes: int) -> int:
-        """A distance in the data as one in scratch memory."""
+        """A distance between elements as one between converted elements."""
         return nbytes * self._sizes[1] // self._sizes[0]
 
-    @property
-    def read(self) -> Sweep:
-        """The sweep over the converted data."""
-        sweep, (taps_y, taps_x, tap_y, tap_x) = self.sweep, self.sweep.taps
-        return replace(
-            sweep,
-            a_row=self.scaled(sweep.a_row),
-            a_pixel=self.scaled(sweep.a_pixel),
-            a_block=self.scaled(sweep.a_block),
-            a_element=self.scaled(sweep.a_element),
-            taps=(taps_y, taps_x, self.scaled(tap_y), self.scaled(tap_x)),
-        )
-
-    def reserve(self, generator: Generator, pixels: int) -> None:
-        """Ensures that the converted data of so many pixels fit in the scratch memory."""
-        sweep = self.sweep
-        rows = min(sweep.rows, -(-(pixels - 1) // sweep.columns) + 1)
-        columns = min(sweep.columns, pixels)
-        longest = (rows - 1) * sweep.a_row + (columns - 1) * sweep.a_pixel + self.end - self.first
-        generator.reserve_scratch(self.scratch + self.scaled(longest) + AT_ONCE * generator.vector_bytes)
-
-    def prepared(self, kernel: Kernel, a: Value, pixel: Value, pixels: int) -> Value:
-        """Converts the data of neighbouring pixels of an image at `a`; the image's address as tiles see it."""
-        start, last = self._address(pixel) + self.first, self._address(pixel + (pixels - 1)) + self.end
-        element, to = self._sizes[0], kernel.scratch + self.scratch
-        count = (last - start) // element
+    def convert(self, kernel: Kernel, data: Value, to: Value, count: Value) -> None:
+        """Converts so many elements."""
         name = kernel.generator.once("convert", (self.stored, self.dtype), lambda name: self._write(kernel, name))
-        kernel.f.call(name, a + start, to, count)
-        before = start if element == 1 else kernel.f.sdiv(start, kernel.f.index(element))  # it may be negative
-        return to + (0 - before * self._sizes[1])
-
-    def _address(self, pixel: Value) -> Value:
-        columns = self.sweep.columns
-        return pixel // columns * self.sweep.a_row + pixel % columns * self.sweep.a_pixel
+        kernel.f.call(name, data, to, count)
 
     def _write(self, kernel: Kernel, name: str) -> None:
         """`void convert(data, target, elements)`; nothing beyond the last element is read."""
@@ -121,3 +79,55 @@ class Converted:
         for first in range(0, len(order), value.lanes):
             part = f.shuffle(value, f.literal(value.type, 0), order[first : first + value.lanes])
             f.store(part, to + first, 1)
+
+
+@dataclass(frozen=True)
+class Converted(Conversion):
+    """The data of a sweep, converted in scratch memory.
+
+    All that lies between a chunk's first and last element is converted, so that distances in scratch memory are those
+    of the data, in elements.
+
+    Attributes:
+        first, end: bytes from the first tap of a pixel to the lowest address of its steps, and to their end.
+        scratch: bytes of scratch memory before the converted data.
+    """
+
+    sweep: Sweep
+    first: int
+    end: int
+    scratch: int = 0
+
+    @property
+    def read(self) -> Sweep:
+        """The sweep over the converted data."""
+        sweep, (taps_y, taps_x, tap_y, tap_x) = self.sweep, self.sweep.taps
+        return replace(
+            sweep,
+            a_row=self.scaled(sweep.a_row),
+            a_pixel=self.scaled(sweep.a_pixel),
+            a_block=self.scaled(sweep.a_block),
+            a_element=self.scaled(sweep.a_element),
+            taps=(taps_y, taps_x, self.scaled(tap_y), self.scaled(tap_x)),
+        )
+
+    def reserve(self, generator: Generator, pixels: int) -> None:
+        """Ensures that the converted data of so many pixels fit in the scratch memory."""
+        sweep = self.sweep
+        rows = min(sweep.rows, -(-(pixels - 1) // sweep.columns) + 1)
+        columns = min(sweep.columns, pixels)
+        longest = (rows - 1) * sweep.a_row + (columns - 1) * sweep.a_pixel + self.end - self.first
+        generator.reserve_scratch(self.scratch + self.scaled(longest) + AT_ONCE * generator.vector_bytes)
+
+    def prepared(self, kernel: Kernel, a: Value, pixel: Value, pixels: int) -> Value:
+        """Converts the data of neighbouring pixels of an image at `a`; the image's address as tiles see it."""
+        start, last = self._address(pixel) + self.first, self._address(pixel + (pixels - 1)) + self.end
+        element, to = self._sizes[0], kernel.scratch + self.scratch
+        count = (last - start) // element
+        self.convert(kernel, a + start, to, count)
+        before = start if element == 1 else kernel.f.sdiv(start, kernel.f.index(element))  # it may be negative
+        return to + (0 - before * self._sizes[1])
+
+    def _address(self, pixel: Value) -> Value:
+        columns = self.sweep.columns
+        return pixel // columns * self.sweep.a_row + pixel % columns * self.sweep.a_pixel

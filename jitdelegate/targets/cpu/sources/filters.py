@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
-from jitdelegate.base.targets import Level
+from jitdelegate.base.targets import BFLOAT16, Level
 from jitdelegate.errors import CompileError
-from jitdelegate.ir.dequantize import LEAST_NARROW, is_half, requantized
+from jitdelegate.ir.dequantize import LEAST_NARROW, bfloat16_bits, is_half, requantized
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant
+from jitdelegate.ir.layout import Layout
+from jitdelegate.targets.cpu.multiply.bfloat_pairs import BfloatPairs
 from jitdelegate.targets.cpu.multiply.narrow_products import NARROW, BlockBytes, NibbleBytes
 from jitdelegate.targets.cpu.multiply.pairs import WordPairs
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products, products_of
@@ -25,9 +28,10 @@ class ContractFilters:
     """Weights and bias of a Contract.
 
     Attributes:
-        stored: [O, kh, kw, I], float32, float16 or an integer; the weights are its products with `scales`.
-        narrow: the type in panels, where that is narrower than a form needs: of floats "float16", "int8" or "int4", of
-            int8 "int4"; else "".
+        stored: [O, kh, kw, I], float32, float16, the bits of bfloat16, or an integer; the weights are its products with
+            `scales`.
+        narrow: the type in panels, where that is narrower than a form needs: of floats "float16", "bfloat16", "int8" or
+            "int4", of int8 "int4"; else "".
         scales: f32[O, blocks] of integers that stand for floats, each for an equal part of a filter; else None.
         bias: [O] or None.
     """
@@ -42,22 +46,33 @@ class ContractFilters:
         scales, bias = (None if part is None else part[rows] for part in (self.scales, self.bias))
         return replace(self, stored=self.stored[rows], scales=scales, bias=bias)
 
-    def products(self, machine: Level, form: Contract, dtype: str) -> Products:
-        """How panels of them are multiplied by data of type `dtype`."""
+    def products(self, machine: Level, form: Contract, a: Layout) -> Products:
+        """How panels of them are multiplied by data that lie as `a` says."""
+        if self.narrow == BFLOAT16 and machine.multiplies_bfloats and form.groups == 1 and self._has_pairs(a):
+            return BfloatPairs(machine)
         if not self.narrow:
             is_paired = machine.has_pairs and not machine.plus_bytes and form.accumulator == "int32"
-            # each group would convert the channels of all groups
-            return WordPairs(machine) if is_paired and form.groups == 1 else products_of(machine, form, dtype)
+            # each group would convert the channels of all groups, here and above
+            return WordPairs(machine) if is_paired and form.groups == 1 else products_of(machine, form, a.dtype)
         if form.accumulator != "float32":
-            return NibbleBytes(machine, is_signed=dtype == "int8")
-        if dtype != "float32":
+            return NibbleBytes(machine, is_signed=a.dtype == "int8")
+        if a.dtype != "float32":
             assert self.scales is not None
-            return BlockBytes(machine, is_signed=dtype == "int8", blocks=self.scales.shape[1])
+            return BlockBytes(machine, is_signed=a.dtype == "int8", blocks=self.scales.shape[1])
         return NARROW[self.narrow](machine, blocks=0 if self.scales is None else self.scales.shape[1])
+
+    def _has_pairs(self, a: Layout) -> bool:
+        """Whether every channel of a pixel has another one beside it."""
+        depth = self.stored.shape[3]
+        return depth > 1 and not (a.blocked and depth % a.lanes == 1)
 
 
 def contract_filters(machine: Level, graph: Graph, node: Node) -> ContractFilters:
-    """The filters of a Contract node; floats in the narrowest type that holds the very same numbers."""
+    """The filters of a Contract node; floats in the narrowest type that holds the very same numbers.
+
+    In the precision bfloat16 they are rounded, on a level without products of pairs only where that pays: where few
+    pixels wait for them, and matrices, which other programs of the model may share.
+    """
     source = graph.tensors[node.inputs[1]]
     bias = None if node.inputs[2] == ABSENT else graph.tensors[node.inputs[2]].data
     assert source.data is not None
@@ -74,7 +89,11 @@ def contract_filters(machine: Level, graph: Graph, node: Node) -> ContractFilter
     if integers is not None and (integers[1].shape[1] == 1 or _is_blockable(weights, integers[1])):
         numbers, scales = integers
         return ContractFilters(numbers, "int4" if _are_small(numbers) else "int8", scales, bias)
-    if machine.has_half and is_half(weights):
+    is_float16 = machine.has_half and is_half(weights)
+    is_few = source.data.ndim == 2 or prod(graph.tensors[node.outputs[0]].shape[:-1]) <= machine.tiles[0]
+    if machine.multiplies_bfloats or (machine.precision == BFLOAT16 and is_few and not is_float16):
+        return ContractFilters(bfloat16_bits(weights), BFLOAT16, bias=bias)
+    if is_float16:
         return ContractFilters(weights.astype(np.float16), "float16", bias=bias)
     return ContractFilters(weights, bias=bias)
 

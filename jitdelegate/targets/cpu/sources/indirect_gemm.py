@@ -57,22 +57,26 @@ class Sweep:
         """int64[steps]: offset of each step, in bytes from the first tap."""
         taps_y, taps_x, tap_y, tap_x = self.taps
         channel = np.arange(0, self.tap_channels(products), products.channels)
+        if products.is_exact:
+            channel = np.minimum(channel, self.depth - products.channels)
         within = channel // products.lanes * self.a_block + channel % products.lanes * self.a_element
         taps = np.arange(taps_y)[:, None] * tap_y + np.arange(taps_x) * tap_x
         return (taps[:, :, None] + within).ravel()
 
     def filters(self, products: Products) -> np.ndarray:
-        """[O, steps, channels of a step]; zero where a tap is padded."""
+        """[O, steps, channels of a step], with those by which taps are padded."""
         outputs, taps = len(self.weights), self.taps[0] * self.taps[1]
         padding = self.tap_channels(products) - self.depth
         filters = self.weights.reshape(outputs, taps, self.depth)
-        filters = np.pad(filters, ((0, 0), (0, 0), (0, padding))) if padding else filters
+        filters = products.padded(filters, padding) if padding else filters
         return filters.reshape(outputs, taps * (self.depth + padding) // products.channels, products.channels)
 
     def order(self, products: Products) -> tuple[np.ndarray, np.ndarray]:
         """(steps that form quads of neighbouring channels, remaining steps), both in order."""
-        steps = self.tap_channels(products) // products.channels
-        single = np.arange(self.taps[0] * self.taps[1] * steps) % max(steps, 1) >= steps // QUAD * QUAD
+        steps = whole = self.tap_channels(products) // products.channels
+        if products.is_exact:
+            whole = self.depth // products.channels
+        single = np.arange(self.taps[0] * self.taps[1] * steps) % max(steps, 1) >= whole // QUAD * QUAD
         return np.flatnonzero(~single), np.flatnonzero(single)
 
 

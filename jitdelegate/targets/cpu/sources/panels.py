@@ -19,7 +19,6 @@ from jitdelegate.targets.cpu.code.kernel import Generator, Kernel, split
 from jitdelegate.targets.cpu.code.shuffles import interleaved, joined, transposed
 from jitdelegate.targets.cpu.code.vector_ir import POINTER, Value, vector
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products
-from jitdelegate.targets.maths.cast import cast
 
 
 @dataclass(frozen=True)
@@ -302,8 +301,8 @@ class _PackFunction:
 
     def _store(self, step: Value, to: Value) -> None:
         """Stores a step of a vector of columns, channel by channel."""
-        step = cast(self.f, step, self.packing.dtype, self.products.stored)
-        self.f.store(self.products.as_stored(self.f, step), to, self.products.weight_bytes)
+        step = self.products.as_stored(self.f, step, self.packing.dtype)
+        self.f.store(step, to, self.products.weight_bytes)
 
     def _copy(self, matrix: Value, to: Value) -> None:
         f, packing = self.f, self.packing
