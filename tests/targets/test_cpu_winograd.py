@@ -1,4 +1,4 @@
-"""Windows of bytes by Winograd's algorithm against numpy, on the instruction sets that use it: no element may differ."""
+"""3 by 3 windows of bytes by Winograd's algorithm against numpy, on levels that use it: no element may differ."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from jitdelegate.ir.forms import Contract, Shape
 from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.ir.quantized import quantize
 from jitdelegate.targets.cpu.generate import generate
+from jitdelegate.targets.cpu.products import winograd
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.fenced import run_fenced
@@ -98,9 +99,7 @@ def test_an_epilogue_reads_other_tensors(name: str, features: str) -> None:
 def test_no_byte_outside_the_callers_memory_is_touched(name: str, at_end: bool, features: str) -> None:
     graph = window(name)
     feeds = feeds_of(graph)
-    np.testing.assert_array_equal(
-        run_fenced(graph, feeds, features, at_end=at_end)[0], run_graph(graph, feeds)[0]
-    )
+    np.testing.assert_array_equal(run_fenced(graph, feeds, features, at_end=at_end)[0], run_graph(graph, feeds)[0])
 
 
 @pytest.mark.parametrize("features", USING)
@@ -109,10 +108,18 @@ def test_threads_share_the_tiles(features: str) -> None:
 
 
 @pytest.mark.parametrize("features", USING)
-def test_sums_that_four_times_as_large_might_wrap_are_computed_directly(features: str) -> None:
-    graph = window("whole tiles", bias=1 << 30)
-    assert "winograd" not in names_of(graph, features)
+def test_a_large_bias_makes_results_wrap(features: str) -> None:
+    graph = window("odd sizes", bias=(1 << 31) - 1)
+    assert "winograd" in names_of(graph, features)
     check(graph, features)
+
+
+@pytest.mark.parametrize("features", USING)
+def test_sums_that_might_wrap_when_they_are_four_times_as_large_are_computed_directly(
+    features: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(winograd, "MOST", 1 << 21)
+    assert "winograd" not in names_of(window("whole tiles"), features)
 
 
 @pytest.mark.parametrize("features", [level for level in INTEGERS if level not in USING])

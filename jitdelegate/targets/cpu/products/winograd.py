@@ -1,24 +1,25 @@
 """Windows of 3 by 3 bytes by Winograd's algorithm: four results by sixteen products a channel instead of thirty-six.
 
 Each tile of 4 by 4 pixels becomes sixteen numbers of 16 bits a channel, and so do the weights. Sixteen matrix products,
-one for each of these positions, give what becomes 2 by 2 results. Weights and bias are four times as large, so that
-they are integers, and sums are divided by four in the end: results are the same, bit for bit.
+one for each of these positions, give what becomes 2 by 2 results. Weights are four times as large, so that they are
+integers, and sums are divided by four in the end: results are the same, bit for bit.
 
 Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks (https://arxiv.org/abs/1509.09308).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from operator import add
 
 import numpy as np
 
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, numbers_pointer, stream_pointers
-from jitdelegate.targets.cpu.code.kernel import ALIGN, Generator, Job, Kernel, Memory, split
+from jitdelegate.targets.cpu.code.kernel import ALIGN, Generator, Job, Kernel, Memory, channel_vector, split
 from jitdelegate.targets.cpu.code.narrow import without_cast
 from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.multiply.pairs import WordPairs
@@ -30,7 +31,6 @@ from jitdelegate.targets.cpu.sources.panels import PanelGroup, pack, panel_group
 from jitdelegate.targets.cpu.walks.tile import MatrixTileShape, matrix_tile_function
 from jitdelegate.targets.cpu.walks.winograd_tiles import (
     GROUP,
-    SCALE_BITS,
     SIDE,
     STEP,
     ResultShape,
@@ -42,15 +42,11 @@ from jitdelegate.targets.cpu.walks.winograd_tiles import (
 FILTER = np.array([(2, 0, 0), (1, 1, 1), (1, -1, 1), (0, 0, 2)])
 """Three taps -> four numbers, twice as large as the algorithm's."""
 POSITIONS = SIDE * SIDE
-INSIDE = SIDE + 1
-"""The position whose sum is a part of all four results: that of the bias."""
 SUMS = Epilogue(source="int32", dtype="int32")
 MOST = 1 << 29
-"""Results of smaller magnitude fit an int32 when they are four times as large."""
+"""Sums of smaller magnitude fit an int32 when they are four times as large."""
 FEWEST_TILES = 16
 """Fewest tiles of a chunk: each chunk reads all weights."""
-TOGETHER = 2
-"""Vectors of results of a pixel that are computed together."""
 DIRECT_COST, DATA_COST, RESULT_COST = 0.85, 60, 70
 """Instructions for two products of a vector in the direct way, some of which multiply bytes; for the data of a tile in
 a group of channels; and for its results in a vector."""
@@ -82,10 +78,9 @@ def write_winograd(
     ):
         return []
     element = ELEMENT_TYPES[a.dtype]
-    bias = np.zeros(len(weights), np.int64) + (0 if filters.bias is None else filters.bias)
-    largest = max(element.maximum, -element.minimum) * np.abs(weights).sum(1) + np.abs(bias)
-    if largest.max() >= MOST:
+    if max(element.maximum, -element.minimum) * np.abs(weights).sum(1).max() >= MOST:
         return []
+    bias = np.zeros(len(weights), np.int32) if filters.bias is None else filters.bias
     own = _Winograd(generator, sweep, products, *ends, depth, without_cast(epilogue).shared())
     return [own.job(weights, bias)]
 
@@ -117,6 +112,7 @@ class _Winograd:
 
     @property
     def groups(self) -> tuple[PanelGroup, ...]:
+        """The panels of a position."""
         return panel_groups(self.products, len(self.sweep.weights))
 
     @property
@@ -133,7 +129,7 @@ class _Winograd:
         sweep, generator = self.sweep, self.generator
         down = -(-sweep.rows // STEP)
         chunks = Chunks.of(self.a.layout.shape[0], 0, down, min(down, -(-FEWEST_TILES // self.across)))
-        offset = self._pack(weights, bias)
+        offset, biases = self._pack(weights), channel_vector(generator.weights, bias, self.products.lanes)
         apart = tuple(_odd_lines(chunks.rows * self.across * nbytes) for nbytes in self.tile_bytes)
         generator.reserve_scratch(POSITIONS * sum(apart))
 
@@ -144,7 +140,7 @@ class _Winograd:
                 for memory, start in ((self.a, sweep.a_start), (self.c, sweep.c_start))
             )
             targets = [c, *stream_pointers(kernel, self.epilogue.streams, image)]
-            data, panels = kernel.scratch, kernel.constants(offset)
+            data, panels, line = kernel.scratch, kernel.constants(offset), kernel.constants(biases)
             sums, row = data + POSITIONS * apart[0], part * (chunks.rows * STEP)
 
             def run(rows: int, is_last: bool) -> None:
@@ -153,7 +149,7 @@ class _Winograd:
                 self._multiply(kernel, [data, panels, sums], rows * self.across, apart)
                 moves = [sweep.c_row, *(stream.row for stream in self.epilogue.streams)]
                 at = [p + row * move for p, move in zip(targets, moves, strict=True)]
-                self._finish(kernel, [sums, *at], rows, apart[1], is_low)
+                self._finish(kernel, [sums, line, *at], rows, apart[1], is_low)
 
             kernel.f.when_last(
                 part, chunks.parts, lambda: run(chunks.rows, is_last=False), lambda: run(chunks.last, is_last=True)
@@ -162,17 +158,14 @@ class _Winograd:
         work = chunks.images * self.products.work(sweep.pixels, weights.size)
         return generator.job("winograd", chunks.count, body, worth=worth(work), parts=chunks.parts)
 
-    def _pack(self, weights: np.ndarray, bias: np.ndarray) -> int:
+    def _pack(self, weights: np.ndarray) -> int:
         """The panels of all positions, one after the other; their offset in the constants."""
         outputs = self.vectors * self.products.lanes
         taps = weights.reshape(len(weights), 3, 3, self.depth)
         numbers = np.zeros((SIDE, SIDE, outputs, self.depth), np.int16)
         numbers[:, :, : len(weights)] = np.einsum("iy,oyxk,jx->ijok", FILTER, taps, FILTER)
-        biases = np.zeros((POSITIONS, outputs), np.int32)
-        biases[INSIDE, : len(bias)] = bias << SCALE_BITS
         steps = numbers.reshape(POSITIONS * outputs, -1, self.products.channels)
-        order = np.arange(steps.shape[1]), 0
-        return pack(self.generator, self.products, self.groups * POSITIONS, steps, [order], biases.ravel())
+        return pack(self.generator, self.products, self.groups * POSITIONS, steps, [(np.arange(steps.shape[1]), 0)])
 
     def _transform(self, kernel: Kernel, pointers: Sequence[Value], rows: int, apart: int, is_low: bool) -> None:
         """Writes the numbers of some rows of tiles."""
@@ -223,31 +216,29 @@ class _Winograd:
         numbers = numbers_pointer(kernel, epilogue.numbers)
         streams = epilogue.streams
 
-        def one(_: Value, sums: Value, *at: Value, is_low: bool = False) -> list[Value]:
-            shape = TileRow(self.across, odd, is_low, c.row, c.pixel, nbytes, apart)
-            blocks = [self.generator.vector_bytes, c.block, *(stream.block for stream in streams)]
-            start = 0
-            for vectors, count in split(self.vectors, TOGETHER):
-                last = int(tail > 0 and start + vectors * count == self.vectors)
-                for some, cut in ((count - last, 0), (last, tail)):
-                    packed = vectors * lanes - (lanes - cut if cut else 0)
-                    own = ResultShape(self.products, 1, vectors, cut > 0, epilogue, packed, shape, c.block, cut)
+        outputs, line = len(sweep.weights), self.generator.vector_bytes
+        blocks = [line, line, c.block, *(stream.block for stream in streams)]
 
-                    def group(_: Value, *at: Value, own: ResultShape = own, vectors: int = vectors) -> list[Value]:
-                        kernel.f.call(result_function(kernel.generator, own), at[0], *at, *numbers)
-                        return [p + vectors * block for p, block in zip(at, blocks, strict=True)]
+        def some(_: Value, *at: Value, shape: ResultShape) -> list[Value]:
+            kernel.f.call(result_function(kernel.generator, shape), *at, *numbers)
+            return [p + shape.vectors * block for p, block in zip(at, blocks, strict=True)]
 
-                    here = [p + start * block for p, block in zip((sums, *at), blocks, strict=True)]
-                    if some:
-                        kernel.f.loop(some, group, *here)
-                        start += vectors * some
-            moves = [self.across * nbytes, STEP * c.row, *(STEP * stream.row for stream in streams)]
-            return [p + move for p, move in zip((sums, *at), moves, strict=True)]
+        def one(_: Value, *at: Value, is_low: bool = False) -> list[Value]:
+            tiles = TileRow(self.across, odd, is_low, c.row, c.pixel, nbytes, apart)
+            for group in panel_groups(self.products, outputs, masked=tail > 0):
+                packed, first = group.columns(outputs, lanes), [group.start * block for block in blocks]
+                shape = ResultShape(
+                    self.products, 1, group.vectors, group.masked, epilogue, packed, tiles, c.block, tail
+                )
+                kernel.f.loop(group.count, partial(some, shape=shape), *map(add, at, first))
+            moves = [self.across * nbytes, 0, STEP * c.row, *(STEP * stream.row for stream in streams)]
+            return [p + move for p, move in zip(at, moves, strict=True)]
 
         _rows(kernel, rows, one, pointers, is_low)
 
 
-def _rows(kernel, rows, one, pointers, is_low):
+def _rows(kernel: Kernel, rows: int, one: Callable[..., list[Value]], pointers: Sequence[Value], is_low: bool) -> None:
+    """Writes `one` for some rows of tiles, the last of which may be low."""
     whole = rows - is_low
     at = kernel.f.loop(whole, one, *pointers) if whole else pointers
     if is_low:

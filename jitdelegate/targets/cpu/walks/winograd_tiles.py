@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from jitdelegate.targets.cpu.code.element import load
 from jitdelegate.targets.cpu.code.kernel import Generator
-from jitdelegate.targets.cpu.code.vector_ir import POINTER, Function, Value, vector
+from jitdelegate.targets.cpu.code.vector_ir import POINTER, Value
 from jitdelegate.targets.cpu.walks.tile import Tile, TileShape
 from jitdelegate.targets.maths.cast import cast
 
@@ -128,7 +128,7 @@ class ResultShape(TileShape):
 
 
 def result_function(generator: Generator, shape: ResultShape) -> str:
-    """The name of `void results(sums, sums, result, stream pointers ..., numbers)`."""
+    """The name of `void results(sums, bias, result, stream pointers ..., numbers)`."""
     return generator.once("winograd_results", shape.key, lambda name: _Results(generator, shape, name).write())
 
 
@@ -145,11 +145,13 @@ class _Results(Tile):
         f, tiles, streams = self.f, self.tiles, self.epilogue.streams
         self.mask = f.first_lanes(f.index(self.tail), self.products.lanes) if self.masked else None
         self.prepare(has_segments=False)
+        nbytes, type_ = self.products.bias_bytes, self.products.result_type
+        bias = [f.load(type_, self.w + v * nbytes, nbytes) for v in range(self.vectors)]
         rows = [tiles.row, *(stream.row for stream in streams)]
         pixels = [tiles.pixel, *(stream.pixel for stream in streams)]
 
         def tile(sums: Value, pointers: Sequence[Value], columns: int) -> None:
-            vectors = [self._results(sums + v * self.products.bias_bytes) for v in range(self.vectors)]
+            vectors = [self._results(sums + v * nbytes, line) for v, line in enumerate(bias)]
             for y in range(STEP - tiles.is_low):
                 for x in range(columns):
                     at = [p + (y * row + x * pixel) for p, row, pixel in zip(pointers, rows, pixels, strict=True)]
@@ -164,7 +166,7 @@ class _Results(Tile):
             tile(sums, pointers, 1)
         f.finish()
 
-    def _results(self, at: Value) -> list[Value]:
+    def _results(self, at: Value, bias: Value) -> list[Value]:
         """The results of a vector of sums, column by column."""
         f, apart = self.f, self.tiles.apart
 
@@ -173,7 +175,7 @@ class _Results(Tile):
 
         upper, lower = zip(*map(column, range(SIDE)), strict=True)
         pairs = zip(_two(*upper), _two(*lower), strict=True)
-        return [f.ashr(result, SCALE_BITS) for pair in pairs for result in pair]
+        return [f.ashr(result, SCALE_BITS) + bias for pair in pairs for result in pair]
 
     def lanes_left(self) -> Value:
         assert self.mask is not None
