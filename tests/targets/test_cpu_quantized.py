@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jitdelegate.ir.expr import Arg, Cast, Const, Expr, evaluate, substitute
+from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, evaluate, substitute
 from jitdelegate.ir.fixed_point import FixedPoint
-from jitdelegate.ir.quantized import ROUNDINGS, Rescale, Table, rescale
+from jitdelegate.ir.quantized import ROUNDINGS, Rescale, Table, quantize, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ir.verify import verify_expression
+from jitdelegate.targets.cpu.generate import generate
 from tests.targets.elementwise_graphs import of_elements
 from tests.targets.execute import execute
 from tests.targets.levels import RUNNABLE
@@ -44,6 +45,23 @@ def check(expr: Expr, operands: list[np.ndarray], expected: list[float], feature
 @pytest.mark.parametrize("expr, dtype", BY_CONSTANTS, ids=str)
 def test_a_value_is_rescaled_as_plain_integers_are(expr: Rescale, dtype: str, features: str) -> None:
     check(expr, *rescale_case(expr, dtype), features)
+
+
+@pytest.mark.parametrize(
+    "value, is_narrow",
+    [
+        (Cast(Arg(0), "int32") - 100, True),
+        ((Cast(Arg(0), "int32") + 127) * Cast(Arg(1), "int32"), True),
+        ((Cast(Arg(0), "int32") + 129) * Cast(Arg(1), "int32"), False),
+        (Cast(Arg(0), "int32") * 300, False),
+        (binary("max", Cast(Arg(0), "int32"), Cast(quantize(Cast(Arg(1), "float32"), "uint8"), "int32")), True),
+    ],
+)
+def test_numbers_that_fit_16_bits_are_rescaled_without_products_of_64_bits(value: Expr, is_narrow: bool) -> None:
+    texts = dict[str, str]()
+    graph = of_elements(rescale(value, 1518500250, 35, "int8"), ["int8", "int8"], 256)
+    generate(graph, "x86-64-v3", lambda stage, make: texts.update({stage: make()}))
+    assert ("vpmuldq" in texts["assembly"]) != is_narrow
 
 
 @pytest.mark.parametrize("features", RUNNABLE)

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, evaluate, minimum, result_type
+from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, evaluate, minimum, result_type, select
 from jitdelegate.ir.quantized import Quantize, Rescale, Table
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.epilogue import Epilogue
@@ -35,8 +35,17 @@ KEPT = 256
 
 
 def wide(expr: Expr) -> Expr:
-    """A byte as an int32."""
-    return replace(expr, dtype="int32") if isinstance(expr, Quantize | Rescale) else Cast(expr, "int32")
+    """A byte as an int32, which packs limit to the range of bytes."""
+    match expr:
+        case Apply("select", (condition, a, b)):
+            return select(condition, wide(a), wide(b))
+        case Rescale(dtype="int8" | "uint8" as dtype):
+            whole, word = ELEMENT_TYPES[dtype], ELEMENT_TYPES["int32"]
+            low = word.minimum if expr.low == whole.minimum else expr.low
+            return replace(expr, dtype="int32", low=low, high=word.maximum if expr.high == whole.maximum else expr.high)
+        case Quantize():
+            return replace(expr, dtype="int32")
+    return Cast(expr, "int32")
 
 
 def interleaved_bytes(f: Function, parts: Sequence[Value], dtype: str) -> Value:
