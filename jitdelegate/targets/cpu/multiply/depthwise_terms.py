@@ -1,4 +1,4 @@
-"""Taps of a Depthwise as int8 that VNNI multiplies by four interleaved rows of bytes.
+"""Taps of a Depthwise as int8 that are multiplied by four interleaved rows of bytes, by VNNI or by `plus_quads`.
 
 A tap of nine bits, the difference of two uint8, is the sum of two int8. Where a window does not fill the four rows, a
 further one repeats one of its rows, and takes the rest of that row's taps at no cost.
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+
+from jitdelegate.targets.cpu.multiply.byte_pairs import LARGEST, BytePairs
 
 QUAD = 4
 """Taps that one instruction adds up."""
@@ -29,6 +31,19 @@ def words_of(taps: np.ndarray) -> tuple[tuple[int, ...], tuple[np.ndarray, ...]]
     term = np.zeros((len(rows), *taps.shape[1:]), np.int16)
     term[: len(taps)] = taps
     return rows, (term,)
+
+
+def quads_of(taps: np.ndarray) -> tuple[tuple[int, ...], tuple[np.ndarray, ...]] | None:
+    """As `terms_of`, of three rows: one term, for which no sum of two neighbouring products saturates, since the middle
+    row is interleaved twice and its taps are divided. None where they are too large, or other rows are not faster."""
+    if len(taps) != QUAD - 1 or np.abs(taps.astype(np.int16)).max() >= LARGEST:
+        return None
+    upper, middle, lower = taps.astype(np.int16)
+    parts = [np.clip(middle, np.maximum(-upper, 0) - LARGEST, LARGEST - np.maximum(upper, 0))]
+    parts.append(middle - parts[0])
+    term = np.stack([upper, parts[0], lower, parts[1]])
+    fits = BytePairs.fits(term.reshape(QUAD, -1).T[:, None]).all()
+    return ((0, 1, 2, 1), (term.astype(np.int8),)) if fits else None
 
 
 def _choices(height: int) -> Iterator[tuple[int, ...]]:
