@@ -171,10 +171,19 @@ def test_products_of_three_rows_are_divided_so_that_no_pair_saturates() -> None:
         assert (quads is None) == (max(sums) > 256)
         if quads is not None:
             rows, (term,) = quads
-            assert rows == (0, 1, 2, 1)
-            first, second = term.reshape(2, 2).astype(int).tolist()
-            assert (first[0], first[1] + second[1], second[0]) == (upper, middle, lower)
-            assert all(abs(a * pair[0] + b * pair[1]) < 1 << 15 for pair in (first, second) for a, b in ENDS)
+            divided = np.zeros(3, int)
+            np.add.at(divided, list(rows), term.ravel())
+            assert divided.tolist() == [upper, middle, lower]
+            pairs = term.reshape(2, 2).astype(int).tolist()
+            assert all(abs(a * pair[0] + b * pair[1]) < 1 << 15 for pair in pairs for a, b in ENDS)
+
+
+def test_taps_of_nine_bits_are_divided_where_they_are_in_one_row() -> None:
+    for row in range(3):
+        taps = np.full((3, 1, 1), 20, np.int16)
+        taps[row] = 200
+        assert quads_of(taps) is not None
+    assert quads_of(np.full((3, 1, 1), 129, np.int16)) is None
 
 
 @pytest.mark.parametrize("features", ["x86-64-v3", "x86-64-v4"])

@@ -34,16 +34,16 @@ def words_of(taps: np.ndarray) -> tuple[tuple[int, ...], tuple[np.ndarray, ...]]
 
 
 def quads_of(taps: np.ndarray) -> tuple[tuple[int, ...], tuple[np.ndarray, ...]] | None:
-    """As `terms_of`, of three rows: one term, for which no sum of two neighbouring products saturates, since the middle
-    row is interleaved twice and its taps are divided. None where they are too large, or other rows are not faster."""
-    if len(taps) != QUAD - 1 or np.abs(taps.astype(np.int16)).max() >= LARGEST:
-        return None
-    upper, middle, lower = taps.astype(np.int16)
-    parts = [np.clip(middle, np.maximum(-upper, 0) - LARGEST, LARGEST - np.maximum(upper, 0))]
-    parts.append(middle - parts[0])
-    term = np.stack([upper, parts[0], lower, parts[1]])
-    fits = BytePairs.fits(term.reshape(QUAD, -1).T[:, None]).all()
-    return ((0, 1, 2, 1), (term.astype(np.int8),)) if fits else None
+    """As `terms_of`, of three rows: one term, for which no sum of two neighbouring products saturates, since one of the
+    rows is interleaved twice and its taps are divided. None where taps are too large, or other rows are not faster."""
+    for divided in range(QUAD - 1) if len(taps) == QUAD - 1 else ():
+        first, second = (row for row in range(QUAD - 1) if row != divided)
+        upper, middle, lower = taps[[first, divided, second]].astype(np.int16)
+        part = np.clip(middle, np.maximum(-upper, 0) - LARGEST, LARGEST - np.maximum(upper, 0))
+        term = np.stack([upper, part, lower, middle - part])
+        if term.min() >= -LARGEST and term.max() < LARGEST and BytePairs.fits(term.reshape(QUAD, -1).T[:, None]).all():
+            return (first, divided, second, divided), (term.astype(np.int8),)
+    return None
 
 
 def _choices(height: int) -> Iterator[tuple[int, ...]]:
