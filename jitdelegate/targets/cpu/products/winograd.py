@@ -128,7 +128,7 @@ class _Winograd:
         """The job, of weights [O, K] and the bias [O]."""
         sweep, generator = self.sweep, self.generator
         down = -(-sweep.rows // STEP)
-        chunks = Chunks.of(self.a.layout.shape[0], 0, down, min(down, -(-FEWEST_TILES // self.across)))
+        chunks = Chunks.of(self.a.layout.shape[0], 0, down, min(-(-down // 2), -(-FEWEST_TILES // self.across)))
         offset, biases = self._pack(weights), channel_vector(generator.weights, bias, self.products.lanes)
         apart = tuple(_odd_lines(chunks.rows * self.across * nbytes) for nbytes in self.tile_bytes)
         generator.reserve_scratch(POSITIONS * sum(apart))
