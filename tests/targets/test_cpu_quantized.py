@@ -50,10 +50,10 @@ def test_a_value_is_rescaled_as_plain_integers_are(expr: Rescale, dtype: str, fe
 @pytest.mark.parametrize(
     "value, is_narrow",
     [
-        (Cast(Arg(0), "int32") - 100, True),
+        (Cast(Arg(0), "int32") + Cast(Arg(1), "int32") - 100, True),
         ((Cast(Arg(0), "int32") + 127) * Cast(Arg(1), "int32"), True),
         ((Cast(Arg(0), "int32") + 129) * Cast(Arg(1), "int32"), False),
-        (Cast(Arg(0), "int32") * 300, False),
+        (Cast(Arg(0), "int32") * 300 + Cast(Arg(1), "int32"), False),
         (binary("max", Cast(Arg(0), "int32"), Cast(quantize(Cast(Arg(1), "float32"), "uint8"), "int32")), True),
     ],
 )
@@ -80,6 +80,15 @@ def test_a_table_is_looked_up_and_interpolated(expr: Table, dtype: str, features
 @pytest.mark.parametrize("expr", FIXED_POINT, ids=str)
 def test_functions_of_fixed_point_numbers_use_integers_alone(expr: FixedPoint, features: str) -> None:
     check(expr, *fixed_point_case(expr, 1), features)
+
+
+@pytest.mark.parametrize("function", ["logistic", "tanh"])
+def test_functions_of_16_bits_multiply_words(function: str) -> None:
+    texts = dict[str, str]()
+    graph = of_elements(FixedPoint(function, Arg(0), 3), ["int16"], 64)
+    generate(graph, "x86-64-v3", lambda stage, make: texts.update({stage: make()}))
+    assert "vpmaddwd" in texts["assembly"]
+    assert "vpmulld" not in texts["assembly"]
 
 
 @pytest.mark.parametrize("features", RUNNABLE)

@@ -154,3 +154,7 @@ class _Emitted(Generic[V]):
     def high_product(self, a: V, b: Any) -> V:
         first, second = (self._builder.convert("sext", self._builder.like(x, a), "i64") for x in (a, b))
         return self._builder.convert("trunc", self._builder.ashr(first * second + (1 << 30), 31), "i32")
+
+    def word_product(self, a: V, b: Any) -> V:
+        found = self._builder.word_product(a, b)
+        return a * b if found is None else found

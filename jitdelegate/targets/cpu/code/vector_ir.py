@@ -415,15 +415,19 @@ class Function:
         self.module.declare(f"void @llvm.masked.store.{suffix}.p0({value.type}, ptr, i32, {mask.type})")
         self.do(f"call void @llvm.masked.store.{suffix}.p0({value}, {pointer}, i32 {align}, {mask})")
 
-    def word_product(self, value: Value, factor: int) -> Value | None:
+    def word_product(self, value: Value, factor: Value | int) -> Value | None:
         """value * factor, an int32, where both fit an int16 (vpmaddwd); None without an instruction for it."""
         machine, width = self.module.machine, min(value.lanes, self.module.machine.lanes)
         if not machine.has_pairs or width not in PAIRS:
             return None
         sums, words = vector(width, "i32"), vector(2 * width, "i16")
-        factors = self.cast("bitcast", self.literal(sums, factor & 0xFFFF), words)
-        parts = [self.part(value, first, width) for first in range(0, value.lanes, width)]
-        found = [self.machine_call(PAIRS[width], sums, self.cast("bitcast", part, words), factors) for part in parts]
+        low = factor & 0xFFFF if isinstance(factor, Value) else self.literal(value.type, factor & 0xFFFF)
+
+        def product(first: int) -> Value:
+            pair = (self.cast("bitcast", self.part(side, first, width), words) for side in (value, low))
+            return self.machine_call(PAIRS[width], sums, *pair)
+
+        found = [product(first) for first in range(0, value.lanes, width)]
         while len(found) > 1:
             found = [self.shuffle(a, b, range(2 * a.lanes)) for a, b in zip(found[::2], found[1::2], strict=True)]
         return found[0]

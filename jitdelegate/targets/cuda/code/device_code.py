@@ -413,7 +413,7 @@ class Code:
         stored = builder.store(whole, builder.bitcast(address, whole.type.as_pointer(space)))
         stored.align = len(values) * size_of(type_)
 
-    def word_product(self, value: Value, factor: int) -> None:
+    def word_product(self, value: Value, factor: Value | int) -> None:
         """Products of 32 bits are as fast."""
 
     def look_up(self, entries: Sequence[int], place: Value) -> Value:
