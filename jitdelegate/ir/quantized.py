@@ -87,12 +87,14 @@ class Rescale(Expr):
 
 
 def largest(expr: Expr, types: Sequence[str]) -> int:
-    """A bound of the magnitude of an integer expression, for Args of these types."""
-    dtype = result_type(expr, types)
-    limit = max(ELEMENT_TYPES[dtype].maximum, -ELEMENT_TYPES[dtype].minimum) if dtype else 0
+    """A bound of the magnitude of an integer expression, for Args of these types. Numbers without a sign may wrap."""
+    element = ELEMENT_TYPES[result_type(expr, types) or "int64"]
+    limit = max(element.maximum, -element.minimum)
     match expr:
         case Const(value):
             return abs(int(value))
+        case _ if not element.is_signed:
+            return limit
         case Cast(value) if not ELEMENT_TYPES[result_type(value, types) or "float32"].is_float:
             bound = largest(value, types)
         case Apply("add" | "sub", (a, b)):

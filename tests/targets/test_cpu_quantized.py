@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, evaluate, substitute
+from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, evaluate, select, substitute
 from jitdelegate.ir.fixed_point import FixedPoint
-from jitdelegate.ir.quantized import ROUNDINGS, Rescale, Table, quantize, rescale
+from jitdelegate.ir.quantized import ROUNDINGS, Rescale, Table, largest, quantize, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ir.verify import verify_expression
 from jitdelegate.targets.cpu.generate import generate
@@ -110,6 +110,30 @@ def test_a_rescaled_product_goes_through_a_table(features: str) -> None:
     a, b = (np.random.default_rng(k).integers(-128, 128, 77, np.int8) for k in range(2))
     pairs = zip(a.tolist(), b.tolist(), strict=True)
     check(expr, [a, b], [-1 - min((x * y + 64) // 128, 127) for x, y in pairs], features)
+
+
+A, B, BIT = Cast(Arg(0), "int32"), Cast(Arg(1), "int32"), binary("gt", Arg(0), Arg(1))
+
+
+@pytest.mark.parametrize(
+    "expr, bound",
+    [
+        (A - 100, 228),
+        (A * B + 7, 128 * 255 + 7),
+        (A * 70000 * 70000, 1 << 31),
+        (Cast(A * 300, "int8"), 128),
+        (Cast(A, "uint8"), 255),
+        (Cast(Cast(Arg(0), "uint8") - Const(3), "int32"), 255),
+        (Cast(Cast(Arg(0), "float32") * 0.5, "int16"), 1 << 15),
+        (select(BIT, A, Const(-300)), 300),
+        (Cast(BIT, "int32") * 5, 5),
+        (binary("shift_right", A, 3), 1 << 31),
+        (binary("max", A, Cast(quantize(Cast(Arg(1), "float32"), "uint8"), "int32")), 255),
+    ],
+    ids=str,
+)
+def test_a_bound_of_integers_is_known(expr: Expr, bound: int) -> None:
+    assert largest(expr, ("int8", "uint8")) == bound
 
 
 def test_they_are_printed_in_one_line() -> None:

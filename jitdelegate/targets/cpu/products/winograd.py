@@ -48,8 +48,8 @@ MOST = 1 << 29
 FEWEST_TILES = 16
 """Fewest tiles of a chunk: each chunk reads all weights."""
 DIRECT_COST, DATA_COST, RESULT_COST = 0.85, 60, 70
-"""Instructions for two products of a vector in the direct way, some of which multiply bytes; for the data of a tile in
-a group of channels; and for its results in a vector."""
+"""Instructions for a vector's products of a channel and their sum in the direct way, some of which multiply bytes; for
+the data of a tile in a group of channels; and for its results in a vector."""
 
 
 def write_winograd(
@@ -67,7 +67,7 @@ def write_winograd(
         filters: those of the sweep's channels, with the zero point folded into the bias.
     """
     a, c = (memory.layout for memory in ends)
-    weights, depth = sweep.weights.astype(np.int64), filters.stored.shape[3]
+    depth = filters.stored.shape[3]
     if (
         (form.kernel, form.stride, form.dilation, form.groups, form.transposed) != ((3, 3), (1, 1), (1, 1), 1, False)
         or not isinstance(products, WordPairs)
@@ -77,7 +77,7 @@ def write_winograd(
         or not _is_faster(sweep, depth, products.lanes)
     ):
         return []
-    element = ELEMENT_TYPES[a.dtype]
+    weights, element = sweep.weights.astype(np.int64), ELEMENT_TYPES[a.dtype]
     if max(element.maximum, -element.minimum) * np.abs(weights).sum(1).max() >= MOST:
         return []
     bias = np.zeros(len(weights), np.int32) if filters.bias is None else filters.bias
@@ -213,9 +213,7 @@ class _Winograd:
         """Stores the results of some rows of tiles."""
         c, sweep, epilogue, odd = self.c.layout, self.sweep, self.epilogue, self.sweep.columns % STEP > 0
         lanes, tail, nbytes = self.products.lanes, len(sweep.weights) % self.products.lanes, self.tile_bytes[1]
-        numbers = numbers_pointer(kernel, epilogue.numbers)
-        streams = epilogue.streams
-
+        numbers, streams = numbers_pointer(kernel, epilogue.numbers), epilogue.streams
         outputs, line = len(sweep.weights), self.generator.vector_bytes
         blocks = [line, line, c.block, *(stream.block for stream in streams)]
 
