@@ -44,10 +44,13 @@ class Arithmetic(Protocol[V]):
     def high_product(self, a: V, b: Any) -> V:
         """a * b / 2**31 of numbers of 32 bits, rounded, halves up."""
 
+    def word_product(self, a: V, b: Any) -> V:
+        """a * b of numbers of 16 bits."""
+
 
 def product(m: Arithmetic[V], a: V, b: Any, bits: int) -> V:
     """The product of two numbers without integer bits, one of them at least, rounded, halves up."""
-    return m.high_product(a, b) if bits == 32 else m.ashr(a * b + (1 << bits - 2), bits - 1)
+    return m.high_product(a, b) if bits == 32 else m.ashr(m.word_product(a, b) + (1 << bits - 2), bits - 1)
 
 
 def halved(m: Arithmetic[V], value: V, times: int) -> V:
@@ -204,6 +207,9 @@ class Arrays:
 
     def high_product(self, a: np.ndarray, b: Any) -> np.ndarray:
         return np.asarray((a * b + (1 << 30)) >> 31)
+
+    def word_product(self, a: np.ndarray, b: Any) -> np.ndarray:
+        return np.asarray(a * b)
 
 
 COMPARED = {"eq": np.equal, "ne": np.not_equal, "slt": np.less, "sgt": np.greater}

@@ -12,7 +12,7 @@ from zlib import crc32
 
 import numpy as np
 
-from jitdelegate.ir.expr import Const, Expr
+from jitdelegate.ir.expr import Apply, Cast, Const, Expr, result_type
 from jitdelegate.ir.types import ELEMENT_TYPES
 
 ROUNDINGS = {"single": (0, 0), "double": (1 << 30, -(1 << 30)), "double_up": (1 << 30, 1 << 30)}
@@ -74,14 +74,38 @@ class Rescale(Expr):
         rounded = (centred * multiplier + np.left_shift(1, shift - 1) + twice) >> shift
         return np.clip(rounded + self.output_zero, self.low, self.high)
 
-    def largest(self, source: str) -> int | None:
-        """A bound of the results' magnitude before the zero point is added, for values of type `source`; None where
+    def largest(self, types: Sequence[str]) -> int | None:
+        """A bound of the results' magnitude before the zero point is added, for Args of these types; None where
         multiplier or shift is not a constant."""
         if not isinstance(self.multiplier, Const) or not isinstance(self.shift, Const):
             return None
-        element = ELEMENT_TYPES[source]
-        value = max(element.maximum - self.input_zero, self.input_zero - element.minimum)
-        return (value * int(self.multiplier.value) >> int(self.shift.value)) + 1
+        return (self.centred(types) * int(self.multiplier.value) >> int(self.shift.value)) + 1
+
+    def centred(self, types: Sequence[str]) -> int:
+        """A bound of the magnitude of value - input_zero."""
+        return largest(self.value, types) + abs(self.input_zero)
+
+
+def largest(expr: Expr, types: Sequence[str]) -> int:
+    """A bound of the magnitude of an integer expression, for Args of these types. Numbers without a sign may wrap."""
+    element = ELEMENT_TYPES[result_type(expr, types) or "int64"]
+    limit = max(element.maximum, -element.minimum)
+    match expr:
+        case Const(value):
+            return abs(int(value))
+        case _ if not element.is_signed:
+            return limit
+        case Cast(value) if not ELEMENT_TYPES[result_type(value, types) or "float32"].is_float:
+            bound = largest(value, types)
+        case Apply("add" | "sub", (a, b)):
+            bound = largest(a, types) + largest(b, types)
+        case Apply("mul", (a, b)):
+            bound = largest(a, types) * largest(b, types)
+        case Apply("max" | "min" | "neg" | "abs", parts) | Apply("select", (_, *parts)):
+            bound = max(largest(part, types) for part in parts)
+        case _:
+            return limit
+    return min(bound, limit)
 
 
 def rescale(

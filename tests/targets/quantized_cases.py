@@ -90,6 +90,11 @@ BY_CONSTANTS = [
         (rescale(Arg(0), *factor, dtype, rounding=rounding), "int32")
         for factor, dtype, rounding in product(FACTORS, ("int8", "int32"), ROUNDED)
     ),
+    *(
+        (rescale(Arg(0), *factor, "int16"), "int16")
+        for factor in ((1518500250, 33), (MOST, 31), (MOST, 46), (HALF + 0x8001, 47), (HALF - 1, 17), (5, 16))
+    ),
+    *((rescale(Arg(0), 1518500250, 33, "int8", input_zero=-7, rounding=rounding), "int8") for rounding in ROUNDED),
     (rescale(Arg(0), 1518500250, 33, "int8", input_zero=-7, output_zero=11, low=-20, high=101), "int8"),
     (rescale(Arg(0), MOST, 30, "uint8", input_zero=128, output_zero=3, rounding="single"), "uint8"),
     (rescale(Arg(0), MOST, 62, "int16", input_zero=-32768, rounding="double_up"), "int16"),

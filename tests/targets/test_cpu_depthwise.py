@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -13,6 +14,8 @@ from jitdelegate.ir.expr import RESULT, Arg, Cast, maximum, minimum
 from jitdelegate.ir.forms import Depthwise, IndexMap, Map
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ir.quantized import quantize, rescale
+from jitdelegate.targets.cpu.generate import generate
+from jitdelegate.targets.cpu.multiply.depthwise_terms import quads_of
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.fenced import run_fenced
@@ -36,6 +39,10 @@ ROUNDED: dict[str, tuple[str, int, int, int]] = {
 """How results are rounded -> their type, zero point and limits; to "added" ones an int8 is added, which saturates."""
 
 
+ENDS = ((0, 255), (255, 0), (255, 255))
+"""Pairs of bytes, whose products with two taps are the largest ones."""
+
+
 @dataclass(frozen=True)
 class Case:
     """A Depthwise over images of `size` pixels (images, rows, columns).
@@ -43,6 +50,7 @@ class Case:
     Attributes:
         weights_zero: the zero point of uint8 weights, which is subtracted from them; None for `weights` as they are.
         wide_row: the only row of such weights whose differences may be larger than an int8.
+        most: the largest magnitude of such weights; 0 for any.
         bias: its largest magnitude.
         result: a key of ROUNDED; "twice" where a multiplier per channel rounds sums; "" for the sums themselves.
     """
@@ -53,6 +61,7 @@ class Case:
     weights: str = "int8"
     weights_zero: int | None = None
     wide_row: int | None = None
+    most: int = 0
     bias: int = 1000
     result: str = "int8"
     options: dict[str, Any] = field(default_factory=lambda: SAME)
@@ -93,7 +102,8 @@ class Case:
 
     def filters(self, shape: tuple[int, ...]) -> np.ndarray:
         if self.weights_zero is None:
-            return whole_range(shape, self.weights, 1)
+            weights = whole_range(shape, self.weights, 1)
+            return weights.clip(-self.most, self.most) if self.most else weights
         weights = whole_range(shape, "uint8", 1).astype(np.int16) - np.int16(self.weights_zero)
         is_wide = np.arange(shape[1])[:, None, None] == self.wide_row
         return weights if self.wide_row is None else np.where(is_wide, weights, weights.clip(-128, 127))
@@ -123,6 +133,10 @@ CASES = {
     "uint8 by the sum of two int8": Case(72, data="uint8", weights_zero=150, options=LARGE),
     "uint8 by int8 and a repeated row": Case(72, data="uint8", weights_zero=150, wide_row=1),
     "uint8 by uint8": Case(72, data="uint8", weights_zero=0),
+    "small taps": Case(72, (1, 9, 19), most=85),
+    "small taps of uint8": Case(40, (2, 8, 11), data="uint8", most=85, options=STRIDED, result="uint8"),
+    "small taps of two pixels": Case(16, (1, 6, 13), most=85, result="added"),
+    "small taps apart": Case(32, most=85, options=DILATED),
     "added": Case(80, result="added"),
     "added to a part": Case(24, result="added"),
     "sums": Case(40, result="", bias=1 << 30),
@@ -146,6 +160,38 @@ def test_sums_are_exact(name: str, features: str) -> None:
     assert found.dtype == expected.dtype
     assert np.unique(expected).size > 60, "the case does not tell results apart"
     np.testing.assert_array_equal(found, expected)
+
+
+def test_products_of_three_rows_are_divided_so_that_no_pair_saturates() -> None:
+    ends = (-127, -90, -64, -1, 0, 1, 63, 64, 65, 127)
+    taps = np.array(list(product(ends, repeat=3)), np.int8).T.reshape(3, 1, -1)
+    found = [quads_of(taps[..., channel : channel + 1]) for channel in range(taps.shape[2])]
+    for (upper, middle, lower), quads in zip(taps.reshape(3, -1).T.astype(int).tolist(), found, strict=True):
+        sums = [sum(max(sign * tap, 0) for tap in (upper, middle, lower)) for sign in (1, -1)]
+        assert (quads is None) == (max(sums) > 256)
+        if quads is not None:
+            rows, (term,) = quads
+            divided = np.zeros(3, int)
+            np.add.at(divided, list(rows), term.ravel())
+            assert divided.tolist() == [upper, middle, lower]
+            pairs = term.reshape(2, 2).astype(int).tolist()
+            assert all(abs(a * pair[0] + b * pair[1]) < 1 << 15 for pair in pairs for a, b in ENDS)
+
+
+def test_taps_of_nine_bits_are_divided_where_they_are_in_one_row() -> None:
+    for row in range(3):
+        taps = np.full((3, 1, 1), 20, np.int16)
+        taps[row] = 200
+        assert quads_of(taps) is not None
+    assert quads_of(np.full((3, 1, 1), 129, np.int16)) is None
+
+
+@pytest.mark.parametrize("features", ["x86-64-v3", "x86-64-v4"])
+def test_levels_without_vnni_multiply_bytes_where_no_sum_can_saturate(features: str) -> None:
+    for most in (85, 0):
+        texts = dict[str, str]()
+        generate(Case(64, most=most).graph(), features, lambda stage, make, to=texts: to.update({stage: make()}))
+        assert ("vpmaddubsw" in texts["assembly"]) == (most == 85)
 
 
 @pytest.mark.parametrize("features", FEATURES)

@@ -8,7 +8,7 @@ import pytest
 from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, clamp, select
 from jitdelegate.ir.forms import Concat, Form, IndexMap, Map
 from jitdelegate.ir.graph import Graph, Node, Tensor
-from jitdelegate.ir.quantized import Table, quantize
+from jitdelegate.ir.quantized import Table, quantize, rescale
 from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.reference.evaluate import run_graph
@@ -105,6 +105,15 @@ EXPRESSIONS = {
         Table(quantize(Cast(Arg(0), "float32") * 0.7 + Arg(1), "int8", 3), TABLES["int8"], "int8"),
         ("int8", "float32"),
     ),
+    "sum of functions of a byte": (
+        quantize(
+            Cast(rescale(Cast(Arg(0), "int32") - 3, 1518500250, 29, "int8", output_zero=-7), "float32") * 0.3
+            + Cast(rescale(Cast(Arg(1), "int32") + 5, 1518500250, 31, "uint8", output_zero=9), "float32") * 0.7,
+            "int8",
+            5,
+        ),
+        ("int8", "uint8"),
+    ),
     "sum of tables": (
         Cast(clamp(Cast(Table(Arg(0), TABLES["int8"], "int8"), "int32") + Cast(Arg(1), "int32"), -128, 127), "int8"),
         ("int8", "int8"),
@@ -119,6 +128,16 @@ def test_bytes_are_calculated_with(name: str, features: str) -> None:
     for size in LENGTHS:
         feeds = [values(size, dtype, number) for number, dtype in enumerate(types)]
         check(of_elements(expr, types, size), feeds, features)
+
+
+@pytest.mark.parametrize("features", ["x86-64-v3", "x86-64-v4", "x86-64-v4-vbmi"])
+def test_long_functions_of_a_byte_within_others_are_looked_up(features: str) -> None:
+    expr, types = EXPRESSIONS["sum of functions of a byte"]
+    texts = dict[str, str]()
+    generate(of_elements(expr, types, 512), features, lambda stage, make: texts.update({stage: make()}))
+    look_ups = ("vpermi2b", "vpermt2b") if features.endswith("vbmi") else ("vpshufb",)
+    assert any(name in texts["assembly"] for name in look_ups)
+    assert "vpmaddwd" not in texts["assembly"]
 
 
 @pytest.mark.parametrize("features", INTEGERS)

@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jitdelegate.ir.expr import Arg, Cast, Const, Expr, evaluate, substitute
+from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, evaluate, select, substitute
 from jitdelegate.ir.fixed_point import FixedPoint
-from jitdelegate.ir.quantized import ROUNDINGS, Rescale, Table, rescale
+from jitdelegate.ir.quantized import ROUNDINGS, Rescale, Table, largest, quantize, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ir.verify import verify_expression
+from jitdelegate.targets.cpu.generate import generate
 from tests.targets.elementwise_graphs import of_elements
 from tests.targets.execute import execute
 from tests.targets.levels import RUNNABLE
@@ -46,6 +47,23 @@ def test_a_value_is_rescaled_as_plain_integers_are(expr: Rescale, dtype: str, fe
     check(expr, *rescale_case(expr, dtype), features)
 
 
+@pytest.mark.parametrize(
+    "value, is_narrow",
+    [
+        (Cast(Arg(0), "int32") + Cast(Arg(1), "int32") - 100, True),
+        ((Cast(Arg(0), "int32") + 127) * Cast(Arg(1), "int32"), True),
+        ((Cast(Arg(0), "int32") + 129) * Cast(Arg(1), "int32"), False),
+        (Cast(Arg(0), "int32") * 300 + Cast(Arg(1), "int32"), False),
+        (binary("max", Cast(Arg(0), "int32"), Cast(quantize(Cast(Arg(1), "float32"), "uint8"), "int32")), True),
+    ],
+)
+def test_numbers_that_fit_16_bits_are_rescaled_without_products_of_64_bits(value: Expr, is_narrow: bool) -> None:
+    texts = dict[str, str]()
+    graph = of_elements(rescale(value, 1518500250, 35, "int8"), ["int8", "int8"], 256)
+    generate(graph, "x86-64-v3", lambda stage, make: texts.update({stage: make()}))
+    assert ("vpmuldq" in texts["assembly"]) != is_narrow
+
+
 @pytest.mark.parametrize("features", RUNNABLE)
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 def test_each_channel_has_its_own_multiplier_and_shift(rounding: str, features: str) -> None:
@@ -62,6 +80,15 @@ def test_a_table_is_looked_up_and_interpolated(expr: Table, dtype: str, features
 @pytest.mark.parametrize("expr", FIXED_POINT, ids=str)
 def test_functions_of_fixed_point_numbers_use_integers_alone(expr: FixedPoint, features: str) -> None:
     check(expr, *fixed_point_case(expr, 1), features)
+
+
+@pytest.mark.parametrize("function", ["logistic", "tanh"])
+def test_functions_of_16_bits_multiply_words(function: str) -> None:
+    texts = dict[str, str]()
+    graph = of_elements(FixedPoint(function, Arg(0), 3), ["int16"], 64)
+    generate(graph, "x86-64-v3", lambda stage, make: texts.update({stage: make()}))
+    assert "vpmaddwd" in texts["assembly"]
+    assert "vpmulld" not in texts["assembly"]
 
 
 @pytest.mark.parametrize("features", RUNNABLE)
@@ -83,6 +110,30 @@ def test_a_rescaled_product_goes_through_a_table(features: str) -> None:
     a, b = (np.random.default_rng(k).integers(-128, 128, 77, np.int8) for k in range(2))
     pairs = zip(a.tolist(), b.tolist(), strict=True)
     check(expr, [a, b], [-1 - min((x * y + 64) // 128, 127) for x, y in pairs], features)
+
+
+A, B, BIT = Cast(Arg(0), "int32"), Cast(Arg(1), "int32"), binary("gt", Arg(0), Arg(1))
+
+
+@pytest.mark.parametrize(
+    "expr, bound",
+    [
+        (A - 100, 228),
+        (A * B + 7, 128 * 255 + 7),
+        (A * 70000 * 70000, 1 << 31),
+        (Cast(A * 300, "int8"), 128),
+        (Cast(A, "uint8"), 255),
+        (Cast(Cast(Arg(0), "uint8") - Const(3), "int32"), 255),
+        (Cast(Cast(Arg(0), "float32") * 0.5, "int16"), 1 << 15),
+        (select(BIT, A, Const(-300)), 300),
+        (Cast(BIT, "int32") * 5, 5),
+        (binary("shift_right", A, 3), 1 << 31),
+        (binary("max", A, Cast(quantize(Cast(Arg(1), "float32"), "uint8"), "int32")), 255),
+    ],
+    ids=str,
+)
+def test_a_bound_of_integers_is_known(expr: Expr, bound: int) -> None:
+    assert largest(expr, ("int8", "uint8")) == bound
 
 
 def test_they_are_printed_in_one_line() -> None:

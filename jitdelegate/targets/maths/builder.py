@@ -89,6 +89,9 @@ class Builder(Protocol[V]):
         "scale": a * 2**n for whole numbers n; and "nearest": an int32, halves to even.
         """
 
+    def word_product(self, value: V, factor: V | int) -> V | None:
+        """value * factor, an int32, where both fit an int16; None if products of 32 bits are as fast."""
+
     def look_up(self, entries: Sequence[int], index: V) -> V:
         """entries[index] as int32, from constant memory; `index` is an int32 within the table."""
 

@@ -35,7 +35,7 @@ def emit(
     steps, last = _steps(expr, tuple(types), dtype)
     for step in steps:
         operands = list(map(value, step.operands))
-        found.append(_result(b, step.part, operands, step.types))
+        found.append(_result(b, step, operands))
     return value(last)
 
 
@@ -49,11 +49,13 @@ class _Number:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One operation: the numbers of the steps whose results it reads, ~k for Arg(k), or constants; and their types."""
+    """One operation: the numbers of the steps whose results it reads, ~k for Arg(k), or constants; their types, and
+    those of all Args."""
 
     part: Expr
     operands: tuple[int | _Number, ...]
     types: tuple[str, ...]
+    arguments: tuple[str, ...]
 
 
 @lru_cache(KEPT)
@@ -73,19 +75,20 @@ def _steps(expr: Expr, types: tuple[str, ...], dtype: str) -> tuple[tuple[_Step,
             inner = argument_types(part, types)
             operands = tuple(map(operand, part.parts, inner))
             known[part] = len(steps)
-            steps.append(_Step(part, operands, inner))
+            steps.append(_Step(part, operands, inner, types))
         return known[part]
 
     last = operand(expr, dtype)
     return tuple(steps), last
 
 
-def _result(b: Builder[V], part: Expr, values: list[V], types: tuple[str, ...]) -> V:
-    """One operation on values of `types`."""
+def _result(b: Builder[V], step: _Step, values: list[V]) -> V:
+    """One operation on the values of its operands."""
+    part, types = step.part, step.types
     if isinstance(part, Cast):
         return cast(b, values[0], types[0], part.dtype)
     if isinstance(part, Rescale):
-        return rescale(b, part, values, types)
+        return rescale(b, part, values, types, step.arguments)
     if isinstance(part, Quantize):
         return quantize(b, part, values)
     if isinstance(part, Table):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any, Generic
 
+from jitdelegate.ir.expr import Const
 from jitdelegate.ir.fixed_point import FUNCTIONS, FixedPoint
 from jitdelegate.ir.quantized import DIGITS, ROUNDINGS, Quantize, Rescale, Table
 from jitdelegate.ir.types import ELEMENT_TYPES
@@ -14,22 +15,57 @@ from jitdelegate.targets.maths.cast import cast
 NARROW = (1 << 31) - (1 << 16)
 """Results up to this size fit an int32 even after adding a zero point."""
 
+WORD_BITS, HALF_WORD = 16, 1 << 15
+LONGEST = 46
+"""The largest shift by which a sum of products by words is divided: half of its last bit fits an int32 beside them."""
 MAGIC, MAGIC_BITS = 1.5 * 2.0**23, 0x4B400000
 """A float32 to which whole numbers up to 2**22 may be added without rounding, and its bits."""
 BELOW_HALF = {32: 0.5 - 2.0**-25, 64: 0.5 - 2.0**-54}
 """The largest number below one half, by the bits of its type."""
 
 
-def rescale(b: Builder[V], expr: Rescale, parts: list[V], types: tuple[str, ...]) -> V:
-    """The product is computed in 64 bits; the limits are applied in 32 bits if the result is known to fit."""
-    value, multiplier, shift = (cast(b, part, dtype, "int64") for part, dtype in zip(parts, types, strict=True))
-    value = value - expr.input_zero if expr.input_zero else value
-    result = b.ashr(value * multiplier + _rounding(b, expr, value, shift), shift)
-    largest, calculated = expr.largest(types[0]), "int64"
-    if largest is not None and largest <= NARROW and expr.high < 1 << 31:
-        result, calculated = b.convert("trunc", result, "i32"), "int32"
+def rescale(b: Builder[V], expr: Rescale, parts: list[V], types: tuple[str, ...], arguments: tuple[str, ...]) -> V:
+    """The product is computed in 64 bits, in 32 bits by two products of 16 bits if the value is small and the target is
+    faster then; the limits are applied in 32 bits if the result is known to fit.
+
+    Args:
+        arguments: the types of the Args of the expression.
+    """
+    result, calculated = _by_words(b, expr, parts[0], types[0], arguments), "int32"
+    if result is None:
+        value, multiplier, shift = (cast(b, part, dtype, "int64") for part, dtype in zip(parts, types, strict=True))
+        value = value - expr.input_zero if expr.input_zero else value
+        result = b.ashr(value * multiplier + _rounding(b, expr, value, shift), shift)
+        largest, calculated = expr.largest(arguments), "int64"
+        if largest is not None and largest <= NARROW and expr.high < 1 << 31:
+            result, calculated = b.convert("trunc", result, "i32"), "int32"
     limited = b.minimum(b.maximum(result + expr.output_zero, expr.low), expr.high)
     return cast(b, limited, calculated, expr.dtype)
+
+
+def _by_words(b: Builder[V], expr: Rescale, value: V, source: str, arguments: tuple[str, ...]) -> V | None:
+    """The result before the zero point is added, of a value that fits 16 bits; None for others and where the target has
+    no such products.
+
+    The upper 16 bits of the multiplier and the lower ones, which have a sign, are multiplied apart. What is added for
+    rounding has no bits below the sixteen that the lower product loses.
+    """
+    if not isinstance(expr.multiplier, Const) or not isinstance(expr.shift, Const):
+        return None
+    multiplier, shift = int(expr.multiplier.value), int(expr.shift.value)
+    low = (multiplier + HALF_WORD) % (2 * HALF_WORD) - HALF_WORD
+    high = (multiplier - low) >> WORD_BITS
+    if not WORD_BITS < shift <= LONGEST or max(high, expr.centred(arguments)) >= HALF_WORD or expr.high >= 1 << 31:
+        return None
+    value = cast(b, value, source, "int32") - expr.input_zero
+    upper, lower = (b.word_product(value, factor) for factor in (high, low))
+    if upper is None or lower is None:
+        return None
+    not_negative, negative = ROUNDINGS[expr.rounding] if shift > 31 else (0, 0)
+    total = upper + b.ashr(lower, WORD_BITS) + ((1 << shift - 1) + not_negative >> WORD_BITS)
+    if negative != not_negative:
+        total = total + (b.ashr(value, 31) & (negative - not_negative >> WORD_BITS))
+    return b.ashr(total, shift - WORD_BITS)
 
 
 def _rounding(b: Builder[V], expr: Rescale, value: V, shift: V) -> V:
@@ -118,3 +154,7 @@ class _Emitted(Generic[V]):
     def high_product(self, a: V, b: Any) -> V:
         first, second = (self._builder.convert("sext", self._builder.like(x, a), "i64") for x in (a, b))
         return self._builder.convert("trunc", self._builder.ashr(first * second + (1 << 30), 31), "i32")
+
+    def word_product(self, a: V, b: Any) -> V:
+        found = self._builder.word_product(a, b)
+        return a * b if found is None else found

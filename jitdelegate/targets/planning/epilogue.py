@@ -77,9 +77,14 @@ def reach(index_map: IndexMap, shape: Shape, output: Shape) -> Reach | None:
 def without_constants(expr: Expr, types: Sequence[str]) -> tuple[Expr, tuple[Number, ...]]:
     """The expression with Args in place of its constants of float32 and int32, and these constants.
 
+    All constants stay beside a Rescale by constants: hardly any other layer has these, and code is faster where it is
+    known how large numbers can be.
+
     Args:
-        types: of the Args that the expression has; the new ones follow them. Multipliers and shifts of a Rescale stay.
+        types: of the Args that the expression has; the new ones follow them.
     """
+    if _has_constant_rescale(expr):
+        return expr, ()
     numbers: list[Number] = []  # equal ones are not joined, so that layers where some happen to be equal share code too
     known: dict[tuple[Expr, str], Expr] = {}
 
@@ -93,9 +98,7 @@ def without_constants(expr: Expr, types: Sequence[str]) -> tuple[Expr, tuple[Num
         if isinstance(part, Const):
             return numbered(part, dtype)
         if (part, dtype) not in known:
-            parts = part.parts if not isinstance(part, Rescale) else (part.value,)
-            inner = tuple(map(replaced, parts, part_types(part)))
-            known[part, dtype] = part.rebuilt((*inner, *part.parts[len(inner) :]))
+            known[part, dtype] = part.rebuilt(tuple(map(replaced, part.parts, part_types(part))))
         return known[part, dtype]
 
     def part_types(part: Expr) -> tuple[str, ...]:
@@ -103,3 +106,8 @@ def without_constants(expr: Expr, types: Sequence[str]) -> tuple[Expr, tuple[Num
 
     result = replaced(expr, "float32")
     return result, tuple(numbers)
+
+
+def _has_constant_rescale(expr: Expr) -> bool:
+    is_own = isinstance(expr, Rescale) and any(isinstance(part, Const) for part in expr.parts)
+    return is_own or any(map(_has_constant_rescale, expr.parts))

@@ -8,7 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, evaluate, minimum, result_type
+from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, evaluate, minimum, result_type, select
+from jitdelegate.ir.fixed_point import FixedPoint
 from jitdelegate.ir.quantized import Quantize, Rescale, Table
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.epilogue import Epilogue
@@ -28,15 +29,26 @@ ROUND = {64: "x86.avx512.mask.cvtps2dq.512", 32: "x86.avx.cvt.ps2dq.256", 16: "x
 HALF_RANGE = 1 << 30
 """Floats of smaller magnitude surely fit an int32."""
 BYTES = ("int8", "uint8")
-LEAST_OPERATIONS = 3
-"""Operations from which on a look-up takes fewer instructions."""
+LEAST_OPERATIONS, LEAST_BY_ROWS = 3, 10
+"""Operations from which on a look-up takes fewer instructions, in 128 entries and in 16 entries at once."""
+COSTS = {Rescale: 8, FixedPoint: 100, Table: 5}
+"""Expression -> the operations whose time it takes; 1 if it is not here."""
 KEPT = 256
 """Tables that are kept: kernels emit the same one many times."""
 
 
 def wide(expr: Expr) -> Expr:
-    """A byte as an int32."""
-    return replace(expr, dtype="int32") if isinstance(expr, Quantize | Rescale) else Cast(expr, "int32")
+    """A byte as an int32, which packs limit to the range of bytes."""
+    match expr:
+        case Apply("select", (condition, a, b)):
+            return select(condition, wide(a), wide(b))
+        case Rescale(dtype="int8" | "uint8" as dtype):
+            whole, word = ELEMENT_TYPES[dtype], ELEMENT_TYPES["int32"]
+            low = word.minimum if expr.low == whole.minimum else expr.low
+            return replace(expr, dtype="int32", low=low, high=word.maximum if expr.high == whole.maximum else expr.high)
+        case Quantize():
+            return replace(expr, dtype="int32")
+    return Cast(expr, "int32")
 
 
 def interleaved_bytes(f: Function, parts: Sequence[Value], dtype: str) -> Value:
@@ -65,13 +77,12 @@ def _in_order(f: Function, interleaved: Value, count: int) -> Value:
 
 
 def emitted(f: Function, expr: Expr, arguments: Sequence[Value], types: Sequence[str], dtype: str, lanes: int) -> Value:
-    """As `maths.expression.emit`, for whole registers of bytes: a function of one byte as a table, where that takes
-    fewer instructions, or the last step of XNNPACK's roundings by packs."""
-    width = 4 * f.module.machine.lanes
-    table = _tabulated(expr, tuple(types), dtype) if lanes == 64 and f.module.machine.look_up_bytes else None
-    if table is not None:
-        return emit(f, table, arguments, types, dtype, lanes)
-    inner, low, zero = _inside(expr, types) if lanes == width and f.module.machine.has_fma else (None, 0, 0)
+    """As `maths.expression.emit`, for whole registers of bytes: functions of one byte as tables, where that takes fewer
+    instructions, and the last step of XNNPACK's roundings by packs."""
+    machine = f.module.machine
+    if lanes == 4 * machine.lanes and machine.shuffle_bytes:
+        expr = _tabulated(expr, tuple(types), LEAST_OPERATIONS if machine.look_up_bytes else LEAST_BY_ROWS)
+    inner, low, zero = _inside(expr, types) if lanes == 4 * machine.lanes and machine.has_fma else (None, 0, 0)
     if inner is None:
         return emit(f, expr, arguments, types, dtype, lanes)
     value = emit(f, inner, arguments, types, "int32", lanes)
@@ -87,17 +98,16 @@ def emitted(f: Function, expr: Expr, arguments: Sequence[Value], types: Sequence
 
 
 @lru_cache(KEPT)
-def _tabulated(expr: Expr, types: tuple[str, ...], dtype: str) -> Table | None:
-    """The expression as a table, if its operand is one byte, and it takes some operations to a byte."""
+def _tabulated(expr: Expr, types: tuple[str, ...], least: int) -> Expr:
+    """The expression with tables in place of its parts that take so many operations from one byte to one byte."""
     parts = list(_all_parts(expr))
-    operands = {part for part in parts if isinstance(part, Arg)}
-    operations = sum(bool(part.parts) for part in parts)
-    if len(operands) != 1 or operations < LEAST_OPERATIONS or dtype not in BYTES:
-        return None
+    if sum(COSTS.get(type(part), 1) for part in parts if part.parts) < least:
+        return expr
+    operands, dtype = {part for part in parts if isinstance(part, Arg)}, result_type(expr, types)
+    if len(operands) != 1 or dtype not in BYTES or not all(types[operand.index] in BYTES for operand in operands):
+        return expr.rebuilt(tuple(_tabulated(part, types, least) for part in expr.parts))
     (operand,) = operands
     source = types[operand.index]
-    if source not in BYTES:
-        return None
     element = ELEMENT_TYPES[source]
     every = np.arange(element.minimum, element.maximum + 1).astype(source)
     return Table(operand, tuple(evaluate(expr, [every] * (operand.index + 1)).tolist()), dtype)

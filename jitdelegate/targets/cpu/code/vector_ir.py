@@ -29,6 +29,8 @@ NUMBERS_A_LINE = 32
 REGISTERS = {"float32": FLOAT, "float64": DOUBLE, "bool": BOOL}
 """Types of elements in registers that are no integers as they are stored."""
 BITS = {FLOAT: 32, DOUBLE: 64, "half": 16, "bfloat": 16}
+PAIRS = {16: "x86.avx512.pmaddw.d.512", 8: "x86.avx2.pmadd.wd", 4: "x86.sse2.pmadd.wd"}
+"""Sums in a vector -> LLVM's function that multiplies int16 and adds up neighbours."""
 INTRINSICS = {
     **{name: name for name in ("copysign", "floor", "ceil", "trunc", "sqrt")},
     "abs": "fabs",
@@ -412,6 +414,23 @@ class Function:
         suffix = _suffix(value.type)
         self.module.declare(f"void @llvm.masked.store.{suffix}.p0({value.type}, ptr, i32, {mask.type})")
         self.do(f"call void @llvm.masked.store.{suffix}.p0({value}, {pointer}, i32 {align}, {mask})")
+
+    def word_product(self, value: Value, factor: Value | int) -> Value | None:
+        """value * factor, an int32, where both fit an int16 (vpmaddwd); None without an instruction for it."""
+        machine, width = self.module.machine, min(value.lanes, self.module.machine.lanes)
+        if not machine.has_pairs or width not in PAIRS:
+            return None
+        sums, words = vector(width, "i32"), vector(2 * width, "i16")
+        low = factor & 0xFFFF if isinstance(factor, Value) else self.literal(value.type, factor & 0xFFFF)
+
+        def product(first: int) -> Value:
+            pair = (self.cast("bitcast", self.part(side, first, width), words) for side in (value, low))
+            return self.machine_call(PAIRS[width], sums, *pair)
+
+        found = [product(first) for first in range(0, value.lanes, width)]
+        while len(found) > 1:
+            found = [self.shuffle(a, b, range(2 * a.lanes)) for a, b in zip(found[::2], found[1::2], strict=True)]
+        return found[0]
 
     def look_up(self, entries: Sequence[int], index: Value) -> Value:
         """entries[index] as int32; `index` is an int32 within the table."""

@@ -17,6 +17,12 @@ LARGEST = 128
 """The largest sum of two weights of one sign, whose products with two uint8 fit an int16."""
 
 
+def plus_quads(f: Function, total: Value, data: Value, weights: Value) -> Value:
+    """The sums of int32, each plus the products of four uint8 and int8, if sums of two of them fit an int16."""
+    words = f.machine_call(UNSIGNED_PAIRS[total.lanes], vector(2 * total.lanes, WORD), data, weights)
+    return total + sum_of_pairs(f, f.module.machine, words, f.literal(words.type, 1))
+
+
 @dataclass(frozen=True)
 class BytePairs(IntegerProducts):
     """Products of four bytes for steps that cannot saturate; `wide` multiplies the others.
@@ -55,8 +61,7 @@ class BytePairs(IntegerProducts):
         return [f.cast("bitcast", self.word(f, at), vector(4 * self.lanes, "i8"))]
 
     def add(self, f: Function, data: Sequence[Value], weights: Sequence[Value], total: Value) -> Value:
-        words = f.machine_call(UNSIGNED_PAIRS[self.lanes], vector(2 * self.lanes, WORD), data[0], weights[0])
-        return total + sum_of_pairs(f, self.machine, words, f.literal(words.type, 1))
+        return plus_quads(f, total, data[0], weights[0])
 
     @classmethod
     def fits(cls, steps: np.ndarray) -> np.ndarray:

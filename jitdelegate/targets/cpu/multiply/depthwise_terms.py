@@ -1,4 +1,4 @@
-"""Taps of a Depthwise as int8 that VNNI multiplies by four interleaved rows of bytes.
+"""Taps of a Depthwise as int8 that are multiplied by four interleaved rows of bytes, by VNNI or by `plus_quads`.
 
 A tap of nine bits, the difference of two uint8, is the sum of two int8. Where a window does not fill the four rows, a
 further one repeats one of its rows, and takes the rest of that row's taps at no cost.
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+
+from jitdelegate.targets.cpu.multiply.byte_pairs import LARGEST, BytePairs
 
 QUAD = 4
 """Taps that one instruction adds up."""
@@ -29,6 +31,19 @@ def words_of(taps: np.ndarray) -> tuple[tuple[int, ...], tuple[np.ndarray, ...]]
     term = np.zeros((len(rows), *taps.shape[1:]), np.int16)
     term[: len(taps)] = taps
     return rows, (term,)
+
+
+def quads_of(taps: np.ndarray) -> tuple[tuple[int, ...], tuple[np.ndarray, ...]] | None:
+    """As `terms_of`, of three rows: one term, for which no sum of two neighbouring products saturates, since one of the
+    rows is interleaved twice and its taps are divided. None where taps are too large, or other rows are not faster."""
+    for divided in range(QUAD - 1) if len(taps) == QUAD - 1 else ():
+        first, second = (row for row in range(QUAD - 1) if row != divided)
+        upper, middle, lower = taps[[first, divided, second]].astype(np.int16)
+        part = np.clip(middle, np.maximum(-upper, 0) - LARGEST, LARGEST - np.maximum(upper, 0))
+        term = np.stack([upper, part, lower, middle - part])
+        if term.min() >= -LARGEST and term.max() < LARGEST and BytePairs.fits(term.reshape(QUAD, -1).T[:, None]).all():
+            return (first, divided, second, divided), (term.astype(np.int8),)
+    return None
 
 
 def _choices(height: int) -> Iterator[tuple[int, ...]]:

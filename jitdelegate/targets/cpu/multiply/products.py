@@ -18,7 +18,7 @@ from jitdelegate.base.targets import Level
 from jitdelegate.ir.forms import MatMul, Window
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.kernel import Generator
-from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Function, Value, register, vector
+from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, PAIRS, Function, Value, register, vector
 from jitdelegate.targets.maths.cast import cast
 
 QUAD = 4
@@ -31,8 +31,6 @@ WORDS_SEGMENT = 63
 SIGN_BITS = -0x7F7F7F80
 """The sign bits of four bytes; a byte with the other sign bit is larger by 128 as a uint8, smaller as an int8."""
 WORD, BYTE = "i16", "i8"
-PAIRS = {16: "x86.avx512.pmaddw.d.512", 8: "x86.avx2.pmadd.wd", 4: "x86.sse2.pmadd.wd"}
-"""Sums in a vector -> LLVM's function that multiplies int16 and adds up neighbours."""
 
 
 @dataclass(frozen=True)

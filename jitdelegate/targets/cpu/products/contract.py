@@ -23,6 +23,7 @@ from jitdelegate.targets.cpu.multiply.byte_pairs import BytePairs
 from jitdelegate.targets.cpu.multiply.pairs import WordPairs
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products, folded
 from jitdelegate.targets.cpu.products.chunks import Chunks, PanelProduct, PanelWalk, chunks_wanted, worth
+from jitdelegate.targets.cpu.products.winograd import write_winograd
 from jitdelegate.targets.cpu.sources.converted import Converted
 from jitdelegate.targets.cpu.sources.filters import ContractFilters, contract_filters
 from jitdelegate.targets.cpu.sources.indirect_gemm import Sweep, sweeps
@@ -153,7 +154,10 @@ class ContractWriter:
                 sweep = replace(sweep, a_start=a_start, c_start=c_start)
                 zero = form.input_zero + products.offset
                 bias = folded(part.bias, sweep.weights, zero, products.accumulator, part.scales)
-                jobs += self._sweep_jobs(sweep, products, a, c, replace(part, bias=bias), shifted)
+                ready = replace(part, bias=bias)
+                jobs += write_winograd(self.generator, form, sweep, products, (a, c), ready, shifted) or (
+                    self._sweep_jobs(sweep, products, a, c, ready, shifted)
+                )
         return jobs
 
     def _to_channel(self, channel: int, layout: Layout, block: int | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Depthwise over bytes by an instruction that adds up products in each 32-bit lane: of four bytes, or of two int16.
+"""Depthwise over bytes by instructions that add up products in each 32-bit lane: of four bytes, or of two int16.
 
 Four or two rows of a column of pixels are interleaved, so that a lane holds what one channel has under as many taps.
 Unpacking instructions do so within every 16 bytes, the cheapest way, and leave vectors that hold the channels in the
@@ -23,7 +23,8 @@ from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.narrow import EVERY_STEP, NARROW, Narrowing, Steps
 from jitdelegate.targets.cpu.code.shuffles import joined
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Function, Value, vector
-from jitdelegate.targets.cpu.multiply.depthwise_terms import QUAD, terms_of, words_of
+from jitdelegate.targets.cpu.multiply.byte_pairs import plus_quads
+from jitdelegate.targets.cpu.multiply.depthwise_terms import QUAD, quads_of, terms_of, words_of
 from jitdelegate.targets.cpu.multiply.products import WORD, byte_offset, plus_bytes, sum_of_pairs
 from jitdelegate.targets.cpu.walks.depthwise_row import Filters, Row, RowShape, bias_of
 from jitdelegate.targets.maths.expression import emit
@@ -61,7 +62,7 @@ def byte_filters(
         or prod(form.kernel) > MOST_TAPS
     ):
         return None
-    packed = terms_of(weights[0]) if machine.plus_bytes else words_of(weights[0])
+    packed = terms_of(weights[0]) if machine.plus_bytes else quads_of(weights[0]) or words_of(weights[0])
     *_, columns, channels = target.shape
     layouts = target, *(s.memory.layout for s in epilogue.streams if s.pixel)
     reads_beyond = channels % QUAD != 0 and any(s.memory.exact for s in epilogue.streams)
@@ -102,7 +103,7 @@ class ByteFilters(Filters):
     """As `Filters`, for blocks of as many channels as a vector has bytes; the last block's vectors may be shorter.
 
     Attributes:
-        rows, terms: of `terms_of`, or of `words_of` without VNNI.
+        rows, terms: of `terms_of`, or of `quads_of` or `words_of` without VNNI.
         steps: of rounding the results.
         live: columns of results that see the same column of the data.
     """
@@ -257,7 +258,10 @@ class ByteRow(Row):
 
     def _plus(self, total: Value, data: Value, taps: Value) -> Value:
         if self.bytes.together == QUAD:
-            return plus_bytes(self.f, total, data, taps)
+            if self.f.module.machine.plus_bytes:
+                return plus_bytes(self.f, total, data, taps)
+            data, taps = (self.f.cast("bitcast", value, vector(QUAD * total.lanes, "i8")) for value in (data, taps))
+            return plus_quads(self.f, total, data, taps)
         pairs = vector(2 * total.lanes, WORD)
         data, taps = (self.f.cast("bitcast", value, pairs) for value in (data, taps))
         return total + sum_of_pairs(self.f, self.f.module.machine, data, taps)

@@ -413,6 +413,9 @@ class Code:
         stored = builder.store(whole, builder.bitcast(address, whole.type.as_pointer(space)))
         stored.align = len(values) * size_of(type_)
 
+    def word_product(self, value: Value, factor: Value | int) -> None:
+        """Products of 32 bits are as fast."""
+
     def look_up(self, entries: Sequence[int], place: Value) -> Value:
         """entries[place] as int32, from a table in global memory; `place` is an int32 within it."""
         builder, type_ = self.builder, ir.ArrayType(I32, len(entries))
