@@ -36,6 +36,7 @@ from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import WHOLE_MODEL, port_problem, unsupported
 from jitdelegate.passes.update_windows import Window, update_windows
 from jitdelegate.passes.works_on import applies
+from jitdelegate.program.known_constants import NO_CONSTANTS, known_constants
 from jitdelegate.program.program import NO_TENSOR, NOTHING_ELSE, Program
 from jitdelegate.program.write import parts
 from jitdelegate.runtime.cache.key import FEATURES, Key
@@ -85,7 +86,8 @@ def compile_model(
             model = read(content)
     _refuse_deadly(content, model)
     try:
-        one = Compilation(content, _with_options(model, options, key), options, key, trace)
+        known = known_constants(sources) if any(sources) else NO_CONSTANTS
+        one = Compilation(content, _with_options(model, options, key), options, key, trace, sources, known)
         return _file(_program(one, seconds, may_host=not is_narrow), model, key, seconds, sources, is_narrow=is_narrow)
     except Exception as error:  # noqa: BLE001 - a fault of ours
         program = litert_program(model, key, [(WHOLE_MODEL, reason_of(error))])
@@ -231,7 +233,7 @@ def _whole_program(one: Compilation, folded: Graph) -> Program:
     """A program of the whole folded graph; one without code where that would be too long."""
     lowered = passes.run(folded, one.trace.graph, passes.REWRITE, one.faults)
     try:
-        program, origins = target_program(lowered, one.options, one.key, one.trace)
+        program, origins = target_program(lowered, one.options, one.key, one.trace, one.known)
     except CompileError as error:
         if error.reasons:
             raise

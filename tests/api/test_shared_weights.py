@@ -22,6 +22,7 @@ from jitdelegate.runtime.cache import store
 from jitdelegate.runtime.cache.key import variant_parts
 from jitdelegate.runtime.cache.store import counts
 from jitdelegate.targets import target_named
+from jitdelegate.targets.planning.constants import Constants
 from jitdelegate.tflite.write import ModelBuilder
 from tests.entries import overwrite
 
@@ -117,6 +118,32 @@ def test_a_program_for_other_shapes_stores_no_matrix_again(tmp_path: Path) -> No
         counts.reset()
         right(loaded, LONG)
         assert (counts.misses, counts.hits) == ({}, 5)
+
+
+@pytest.mark.parametrize("is_hosted", [False, True])
+def test_a_program_for_other_shapes_packs_no_matrix_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_hosted: bool
+) -> None:
+    def compiled(rows: int) -> Executable:
+        variant = variant_parts(0, ((rows, DEPTH),) if rows > 1 else (), hosted=is_hosted)
+        return specialize(loaded._opened, variant)
+
+    packed: list[int] = []
+    extend = Constants._extend
+
+    def count(constants: Constants, make: Callable[[], Iterator[np.ndarray]]) -> None:
+        before = len(constants.content)
+        extend(constants, make)
+        packed.append(len(constants.content) - before)
+
+    monkeypatch.setattr(Constants, "_extend", count)
+    with load(tmp_path) as loaded:
+        main = compiled(1)
+        packed.clear()
+        further = compiled(5)
+    assert max(packed, default=0) < MATRIX and further.outcome == "miss"
+    assert sum(pages for *_, pages in further.program.shared) * 4096 >= MATRIX
+    assert main.program.named_constants and further.program.named_constants
 
 
 def test_bytes_depend_on_no_order(tmp_path: Path) -> None:

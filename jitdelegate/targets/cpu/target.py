@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jitdelegate.base.options import DelegateOptions
     from jitdelegate.ir.graph import Graph
+    from jitdelegate.program.known_constants import Known
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.cache.key import Key
     from jitdelegate.runtime.io_binding import IOBinding
@@ -61,10 +62,10 @@ class CpuTarget(HostTarget):
             raise DeviceError(f"{SLOWER}; the target {self.name!r} compiles it")
         return CpuDevice()
 
-    def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace) -> Generated:
+    def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace, known: Known) -> Generated:
         from jitdelegate.targets.cpu.generate import generate  # not before: only generating code needs LLVM
 
-        return generate(graph, key.part("features"), trace, profile=bool(key.part(PROFILE)))
+        return generate(graph, key.part("features"), trace, profile=bool(key.part(PROFILE)), known=known)
 
     def runs_in_litert(self, key: Key) -> bool:
         return key.part("machine").startswith(IN_LITERT)
