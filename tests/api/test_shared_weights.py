@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,8 +15,10 @@ import pytest
 import jitdelegate
 from cache_tools.entries import open_entries
 from jitdelegate.base.options import DelegateOptions
+from jitdelegate.compiler import compile
 from jitdelegate.engine.executable import Executable
 from jitdelegate.engine.load_path import specialize
+from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.engine.precompile import precompile
 from jitdelegate.runtime.cache import store
 from jitdelegate.runtime.cache.key import variant_parts
@@ -144,6 +146,28 @@ def test_a_program_for_other_shapes_packs_no_matrix_again(
     assert max(packed, default=0) < MATRIX and further.outcome == "miss"
     assert sum(pages for *_, pages in further.program.shared) * 4096 >= MATRIX
     assert main.program.named_constants and further.program.named_constants
+
+
+def test_a_program_for_other_shapes_reads_the_model_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Counter[str]()
+
+    def counted(owner: object, name: str) -> None:
+        function = getattr(owner, name)
+
+        def count(*args: object, **kwargs: object) -> object:
+            calls[name] += 1
+            return function(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, count)
+
+    with load(tmp_path) as loaded:
+        counted(ModelFile, "make")
+        counted(ModelFile, "content")
+        counted(compile, "read")
+        right(loaded, LONG)
+        calls.clear()
+        loaded._specializations.resized(loaded._opened, ((7, DEPTH),))
+    assert calls == {"make": 1, "content": 1, "read": 1}
 
 
 def test_bytes_depend_on_no_order(tmp_path: Path) -> None:
