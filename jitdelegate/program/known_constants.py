@@ -33,7 +33,7 @@ def known_constants(sources: Sequence[Program | None]) -> Known:
         stored = sum(end - start for start, end in ranges)
         for start, end, first, nbytes in source.named_constants:
             owner, page = _stored_at(source.shared, number, first, -(-nbytes // PAGE))
-            if owner < number or (owner == number and 0 <= page and 0 < nbytes <= stored - page * PAGE):
+            if owner < number or (owner == number and page >= 0 and 0 < nbytes <= stored - page * PAGE):
                 known.setdefault((start, end), (owner, page, nbytes))
     return known
 

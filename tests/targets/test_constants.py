@@ -98,7 +98,10 @@ def test_known_constants_are_neither_made_nor_stored() -> None:
     assert (small, first, second, third) == (0, PAGE, PAGE + pages * PAGE, first)
     assert further.shared == [(1, 0, 1 + LARGE // PAGE, 2 * pages)]  # one run
     assert further.large == [1, pages, 1 + pages, pages] and further.sizes[first] == matrices[1].nbytes
-    assert further.add(np.ones(2, np.int32)) == further.end - 8 == PAGE + 2 * pages * PAGE
+    last = further.add(np.full(2, 9, np.int32))
+    assert last == further.end - 8 == PAGE + 2 * pages * PAGE
+    stored = [further.read(offset) for offset in (small, first, last)]
+    assert stored == [np.ones(3, np.int32).tobytes(), None, np.full(2, 9, np.int32).tobytes()]
 
 
 def test_what_a_program_shares_itself_is_known_by_the_program_that_stores_it() -> None:

@@ -78,6 +78,15 @@ class Constants:
         """The offset after the last byte."""
         return whole_bytes(self.content, self.shared)
 
+    def read(self, offset: int) -> bytes | None:
+        """The bytes of the constant at this offset; None if another program stores them."""
+        lacking = 0
+        for first, _, _, pages in self.shared:
+            if first * PAGE <= offset < (first + pages) * PAGE:
+                return None
+            lacking += PAGE * pages * (first * PAGE < offset)
+        return bytes(self.content[offset - lacking : offset - lacking + self.sizes[offset]])
+
     def of_program(self) -> dict[str, Any]:
         """The fields that a Program has too, by name."""
         return {
