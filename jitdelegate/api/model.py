@@ -237,16 +237,24 @@ class Model:
             raise TypeError(f"state is {state!r}, expected a pattern of names, or several")
         return ModelSession(self._program.signatures, self._specializations.subgraph, self._ready, patterns)
 
-    def prepare(self) -> None:
+    def prepare(self, shapes: Iterable[Mapping[str, Sequence[int]]] = ()) -> None:
         """Fetch the programs of all signatures for the file's shapes now, before their first runs.
 
+        Args:
+            shapes: further shapes to fetch programs for, each as sizes by the name of an input; other inputs keep the
+                file's sizes. A name may be a signature's or the tensor's. The eight last ones stay in memory, and the
+                cache keeps 32.
         Raises:
-            DeviceError: the model is closed.
+            TensorError: no input has such a name, or it cannot have these sizes.
+            DeviceError: the model is closed, or cannot run with inputs of these sizes.
         """
         self._check_open()
         self._opened.announce(as_stored=True)
         for signature in self._program.signatures:
             self._specializations.subgraph(signature.graph).announce(as_stored=True)
+        for given in shapes:
+            for executable in self._specializations.prepare(given):
+                executable.announce()
 
     def reset_all_variables(self) -> None:
         """Reset every variable to its first value, resource variables too.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -122,11 +123,19 @@ def shapes_of(arguments: argparse.Namespace, entry: Entry) -> dict[int, Shape]:
 
 
 def sizes(text: str) -> Shape:
-    """1,224,224,3 as numbers; nothing is a scalar's."""
-    parts = text.split(",") if text else []
+    """1,224,224,3 or 1x224x224x3 as numbers; nothing is a scalar's."""
+    parts = text.replace("x", ",").split(",") if text else []
     if not all(part.strip().isdecimal() and len(part) < 10 for part in parts):
         raise argparse.ArgumentTypeError(f"a shape is {text!r}, expected sizes such as 1,224,224,3")
     return tuple(map(int, parts))
+
+
+def named_shapes(text: str) -> dict[str, Shape]:
+    """ids=1x128:mask=1x128 as the sizes of several inputs by name. A name may have a colon."""
+    found = re.findall(r"(.+?)=([\dx,]*)(?::|$)", text)
+    if ":".join(f"{name}={shape}" for name, shape in found) != text or not found:
+        raise argparse.ArgumentTypeError(f"it is {text!r}, expected NAME=SIZES, such as ids=1x128:mask=1x128")
+    return {name: sizes(shape) for name, shape in found}
 
 
 def _named_shape(text: str) -> tuple[str, Shape]:

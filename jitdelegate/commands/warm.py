@@ -2,6 +2,8 @@
 
 --target cuda:sm_80,sm_90 (or cuda:all) compiles for GPUs that this machine may lack: the most common one of each
 architecture, or with cuda:sm_90:114 one with this number of multiprocessors.
+
+--input-shape ids=1x128:mask=1x128 compiles for these sizes of inputs as well; give it once for each set of sizes.
 """
 
 from __future__ import annotations
@@ -12,15 +14,19 @@ import os
 import time
 from typing import Any
 
-from jitdelegate.api.model import load
+from jitdelegate.api.model import Model, load
 from jitdelegate.base.options import ANY_PRECISION, FIELDS, TUNINGS, DelegateOptions
 from jitdelegate.base.tables import complain, print_line
 from jitdelegate.base.user_warning import PlainWarnings
 from jitdelegate.commands.arguments import add_options_file, add_target, directory, new_parser, threads
+from jitdelegate.commands.measurement.entry import Shape
+from jitdelegate.commands.run_arguments import named_shapes
 from jitdelegate.commands.terminal import progress
 from jitdelegate.engine.load_path import open_hosted
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import CacheWarning, DelegateWarning, JitDelegateError
+from jitdelegate.runtime.cache.eviction import MOST_STORED
+from jitdelegate.runtime.cache.store import counts
 from jitdelegate.targets import target_named
 from jitdelegate.targets.target import Device
 
@@ -47,6 +53,9 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("--output takes programs for --target cuda:ARCHITECTURES only")
     if arguments.litert_interpreter and arguments.target.devices:
         parser.error("--litert-interpreter is for the machine that it runs on, not for cuda:ARCHITECTURES")
+    if len(arguments.input_shape) > MOST_STORED:
+        found = f"{len(arguments.input_shape)} shapes"
+        parser.error(f"--input-shape gives {found}, but the cache keeps {MOST_STORED} of a model; expected no more")
     with PlainWarnings(CacheWarning, DelegateWarning):
         results = _warm_all(arguments)
     if arguments.json:
@@ -89,6 +98,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--litert-interpreter", action="store_true", help="also for LiteRT's own interpreter with a GpuDelegate"
     )
+    parser.add_argument(
+        "--input-shape",
+        action="append",
+        default=[],
+        type=named_shapes,
+        metavar="NAME=1x128:NAME=1x128",
+        help="also for these sizes of inputs, by name or number; once for each set of sizes",
+    )
     parser.add_argument("--threads", type=threads, metavar="N", help="threads that share one inference")
     parser.add_argument("--json", action="store_true", help="print one JSON list instead of lines")
     return parser
@@ -117,9 +134,11 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
     try:
         with load(model, options=_further(arguments), **named) as loaded:
             loaded.prepare()
+            shapes = [_warm_shape(loaded, one) for one in arguments.input_shape]
             report = loaded.report()
         if arguments.litert_interpreter:
-            open_hosted(ModelFile(model, DelegateOptions.from_keywords(named, _further(arguments)))).prepare()
+            source = ModelFile(model, DelegateOptions.from_keywords(named, _further(arguments)))
+            open_hosted(source).prepare(arguments.input_shape)
     except (JitDelegateError, OSError, MemoryError) as error:
         return _failed(model, error, start)
     trouble = report.failure or f"nothing was stored: {report.cache.write_failure or report.cache.reason}"
@@ -131,9 +150,17 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
         "operators": len(report.operators) + sum(len(one.operators) for one in report.subgraphs),
         "path": report.cache.path,
         "notes": list(report.notes),
+        "shapes": shapes,
         "subgraphs": [one.to_dict() for one in report.subgraphs],
         **({"error": trouble} if report.failure or not _size(report.cache.path) else {}),
     }
+
+
+def _warm_shape(loaded: Model, sizes: dict[str, Shape]) -> dict[str, Any]:
+    """Compile a model for these sizes of inputs into the cache; the result as plain data."""
+    start, written = time.perf_counter(), counts.writes
+    loaded.prepare([sizes])
+    return {"inputs": sizes, "state": _state(counts.writes == written), "seconds": time.perf_counter() - start}
 
 
 def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -148,7 +175,7 @@ def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[
     }
     options = DelegateOptions.from_keywords(named, _further(arguments))
     try:
-        precompiled = precompile(model, device, options, arguments.output)
+        precompiled = precompile(model, device, options, arguments.output, arguments.input_shape)
     except (JitDelegateError, OSError, MemoryError) as error:
         return {**_failed(model, error, start), "gpu": device.kind}
     programs = (precompiled.program, *precompiled.further)
@@ -161,12 +188,20 @@ def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[
         "operators": sum(len(program.operators) for program in programs),
         "path": precompiled.path,
         "notes": _unmeasured(options),
+        "shapes": [
+            {"inputs": sizes, "state": _state(hit)}
+            for sizes, hit in zip(arguments.input_shape, precompiled.shapes, strict=True)
+        ],
         **({} if precompiled.path else {"error": f"nothing was stored: {precompiled.trouble}"}),
     }
 
 
 def _outcome(hit: bool, path: str, start: float) -> dict[str, Any]:
-    return {"state": "hit" if hit else "compiled", "seconds": time.perf_counter() - start, "bytes": _size(path)}
+    return {"state": _state(hit), "seconds": time.perf_counter() - start, "bytes": _size(path)}
+
+
+def _state(hit: bool) -> str:
+    return "hit" if hit else "compiled"
 
 
 def _unmeasured(options: DelegateOptions) -> list[str]:
@@ -200,6 +235,10 @@ def _print_result(result: dict[str, Any]) -> None:
         f"{result['model']}: {result['state']}, {result['seconds']:.3f} s, {result['bytes']} bytes, "
         f"{result['delegated']} of {result['operators']} operators delegated, runs on {result['target']}"
     )
+    for shape in result["shapes"]:
+        sizes = " and ".join(f"{name} of {list(each)}" for name, each in shape["inputs"].items())
+        taken = f", {shape['seconds']:.3f} s" if "seconds" in shape else ""
+        print_line(f"{result['model']}: for {sizes}: {shape['state']}{taken}")
     for note in (_UNTUNED, _UNCHOSEN):
         if note in result["notes"]:
             complain(f"{result['model']}: {note}")

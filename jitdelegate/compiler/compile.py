@@ -26,7 +26,7 @@ from jitdelegate.compiler.program_metadata import (
     signatures,
 )
 from jitdelegate.compiler.trace import open_trace
-from jitdelegate.errors import CompileError, ModelError
+from jitdelegate.errors import CompileError, JitDelegateError, ModelError, ShapesError
 from jitdelegate.ir.faults import reason_of
 from jitdelegate.ir.graph import ABSENT, Graph, Model, QuantizedOptions
 from jitdelegate.ops import find
@@ -36,6 +36,7 @@ from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import WHOLE_MODEL, port_problem, unsupported
 from jitdelegate.passes.update_windows import Window, update_windows
 from jitdelegate.passes.works_on import applies
+from jitdelegate.program.known_constants import NO_CONSTANTS, known_constants
 from jitdelegate.program.program import NO_TENSOR, NOTHING_ELSE, Program
 from jitdelegate.program.write import parts
 from jitdelegate.runtime.cache.key import FEATURES, Key
@@ -74,6 +75,7 @@ def compile_model(
             that does not exist.
     Raises:
         ModelError: the bytes are not a model, or one that would corrupt LiteRT's memory.
+        ShapesError: the model cannot run with inputs of the key's shapes, on LiteRT neither.
         DeviceError: the compilers for the device are not installed, or it lacks a requested feature.
     """
     trace = open_trace(key)
@@ -84,8 +86,11 @@ def compile_model(
             content = widened(content)
             model = read(content)
     _refuse_deadly(content, model)
+    if key.shapes:
+        _refuse_misfit(content, model, key)
     try:
-        one = Compilation(content, _with_options(model, options, key), options, key, trace)
+        known = known_constants(sources) if any(sources) else NO_CONSTANTS
+        one = Compilation(content, _with_options(model, options, key), options, key, trace, sources, known)
         return _file(_program(one, seconds, may_host=not is_narrow), model, key, seconds, sources, is_narrow=is_narrow)
     except Exception as error:  # noqa: BLE001 - a fault of ours
         program = litert_program(model, key, [(WHOLE_MODEL, reason_of(error))])
@@ -231,7 +236,7 @@ def _whole_program(one: Compilation, folded: Graph) -> Program:
     """A program of the whole folded graph; one without code where that would be too long."""
     lowered = passes.run(folded, one.trace.graph, passes.REWRITE, one.faults)
     try:
-        program, origins = target_program(lowered, one.options, one.key, one.trace)
+        program, origins = target_program(lowered, one.options, one.key, one.trace, one.known)
     except CompileError as error:
         if error.reasons:
             raise
@@ -326,6 +331,23 @@ def _refuse_deadly(content: ReadableBuffer, model: Model) -> None:
     number = deadly_signal(bytes(content))
     if number:
         raise ModelError(f"{odd}; LiteRT would end the process by signal {number}")
+
+
+def _refuse_misfit(content: ReadableBuffer, model: Model, key: Key) -> None:
+    """
+    Raises:
+        ShapesError: the model cannot run with inputs of the key's shapes; says which input and operator.
+    """
+    from jitdelegate.compiler.misfit import misfit  # not before: most programs are for the file's shapes
+
+    try:
+        found = misfit(content, model, key)
+    except JitDelegateError:
+        raise
+    except Exception:  # noqa: BLE001 - the passes meet it again, and tell
+        return
+    if found:
+        raise ShapesError(found)
 
 
 def _odd_scales(model: Model) -> Iterator[str]:

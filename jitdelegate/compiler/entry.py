@@ -6,7 +6,7 @@ import time
 from collections.abc import MutableMapping, Sequence
 
 from jitdelegate.base.options import DelegateOptions
-from jitdelegate.errors import CompilerFailedError, JitDelegateError, ShapesError
+from jitdelegate.errors import CompilerFailedError, JitDelegateError
 from jitdelegate.ir.faults import may_pass, told
 from jitdelegate.program.program import Program
 from jitdelegate.runtime.cache.key import TOOLCHAIN, Key
@@ -28,7 +28,7 @@ def compiled(
     """The file of a model's program, as `compile_model` makes it.
 
     Raises:
-        ModelError, DeviceError: as `compile_model`.
+        ModelError, ShapesError, DeviceError: as `compile_model`.
         CompilerFailedError: the compiler cannot be imported, is too old, lacks memory or files, or raises an unexpected
             error outside of its stages. It has the cause.
     """
@@ -45,25 +45,6 @@ def compiled(
         raise
     except Exception as error:
         raise _failure(error, key) from error
-
-
-def fit(content: ReadableBuffer, key: Key) -> None:
-    """Check that the model can run with inputs of the key's shapes, before these are compiled for.
-
-    Raises:
-        ModelError: the bytes are not a model.
-        ShapesError: it cannot, on LiteRT neither; says which input and operator.
-    """
-    try:
-        from jitdelegate.compiler.misfit import misfit
-
-        found = misfit(content, key)
-    except JitDelegateError:
-        raise
-    except Exception:  # noqa: BLE001 - the compiler meets it again, and tells
-        return
-    if found:
-        raise ShapesError(found)
 
 
 def uncompiled(content: ReadableBuffer, key: Key, failure: str) -> Program:

@@ -101,7 +101,7 @@ class LiteRTPartitions(PartitionedModel):
         Args:
             file: the subgraph for the file's shapes, which the interpreter begins with.
         """
-        content = Content()
+        content = Content(self._sources)
         for group in found.groups:
             _, inputs, outputs = self._borders(found.graph, group)
             content.add(self._key.part("target"), group, (inputs, outputs), b"")
@@ -111,7 +111,7 @@ class LiteRTPartitions(PartitionedModel):
     def _grouped(self, graph: Graph, groups: Sequence[Positions]) -> Program:
         """A program of these groups of a folded graph, without those that cannot be compiled."""
         refused = refused_nodes(self._model, graph, self._number, self._options) | self._refused(graph)
-        content = Content()
+        content = Content(self._sources)
         for group in groups:
             try:
                 self._add_group(content, graph, group, refused)
@@ -141,7 +141,7 @@ class LiteRTPartitions(PartitionedModel):
             self._compile(content, graph, nodes, inputs, outputs, group)
 
     def _hosted(self, graph: Graph, delegation: Delegation) -> Program | None:
-        content, refused = Content(), dict[int, str]()
+        content, refused = Content(self._sources), dict[int, str]()
         for subset in _delegated_groups(self._original, graph, delegation):
             try:
                 nodes, inputs, outputs = self._borders(graph, subset.nodes)

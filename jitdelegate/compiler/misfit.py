@@ -16,20 +16,19 @@ from jitdelegate.passes.support import node_reason
 from jitdelegate.runtime.cache.key import Key
 from jitdelegate.runtime.fallback import Fallback
 from jitdelegate.tflite.cut import Cutter
-from jitdelegate.tflite.read import read
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
-def misfit(content: ReadableBuffer, key: Key) -> str:
+def misfit(content: ReadableBuffer, model: Model, key: Key) -> str:
     """Why the subgraph cannot run with inputs of the key's shapes, as one sentence: which input, and at which operator.
     "" if it can, or if LiteRT may know better.
 
-    Raises:
-        ModelError: the bytes are not a model.
+    Args:
+        content: the .tflite file.
+        model: the content, read.
     """
-    model = read(content)
     graph = _inferred(model, key, key.shapes)
     node = _first_refused(graph)
     if node is None or len(node.origin) != 1 or _refused(_inferred(model, key, ()), node.origin):

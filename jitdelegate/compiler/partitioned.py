@@ -22,6 +22,7 @@ from jitdelegate.passes.cost import BESIDE, INSIDE, Rates, litert_seconds, tenso
 from jitdelegate.passes.delegation import Delegation, delegate, names_others, needs_host
 from jitdelegate.passes.inline_subgraphs import OPERATORS as CONTROL_FLOW
 from jitdelegate.passes.partition import borders, extract
+from jitdelegate.program.program import ALIGNMENT as PAGE
 from jitdelegate.program.program import (
     LITERT,
     NO_KERNEL,
@@ -35,14 +36,15 @@ from jitdelegate.program.program import (
     State,
     aligned,
 )
-from jitdelegate.program.write import parts
+from jitdelegate.program.shared_pages import whole_bytes
+from jitdelegate.program.write import front_of_whole
 from jitdelegate.runtime.cache.key import FEATURES, TUNED
 from jitdelegate.targets import target_named
 from jitdelegate.tflite.cut import Cutter
 from jitdelegate.tflite.read import read
 
 if TYPE_CHECKING:
-    from jitdelegate.program.program import Bytes
+    from jitdelegate.program.program import Bytes, SharedPages
 
 MOST_CROSSING = 0.002
 """Largest share of a run for crossings between LiteRT's partitions and compiled ones. Above it, LiteRT's own
@@ -62,9 +64,18 @@ operators of their name."""
 
 @dataclass
 class Content:
-    """The files of the partitions, concatenated at page boundaries, with their descriptions."""
+    """The files of the partitions, concatenated at page boundaries, with their descriptions.
 
+    Attributes:
+        data: the files, without the `shared` pages.
+        sources: the programs that store those.
+        shared, named: as in `Program.shared` and `Program.named_constants`.
+    """
+
+    sources: Sequence[Program | None] = ()
     data: bytearray = field(default_factory=bytearray)
+    shared: list[tuple[int, int, int, int]] = field(default_factory=list)
+    named: list[tuple[int, int, int, int]] = field(default_factory=list)
     partitions: list[Partition] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
     states: list[State] = field(default_factory=list)
@@ -74,8 +85,19 @@ class Content:
     arena_bytes: int = 0
     scratch_bytes: int = 0
 
-    def add(self, place: str, nodes: Iterable[int], graph_ports: tuple[tuple[int, ...], ...], *parts: Bytes) -> None:
-        """Append a partition, whose file has these parts and which computes the operators at these positions."""
+    def add(
+        self,
+        place: str,
+        nodes: Iterable[int],
+        graph_ports: tuple[tuple[int, ...], ...],
+        *parts: Bytes,
+        shared: SharedPages = (),
+    ) -> None:
+        """Append a partition, whose file has these parts and which computes the operators at these positions.
+
+        Args:
+            shared: pages that the last part lacks.
+        """
         self.data.extend(bytes(aligned(len(self.data)) - len(self.data)))
         inputs, outputs = graph_ports
         self.partitions.append(
@@ -84,13 +106,15 @@ class Content:
                 nodes=tuple(sorted(set(nodes))),
                 inputs=inputs,
                 outputs=outputs,
-                offset=len(self.data),
-                nbytes=sum(map(len, parts)),
+                offset=whole_bytes(self.data, self.shared),
+                nbytes=sum(map(len, parts[:-1])) + whole_bytes(parts[-1], shared),
                 hash=xxh3_128_hexdigest(b"".join(parts)) if place == LITERT else "",
             )
         )
+        start = whole_bytes(self.data, self.shared) + sum(map(len, parts[:-1]))
         for part in parts:
             self.data.extend(part)
+        self.shared += [(start // PAGE + run[0], *run[1:]) for run in shared]
 
     def add_compiled(self, program: Program, nodes: Sequence[int], origins: Origins) -> None:
         """Append a compiled partition."""
@@ -101,7 +125,10 @@ class Content:
         self.arena_bytes = max(self.arena_bytes, program.arena_bytes)
         self.scratch_bytes = max(self.scratch_bytes, program.scratch_bytes)
         inputs, outputs = (tuple(port.index for port in side) for side in (program.inputs, program.outputs))
-        self.add(program.target, nodes, (inputs, outputs), *parts(program))
+        front = front_of_whole(program, self.sources)
+        self.add(program.target, nodes, (inputs, outputs), front, program.weights, shared=program.shared)
+        first = (self.partitions[-1].offset + len(front)) // PAGE
+        self.named += [(*name[:2], first + name[2], name[3]) for name in program.named_constants]
 
 
 class PartitionedModel:
@@ -120,6 +147,7 @@ class PartitionedModel:
         self._bytes = one.content
         self._model = one.model
         self._options = one.options
+        self._sources, self._known = one.sources, one.known
         self._key = one.key
         self._trace = one.trace
         self._faults = one.faults
@@ -221,7 +249,7 @@ class PartitionedModel:
         self.needs_host = next(filter(None, reasons), "")
         if self.needs_host:
             return None
-        content, cutter, refused = Content(), Cutter(self._bytes), dict[int, str]()
+        content, cutter, refused = Content(self._sources), Cutter(self._bytes), dict[int, str]()
         for subset in delegation.subsets:
             inputs, outputs = borders(graph, subset.nodes)
             if subset.delegated:
@@ -295,7 +323,7 @@ class PartitionedModel:
         trace.graph("extract", part)
         try:
             lowered = passes.run(part, trace.graph, passes.REWRITE, self._faults)
-            program, origins = target_program(lowered, self._options, self._key, trace)
+            program, origins = target_program(lowered, self._options, self._key, trace, self._known)
         except Exception as error:
             found = self.blame(graph, nodes, error)
             mine = {at: found[origin] for at in nodes for origin in graph.nodes[at].origin if origin in found}
@@ -331,6 +359,8 @@ class PartitionedModel:
             arena_bytes=content.arena_bytes,
             scratch_bytes=content.scratch_bytes,
             weights=content.data,
+            shared=tuple(content.shared),
+            named_constants=tuple(content.named),
             partitions=tuple(content.partitions),
             between=ports(graph, tuple(sorted(between))),
         )

@@ -22,6 +22,8 @@ from jitdelegate.program.program import (
     Signature,
     State,
 )
+from jitdelegate.program.shared_pages import whole_bytes
+from jitdelegate.targets.target import Generated
 from jitdelegate.tflite.options import BUILTIN_CODES
 
 STATE_ALIGNMENT = 16
@@ -133,14 +135,14 @@ def _bytes(tensor: Tensor) -> int:
         return 0
 
 
-def states(graph: Graph, weights: bytearray) -> tuple[State, ...]:
-    """The states as a program describes them; appends their first values to the weights."""
-    found = []
+def states(graph: Graph, generated: Generated) -> tuple[State, ...]:
+    """The states as a program describes them; appends their first values to the generated weights."""
+    found, weights = [], generated.weights
     for state in graph.states:
         initial = ZEROS
         if state.initial is not None and any(state.initial.tobytes()):
             weights.extend(bytes(-len(weights) % STATE_ALIGNMENT))
-            initial = len(weights)
+            initial = whole_bytes(weights, generated.shared)
             weights.extend(np.ascontiguousarray(state.initial).tobytes())
         tensor = graph.tensors[state.before]
         found.append(

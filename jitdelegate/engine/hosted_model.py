@@ -9,6 +9,7 @@ from jitdelegate.engine.executable import MOST_SHAPES
 from jitdelegate.engine.litert_delegate.delegate_client import DelegateClient, DelegateKernel, Facts
 from jitdelegate.engine.litert_delegate.native_delegate import NativeDelegate
 from jitdelegate.engine.litert_delegate.trust import refusal
+from jitdelegate.engine.named_shapes import named_shapes
 from jitdelegate.errors import (
     CompileError,
     DelegationError,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from jitdelegate.engine.executable import Executable
     from jitdelegate.engine.model_file import ModelFile
+    from jitdelegate.engine.named_shapes import NamedShapes
     from jitdelegate.program.program import Partition, Port, Program, State
     from jitdelegate.runtime.cache.key import Parts, Shapes
     from jitdelegate.runtime.fallback import Fallback
@@ -68,11 +70,15 @@ class HostedModel(DelegateClient):
         self._lock = _thread.RLock()  # a listener that is called while a program is opened may ask for the report
         self.num_subgraphs = self.main.program.num_subgraphs
 
-    def prepare(self) -> None:
-        """Fetch the programs of all subgraphs for the file's shapes; raises the errors of `specialize`."""
-        for subgraph in range(self.num_subgraphs):
-            if subgraph not in self._idle:
-                self._open(subgraph)
+    def prepare(self, shapes: Sequence[NamedShapes] = ()) -> None:
+        """Fetch the programs of all subgraphs for the file's shapes, and of those with inputs of these names for these
+        sizes; raises the errors of `specialize` and `named_shapes`."""
+        opened = {number: self._open(number) for number in range(self.num_subgraphs) if number not in self._idle}
+        programs = {number: each.program for number, each in opened.items()}
+        for given in shapes:
+            for subgraph, sizes in named_shapes(programs, given).items():
+                if sizes != opened[subgraph].shapes:
+                    self._open(subgraph, sizes)
 
     def executables(self) -> list[Executable]:
         """Per subgraph, the program for the shapes at the last allocation; the first subgraph comes first."""

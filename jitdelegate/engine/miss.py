@@ -71,12 +71,10 @@ class _Compiling:
         """The program's file. A failure that lasts is remembered by a program without code."""
         if self._no_compiler:
             raise DeviceError(f"there is no program for it in the cache, and {self._no_compiler}")
-        from jitdelegate.compiler.entry import compiled, fit, remembered  # not before: a remembered failure needs none
+        from jitdelegate.compiler.entry import compiled, remembered  # not before: a remembered failure needs none
 
         executable, source, seconds = self._executable, self._executable.source, self._executable.seconds
         key = executable.key
-        if key.shapes:
-            source.make(lambda content: fit(content, key))
         if executable.device.precisions(key):
             from jitdelegate.engine.choose_precision import decided  # few models leave it to a measurement
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.compiler.entry import compiled
 from jitdelegate.engine.load_path import find_key
 from jitdelegate.engine.model_file import with_ports
+from jitdelegate.engine.named_shapes import all_subgraphs, named_shapes
 from jitdelegate.errors import CompilerFailedError, ModelError
 from jitdelegate.program.program import Program
 from jitdelegate.runtime.cache.key import variant_parts
 from jitdelegate.runtime.cache.store import Lookup, open_store
 from jitdelegate.targets.target import Device
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jitdelegate.engine.named_shapes import NamedShapes
+    from jitdelegate.runtime.cache.key import Shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +28,8 @@ class Precompiled:
     """One model's program for one device.
 
     Attributes:
-        further: the programs of further signatures' subgraphs.
+        further: the programs of further signatures' subgraphs, then those for further shapes.
+        shapes: for each of the further shapes, whether all its programs were in the cache already.
         hit: whether it was in the cache already.
         path: the entry's file; "" where it could not be stored, and `trouble` says why.
     """
@@ -31,18 +39,27 @@ class Precompiled:
     path: str
     trouble: str
     further: tuple[Program, ...] = ()
+    shapes: tuple[bool, ...] = ()
 
 
-def precompile(model: str, device: Device, options: DelegateOptions, output: str | None = None) -> Precompiled:
+def precompile(
+    model: str,
+    device: Device,
+    options: DelegateOptions,
+    output: str | None = None,
+    shapes: Sequence[NamedShapes] = (),
+) -> Precompiled:
     """Compile a model for one device into the cache, with the programs of its further signatures.
 
     Args:
         model: path of a .tflite file.
         device: a device that this machine may lack.
         options: precision, token and cache directory.
+        shapes: of inputs by name, to compile for as well.
         output: directory of the program instead; the templates' IR stays in `options.serialization_dir`.
     Raises:
         ModelError: the file cannot be read, or is not a model.
+        TensorError: no input has such a name, or it cannot have such sizes.
         DeviceError: the compilers are not installed, or the device lacks a requested feature.
         CompilerFailedError: the compiler as a whole fails, or did so at an earlier start.
     """
@@ -54,8 +71,8 @@ def precompile(model: str, device: Device, options: DelegateOptions, output: str
     except OSError as error:
         raise ModelError(f"could not open {model!r}: {error.strerror}") from error
 
-    def fetch(subgraph: int) -> Lookup:
-        key = find_key(device, options, fingerprint, variant_parts(subgraph))
+    def fetch(subgraph: int, sizes: Shapes = ()) -> Lookup:
+        key = find_key(device, options, fingerprint, variant_parts(subgraph, sizes))
         lookup = store.fetch(
             key, lambda: compiled(with_ports(content, options), options, key, {}, store.weight_sources(key))
         )
@@ -65,7 +82,19 @@ def precompile(model: str, device: Device, options: DelegateOptions, output: str
 
     found = fetch(0)
     assert found.program is not None
-    signed = sorted({signature.graph for signature in found.program.signatures} - {0})
-    further = tuple(each for subgraph in signed if (each := fetch(subgraph).program) is not None)
+    signed = [number for number in all_subgraphs(found.program) if number]
+    programs = {0: found.program} | {number: each for number in signed if (each := fetch(number).program) is not None}
+    resized = [
+        [fetch(*one) for one in named_shapes(programs, given).items() if one[1] != _own(programs[one[0]])]
+        for given in shapes
+    ]
+    further = [each for number, each in programs.items() if number]
+    further += [one.program for lookups in resized for one in lookups if one.program is not None]
+    hits = tuple(all(one.hit for one in lookups) for lookups in resized)
     path = found.path if found.path and not found.write_failure and os.path.exists(found.path) else ""
-    return Precompiled(found.program, found.hit, path, found.write_failure or found.reason, further)
+    return Precompiled(found.program, found.hit, path, found.write_failure or found.reason, tuple(further), hits)
+
+
+def _own(program: Program) -> Shapes:
+    """The shapes of its inputs."""
+    return tuple(port.shape for port in program.inputs)

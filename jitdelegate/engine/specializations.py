@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jitdelegate.engine.executable import Executable
+    from jitdelegate.engine.named_shapes import NamedShapes
     from jitdelegate.runtime.cache.key import Shapes, Values
 
 MOST_VALUES = 8
@@ -66,6 +67,26 @@ class Specializations:
             found = self._resized.setdefault(key, found)  # another thread may have been faster
             while len(self._resized) > MOST_SHAPES:
                 del self._resized[next(iter(self._resized))]
+        return found
+
+    def prepare(self, given: NamedShapes) -> list[Executable]:
+        """The programs of all subgraphs that have inputs of these names, for these sizes.
+
+        LiteRT's interpreter opens its partitions itself, when it gets inputs of these sizes.
+
+        Raises:
+            TensorError: as `named_shapes`. Also the errors of `specialize`.
+        """
+        from jitdelegate.engine.named_shapes import all_subgraphs, named_shapes  # not before: few callers give any
+
+        bases = {number: self.subgraph(number) for number in all_subgraphs(self.main.program)}
+        found = []
+        for number, shapes in named_shapes({at: each.program for at, each in bases.items()}, given).items():
+            base = bases[number]
+            if base.program.loader == "delegate" and shapes != base.shapes:
+                found.append(specialize(base, variant_parts(number, shapes, hosted=True)))
+            else:
+                found.append(self.resized(base, shapes))
         return found
 
     def _may_compile(self, base: Executable) -> bool:

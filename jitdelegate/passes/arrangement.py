@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
@@ -118,6 +119,8 @@ def reshaped(operand: Shape, access: IndexMap, shape: Shape, target: Shape) -> S
     if access != IndexMap.broadcast(operand, shape):
         return None
     is_read = [axis >= first and operand[axis - first] == size for axis, size in enumerate(shape)]
+    if shape == target:
+        return _whole(operand, (size if read else 1 for size, read in zip(shape, is_read, strict=True)))
     long = [axis for axis, size in enumerate(shape) if size != 1]
     goal = [axis for axis, size in enumerate(target) if size != 1]
     sizes, goals = tuple(shape[axis] for axis in long), tuple(target[axis] for axis in goal)
@@ -130,7 +133,13 @@ def reshaped(operand: Shape, access: IndexMap, shape: Shape, target: Shape) -> S
         if len({read[part] for part in group}) > 1:
             return None
         found[axis] = target[axis] if read[group[0]] else 1
-    return tuple(found) if prod(found) == prod(operand) else None  # of a longer axis, only the first slice is read
+    return _whole(operand, found)
+
+
+def _whole(operand: Shape, found: Iterable[int]) -> Shape | None:
+    """The shape; None where the operand has more elements: of a longer axis, only the first slice is read."""
+    shape = tuple(found)
+    return shape if prod(shape) == prod(operand) else None
 
 
 def arrangement_of(graph: Graph, node: Node) -> Arrangement | None:

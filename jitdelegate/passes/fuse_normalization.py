@@ -11,7 +11,7 @@ from jitdelegate.ir.expr import Apply, Arg, Const, Expr, substitute, unary
 from jitdelegate.ir.forms import IndexMap, Map, Normalize, Reduce, Shape, Softmax, Statistic, View
 from jitdelegate.ir.graph import Graph, Node
 from jitdelegate.passes.arrangement import reshaped
-from jitdelegate.passes.fuse_elementwise import MAX_APPLIES, MAX_OPERANDS, applies
+from jitdelegate.passes.fuse_elementwise import MAX_APPLIES, MAX_OPERANDS
 from jitdelegate.passes.graph_builder import GraphBuilder, reshape
 from jitdelegate.passes.remove_dead import remove_dead
 from jitdelegate.passes.works_on import works_on
@@ -91,12 +91,19 @@ class _Normalization:
 class _Known:
     """What a tensor is in terms of the rows: an expression over the leaves of the search.
 
-    is_row: whether it is one number for each row; else there is one for each element.
+    Attributes:
+        is_row: whether it is one number for each row; else there is one for each element.
+        applies: operations in the expression.
+        leaves: its own.
+        statistics: the leaves that are statistics and that it depends on, also through other statistics.
     """
 
     expr: Expr
     is_row: bool
     position: int
+    applies: int = 0
+    leaves: frozenset[int] = frozenset()
+    statistics: frozenset[int] = frozenset()
 
 
 class _Search:
@@ -112,13 +119,13 @@ class _Search:
         self._axes = tuple(axis for axis in axes if shape[axis] != 1)
         self._row = tuple(1 if axis in self._axes else size for axis, size in enumerate(shape))
         self._leaves: list[Statistic | tuple[int, Shape] | None] = [None]
-        self._known = {source: _Known(ELEMENT, is_row=False, position=-1)}
+        self._known = {source: _Known(ELEMENT, is_row=False, position=-1, leaves=frozenset([ELEMENT.index]))}
 
     def found(self) -> _Normalization | None:
         """The normalisation with the most statistics; of those, the one that ends first."""
         if not self._axes:
             return None
-        candidates = [index for index in self._followed() if self._statistics(self._known[index].expr)]
+        candidates = [index for index in self._followed() if self._known[index].statistics]
         best: _Normalization | None = None
         for index in candidates:
             one = self._normalization(index)
@@ -140,7 +147,7 @@ class _Search:
             seen.add(position)
             node = graph.nodes[position]
             known = self._value(position, node)
-            if known is None or applies(known.expr) > MAX_APPLIES:
+            if known is None or known.applies > MAX_APPLIES:
                 continue
             self._known[node.outputs[0]] = known
             for reader in graph.readers[node.outputs[0]]:
@@ -170,48 +177,55 @@ class _Search:
             return None
         kept = tuple(1 if axis in form.axes else size for axis, size in enumerate(shape))
         same = reshaped(kept, IndexMap.broadcast(kept, shape), shape, self._shape) == self._row
-        if not same or any(isinstance(self._leaves[leaf], tuple) for leaf in _args(known.expr)):
+        if not same or any(isinstance(self._leaves[leaf], tuple) for leaf in known.leaves):
             return None
-        statistic = Statistic(form.kind, known.expr)
-        return _Known(substitute(form.epilogue, (self._leaf(statistic),)), is_row=True, position=position)
+        leaf = self._leaf(Statistic(form.kind, known.expr), known.statistics)
+        return self._said(form.epilogue, [leaf], is_row=True, position=position)
 
     def _mapped(self, position: int, node: Node, form: Map, whole: Shape, *, is_row: bool) -> _Known | None:
-        tensors, arguments = self._graph.tensors, list[Expr]()
+        tensors, arguments = self._graph.tensors, list[_Known]()
         shape = tensors[node.outputs[0]].shape
         for index, access in zip(node.inputs, form.operands, strict=True):
             seen, known = reshaped(tensors[index].shape, access, shape, whole), self._known.get(index)
             if known is not None and seen == (self._row if known.is_row else self._shape):
-                arguments.append(known.expr)
+                arguments.append(known)
             elif known is None and seen is not None:
                 arguments.append(self._leaf((index, seen)))
             else:
                 return None
-        return _Known(_simplified(substitute(form.epilogue, arguments)), is_row, position)
+        return self._said(form.epilogue, arguments, is_row=is_row, position=position)
 
-    def _leaf(self, leaf: Statistic | tuple[int, Shape]) -> Expr:
+    def _leaf(self, leaf: Statistic | tuple[int, Shape], statistics: frozenset[int] = frozenset()) -> _Known:
+        """
+        Args:
+            statistics: that a new statistic depends on.
+        """
         if leaf not in self._leaves:
             self._leaves.append(leaf)
-        return Arg(self._leaves.index(leaf))
+        number = self._leaves.index(leaf)
+        own = statistics | {number} if isinstance(leaf, Statistic) else statistics
+        return _Known(Arg(number), is_row=True, position=-1, leaves=frozenset([number]), statistics=own)
 
-    def _statistics(self, expr: Expr) -> list[int]:
-        """The statistics that an expression depends on, in order."""
-        found: set[int] = set()
-        pending = _args(expr)
-        while pending:
-            leaf = pending.pop()
-            statistic = self._leaves[leaf]
-            if isinstance(statistic, Statistic) and leaf not in found:
-                found.add(leaf)
-                pending |= _args(statistic.value)
-        return sorted(found)
+    def _said(self, expr: Expr, arguments: Sequence[_Known], *, is_row: bool, position: int) -> _Known:
+        """What an expression over `arguments` is; none is looked at again, since they grow with every node."""
+        expr = _simplified(expr, arguments)
+        used = [arguments[number] for number in _args(expr)]
+        return _Known(
+            substitute(expr, [one.expr for one in arguments]),
+            is_row,
+            position,
+            _applies(expr, arguments),
+            frozenset[int]().union(*(one.leaves for one in used)),
+            frozenset[int]().union(*(one.statistics for one in used)),
+        )
 
     # what may be fused
 
     def _normalization(self, index: int) -> _Normalization | None:
         """The normalisation that ends with a tensor; None if something else needs what it would no longer write."""
         known = self._known[index]
-        statistics = self._statistics(known.expr)
-        extra = sorted(leaf for leaf in _args(known.expr) if isinstance(self._leaves[leaf], tuple))
+        statistics = sorted(known.statistics)
+        extra = sorted(leaf for leaf in known.leaves if isinstance(self._leaves[leaf], tuple))
         if len(statistics) > MAX_STATISTICS or len(extra) > MAX_OPERANDS:
             return None
         nodes, dependent = self._between(index)
@@ -243,7 +257,7 @@ class _Search:
                 continue
             nodes.add(known.position)
             pending += (each for each in self._graph.nodes[known.position].inputs if each in self._known)
-            if self._statistics(known.expr):
+            if known.statistics:
                 dependent.add(known.position)
         return frozenset(nodes), frozenset(dependent)
 
@@ -258,10 +272,19 @@ def _args(expr: Expr) -> set[int]:
     return {expr.index} if isinstance(expr, Arg) else set[int]().union(*map(_args, expr.parts))
 
 
-def _simplified(expr: Expr) -> Expr:
+def _applies(expr: Expr, arguments: Sequence[_Known]) -> int:
+    """Operations in an expression whose Args stand for `arguments`."""
+    if isinstance(expr, Arg):
+        return arguments[expr.index].applies
+    return bool(expr.parts) + sum(_applies(part, arguments) for part in expr.parts)
+
+
+def _simplified(expr: Expr, arguments: Sequence[_Known]) -> Expr:
     """The expression without a maximum with -inf, which converters write beside a softmax."""
-    if isinstance(expr, Apply) and expr.function == "max" and expr.arguments[1] == Const(-inf):
-        return expr.arguments[0]
+    if isinstance(expr, Apply) and expr.function == "max":
+        other = expr.arguments[1]
+        known = arguments[other.index].expr if isinstance(other, Arg) else other
+        return expr.arguments[0] if known == Const(-inf) else expr
     return expr
 
 

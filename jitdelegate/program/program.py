@@ -30,7 +30,7 @@ else:
 
 
 MAGIC = b"\x89JITDEL\n"
-FORMAT_VERSION = 11
+FORMAT_VERSION = 12
 TABLE_IDENTIFIER = b"JITD"
 ALIGNMENT = 4096
 """Bytes of a page, at whose multiples the parts of a file begin."""
@@ -392,7 +392,8 @@ class Program(Record):
         weights_hash: xxh3-128 of the weights in hex; `write` sets its own in the file.
         shared: pages of the weights that the program's file lacks, since another program of the model stores them, as
             (first page, source, first page there, pages), in order. The source is a number among the key's
-            `weight_sources`; its pages are counted in what its own file stores. `write` sets its own in the file.
+            `weight_sources`; its pages are counted in what its own file stores. In a program that is being compiled,
+            `weights` lack them too; `write` adds those that it finds.
         large_constants: where large constants lie in the weights: first page and number of pages of each, one after
             another. Code finds each by an address of its own, on the CPU at the end of io.
         main_hash: `weights_hash` of source 0, the main program; "" where nothing is shared with it.
@@ -403,6 +404,8 @@ class Program(Record):
         windows: of the rows of inputs that a run updates: (position of the updated input, position of an integer input,
             element of that one, its largest value so that the rows lie within the updated input); 0 is the smallest. A
             run with another value moves the rows into the tensor, as LiteRT does.
+        named_constants: large constants by name: (the name's halves, first page, bytes). Programs that are compiled
+            later find them so (`program/known_constants.py`).
     """
 
     key: tuple[tuple[str, str], ...]
@@ -439,6 +442,7 @@ class Program(Record):
     failure: str = ""
     refusals: tuple[str, ...] = ()
     windows: tuple[tuple[int, int, int, int], ...] = ()
+    named_constants: tuple[tuple[int, int, int, int], ...] = ()
     code: Bytes = b""
     weights: Bytes = b""
 
@@ -473,8 +477,8 @@ class Program(Record):
         return sum(operator.place != "litert" for operator in self.operators)
 
 
-READ_LATER = ("operators", "kernels")
-"""Fields of a program that only reports use; the reader decodes them at their first use."""
+READ_LATER = ("operators", "kernels", "named_constants")
+"""Fields that only reports and the compiler use; the reader decodes them at their first use."""
 
 
 def aligned(offset: int) -> int:

@@ -9,7 +9,7 @@ from jitdelegate.program.program import ALIGNMENT as PAGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from jitdelegate.program.program import Bytes, Program, SharedPages
 
@@ -17,28 +17,58 @@ LEAST_PAGES = 16
 """Shortest run of pages to share: a shorter one is rather stored again than mapped."""
 
 
-def find_shared(weights: Bytes, sources: Sequence[Program | None]) -> SharedPages:
+def find_shared(weights: Bytes, sources: Sequence[Program | None], lacking: SharedPages = ()) -> SharedPages:
     """The longest runs of pages that begin where a page of a source begins, for `Program.shared`.
 
     Args:
+        weights: what is not `lacking`.
         sources: programs whose weights have been verified; None for one that does not exist.
+        lacking: runs of pages that are known already, in order.
     """
+    own = memoryview(weights).cast("B")
+    ranges = stored_ranges(lacking, whole_bytes(own, lacking))
+    if all(end - start < LEAST_PAGES * PAGE for start, end in ranges):
+        return lacking
     stored = [_pages(source) for source in sources]
     known: dict[int, tuple[int, int]] = {}
     for number, pages in enumerate(stored):
         for start, page in enumerate(pages):
             known.setdefault(xxh3_64_intdigest(page), (number, start))
-    own = _whole_pages(memoryview(weights).cast("B"))
-    runs, first = [], 0
-    while first < len(own):
-        number, start = known.get(xxh3_64_intdigest(own[first]), (-1, 0))
-        length = _equal(own, first, stored[number], start) if number >= 0 else 0
-        if length >= LEAST_PAGES:
-            runs.append((first, number, start, length))
-            first += length
-        else:
-            first += 1
-    return tuple(runs)
+    runs, before = [*lacking], 0
+    for start, end in ranges:
+        part = _whole_pages(own[before : before + end - start])
+        before += end - start
+        runs += [(start // PAGE + first, *there) for first, there in _runs(part, known, stored)]
+    return tuple(sorted(runs))
+
+
+def whole_bytes(stored: Bytes, shared: Sequence[tuple[int, int, int, int]]) -> int:
+    """Bytes of a program's weights, of which those without the `shared` pages are stored."""
+    return len(stored) + PAGE * sum(pages for *_, pages in shared)
+
+
+def stored_pages(source: Program, first: int, pages: int) -> list[memoryview]:
+    """So many pages of what a program's own file stores, one part after another."""
+    weights, found, before = memoryview(source.weights).cast("B"), [], 0
+    for start, end in stored_ranges(source.shared, len(weights)):
+        begin, stop = max(first * PAGE, before), min((first + pages) * PAGE, before + end - start)
+        if begin < stop:
+            found.append(weights[start + begin - before : start + stop - before])
+        before += end - start
+    return found
+
+
+def whole_parts(stored: Bytes, sources: Sequence[Program | None], shared: SharedPages) -> list[Bytes]:
+    """A program's weights, one part after another: the stored ones, and the `shared` pages of the sources."""
+    own, before, at = memoryview(stored).cast("B"), 0, 0
+    found: list[Bytes] = []
+    for first, number, there, pages in shared:
+        end = before + first * PAGE - at
+        source = sources[number]
+        assert source is not None
+        found += [own[before:end], *stored_pages(source, there, pages)]
+        before, at = end, (first + pages) * PAGE
+    return [*found, own[before:]]
 
 
 def stored_ranges(shared: SharedPages, nbytes: int) -> list[tuple[int, int]]:
@@ -64,6 +94,21 @@ def _pages(source: Program | None) -> list[memoryview]:
 
 def _whole_pages(content: memoryview) -> list[memoryview]:
     return [content[at : at + PAGE] for at in range(0, len(content) - PAGE + 1, PAGE)]
+
+
+def _runs(
+    own: list[memoryview], known: Mapping[int, tuple[int, int]], stored: Sequence[list[memoryview]]
+) -> Iterator[tuple[int, tuple[int, int, int]]]:
+    """The runs among these pages of its own: the first page, and (source, first page there, pages)."""
+    first = 0
+    while first < len(own):
+        number, start = known.get(xxh3_64_intdigest(own[first]), (-1, 0))
+        length = _equal(own, first, stored[number], start) if number >= 0 else 0
+        if length >= LEAST_PAGES:
+            yield first, (number, start, length)
+            first += length
+        else:
+            first += 1
 
 
 def _equal(own: list[memoryview], first: int, pages: list[memoryview], start: int) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import flatbuffers
-from xxhash import xxh3_128_digest, xxh3_128_hexdigest
+from xxhash import xxh3_128, xxh3_128_digest
 
 from jitdelegate.program.launch_list import pack
+from jitdelegate.program.program import ALIGNMENT as PAGE
 from jitdelegate.program.program import (
     FORMAT_VERSION,
     HEADER,
@@ -24,7 +25,7 @@ from jitdelegate.program.program import (
     Program,
     aligned,
 )
-from jitdelegate.program.shared_pages import find_shared, stored_ranges
+from jitdelegate.program.shared_pages import find_shared, stored_ranges, whole_bytes, whole_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,18 +47,31 @@ def write(program: Program) -> bytes:
 def parts(program: Program, sources: Sequence[Program | None] = ()) -> FileParts:
     """The file in parts, to be written one after the other: all before the weights, and the weights uncopied, without
     the pages that one of the `sources` stores."""
-    shared = find_shared(program.weights, sources) if any(sources) else ()
+    lacking, own = program.shared, memoryview(program.weights)
+    shared = find_shared(own, sources, lacking) if any(sources) else ()
     if not shared:
-        return _front(program, len(program.weights), (), ""), program.weights
+        return _front(program, len(own), (), ""), program.weights
     main = sources[0] if any(number == 0 for _, number, _, _ in shared) else None
-    weights = memoryview(program.weights)
-    stored = [weights[start:end] for start, end in stored_ranges(shared, len(weights))]
-    return _front(program, sum(map(len, stored)), shared, main.weights_hash if main else ""), *stored
+    stored = []
+    for start, end in stored_ranges(shared, whole_bytes(own, lacking)):
+        before = PAGE * sum(pages for first, _, _, pages in lacking if first * PAGE < start)
+        stored.append(own[start - before : end - before])
+    return _front(program, sum(map(len, stored)), shared, main.weights_hash if main else "", sources), *stored
 
 
-def _front(program: Program, weights_bytes: int, shared: SharedPages, main_hash: str) -> bytes:
+def front_of_whole(program: Program, sources: Sequence[Program | None]) -> bytes:
+    """All before the weights in a file that has all of them, also those that `program.weights` lack."""
+    return _front(program, whole_bytes(program.weights, program.shared), (), "", sources)
+
+
+def _front(
+    program: Program, weights_bytes: int, shared: SharedPages, main_hash: str, sources: Sequence[Program | None] = ()
+) -> bytes:
     """All before the weights, of which `weights_bytes` are stored."""
-    own = {"shared": shared, "main_hash": main_hash, "weights_hash": xxh3_128_hexdigest(program.weights)}
+    state = xxh3_128()
+    for part in whole_parts(program.weights, sources, program.shared):
+        state.update(part)
+    own = {"shared": shared, "main_hash": main_hash, "weights_hash": state.hexdigest()}
     table, code = _table(program, own), bytes(program.code)
     code_offset = aligned(HEADER_BYTES + len(table))
     weights_offset = code_offset + aligned(len(code))

@@ -14,6 +14,11 @@ from jitdelegate.runtime.cache.key import Key, KeyParts
 from jitdelegate.runtime.io_binding import IOBinding
 from jitdelegate.runtime.memory import Workspace
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jitdelegate.program.known_constants import Known
+
+
 Trace = Callable[[str, Callable[[], str]], None]
 """Called with a stage's name and a function that makes its text."""
 
@@ -40,6 +45,8 @@ class Generated:
     input_offsets: tuple[int, ...] = ()
     output_offsets: tuple[int, ...] = ()
     large_constants: tuple[int, ...] = ()
+    shared: tuple[tuple[int, int, int, int], ...] = ()
+    named_constants: tuple[tuple[int, int, int, int], ...] = ()
     refusals: tuple[str, ...] = ()
     tuned: str = ""
 
@@ -136,8 +143,11 @@ class Target(Protocol):
             OptionError: the text names no device of this target.
         """
 
-    def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace) -> Generated:
+    def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace, known: Known) -> Generated:
         """Code for a whole lowered graph, for the device that the key names.
+
+        Args:
+            known: constants that other programs of the model store, which the program need not make.
 
         Raises:
             CompileError: the code would take too long to compile.

@@ -11,6 +11,7 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
 from jitdelegate.compiler import compile as compiler
+from jitdelegate.compiler.compilation import Compilation
 from jitdelegate.errors import DeviceError
 from jitdelegate.tflite.write import GraphBuilder, ModelBuilder
 from tests.api import partial_models as partial
@@ -53,15 +54,15 @@ MISFITS = [("tokens", (1, 5), TOKENS), ("cache", (1, 32, 4), HEADS_TOLD)]
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Receives an entry whenever the compiler is called."""
+    """Receives an entry whenever a program is made."""
     calls: list[Any] = []
-    compile_model = compiler.compile_model
+    program = compiler._program
 
-    def counted(*arguments: Any) -> Any:
-        calls.append(arguments[2].parts)
-        return compile_model(*arguments)
+    def counted(one: Compilation, *arguments: Any, **keywords: Any) -> Any:
+        calls.append(one.key.parts)
+        return program(one, *arguments, **keywords)
 
-    monkeypatch.setattr(compiler, "compile_model", counted)
+    monkeypatch.setattr(compiler, "_program", counted)
     return calls
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,13 +15,21 @@ import pytest
 import jitdelegate
 from cache_tools.entries import open_entries
 from jitdelegate.base.options import DelegateOptions
+from jitdelegate.compiler import compile
 from jitdelegate.engine.executable import Executable
-from jitdelegate.engine.load_path import specialize
+from jitdelegate.engine.load_path import find_key, specialize
+from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.engine.precompile import precompile
+from jitdelegate.ir.graph import Quant
+from jitdelegate.program.program import Program
+from jitdelegate.program.read import complete, read_front, weights_start
 from jitdelegate.runtime.cache import store
-from jitdelegate.runtime.cache.key import variant_parts
+from jitdelegate.runtime.cache.key import fingerprint, variant_parts
+from jitdelegate.runtime.cache.shared_weights import whole_weights
 from jitdelegate.runtime.cache.store import counts
 from jitdelegate.targets import target_named
+from jitdelegate.targets.planning.constants import Constants
+from jitdelegate.tflite.read import read as read_model
 from jitdelegate.tflite.write import ModelBuilder
 from tests.entries import overwrite
 
@@ -117,6 +125,99 @@ def test_a_program_for_other_shapes_stores_no_matrix_again(tmp_path: Path) -> No
         counts.reset()
         right(loaded, LONG)
         assert (counts.misses, counts.hits) == ({}, 5)
+
+
+@pytest.mark.parametrize("is_hosted", [False, True])
+def test_a_program_for_other_shapes_packs_no_matrix_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_hosted: bool
+) -> None:
+    def compiled(rows: int) -> Executable:
+        variant = variant_parts(0, ((rows, DEPTH),) if rows > 1 else (), hosted=is_hosted)
+        return specialize(loaded._opened, variant)
+
+    packed: list[int] = []
+    extend = Constants._extend
+
+    def count(constants: Constants, make: Callable[[], Iterator[np.ndarray]]) -> None:
+        before = len(constants.content)
+        extend(constants, make)
+        packed.append(len(constants.content) - before)
+
+    monkeypatch.setattr(Constants, "_extend", count)
+    with load(tmp_path) as loaded:
+        main = compiled(1)
+        packed.clear()
+        further = compiled(5)
+    assert max(packed, default=0) < MATRIX and further.outcome == "miss"
+    assert sum(pages for *_, pages in further.program.shared) * 4096 >= MATRIX
+    assert main.program.named_constants and further.program.named_constants
+
+
+def quantized() -> bytes:
+    """i8[?,4,4,256] -> CONV_2D to 512 channels, of 128 KB -> DEPTHWISE_CONV_2D with a scale for each channel."""
+    made, channels = ModelBuilder(), 512
+    random = np.random.default_rng(7)
+
+    def weights(shape: tuple[int, ...], axis: int) -> tuple[int, int]:
+        scales = tuple(random.uniform(0.001, 0.003, channels).tolist())
+        zeros = (0,) * channels
+        numbers = random.integers(-127, 128, shape, np.int8)
+        bias = random.integers(-999, 999, channels, np.int32)
+        return (
+            made.constant(numbers, quant=Quant(scales, zeros, axis)),
+            made.constant(bias, quant=Quant(tuple(0.05 * scale for scale in scales), zeros)),
+        )
+
+    one = Quant((0.05,), (3,))
+    x = made.input((1, 4, 4, 256), "int8", quant=one, shape_signature=(-1, 4, 4, 256))
+    shape, options = (1, 4, 4, channels), {"padding": "SAME", "stride_w": 1, "stride_h": 1}
+    y = made.op("CONV_2D", [x, *weights((channels, 1, 1, 256), 0)], shape, options=options, dtype="int8", quant=one)
+    inputs = [y, *weights((1, 3, 3, channels), 3)]
+    more = options | {"depth_multiplier": 1}
+    made.output(made.op("DEPTHWISE_CONV_2D", inputs, shape, options=more, dtype="int8", quant=one))
+    return made.finish()
+
+
+@pytest.mark.parametrize("content", [MODEL, quantized()], ids=["floats", "integers"])
+def test_weights_that_are_taken_by_name_are_those_that_are_packed(content: bytes) -> None:
+    options = DelegateOptions(target="cpu")
+    device = target_named("cpu").find_device(options)
+
+    def compiled(rows: int, *sources: Program) -> tuple[Program, memoryview]:
+        shapes = ((rows, *read_model(content).graphs[0].tensors[0].shape[1:]),) if rows > 1 else ()
+        key = find_key(device, options, fingerprint(content), variant_parts(0, shapes))
+        file = b"".join(compile.compile_model(content, options, key, {}, sources))
+        start = weights_start(file, len(file))
+        program, stored = read_front(file[:start], len(file)), memoryview(file)[start:]
+        return program, whole_weights(program, stored, sources)
+
+    main = complete(*compiled(1))
+    (further, weights), (alone, expected) = compiled(3, main), compiled(3)
+    assert further.shared and not alone.shared
+    assert bytes(weights) == bytes(expected)
+    assert (further.code, further.weights_hash, further.loader) == (alone.code, alone.weights_hash, "flat")
+
+
+def test_a_program_for_other_shapes_reads_the_model_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Counter[str]()
+
+    def counted(owner: object, name: str) -> None:
+        function = getattr(owner, name)
+
+        def count(*args: object, **kwargs: object) -> object:
+            calls[name] += 1
+            return function(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, count)
+
+    with load(tmp_path) as loaded:
+        counted(ModelFile, "make")
+        counted(ModelFile, "content")
+        counted(compile, "read")
+        right(loaded, LONG)
+        calls.clear()
+        loaded._specializations.resized(loaded._opened, ((7, DEPTH),))
+    assert calls == {"make": 1, "content": 1, "read": 1}
 
 
 def test_bytes_depend_on_no_order(tmp_path: Path) -> None:

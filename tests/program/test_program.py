@@ -385,7 +385,7 @@ def test_what_is_no_program_is_refused(content: object) -> None:
 def test_a_program_of_another_format_version_says_so() -> None:
     content = bytearray(small_content())
     content[8] += 1
-    with pytest.raises(ProgramError, match="format version 12, expected 11"):
+    with pytest.raises(ProgramError, match="format version 13, expected 12"):
         read(content)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from jitdelegate.base.targets import EXACT, LEVELS
 from jitdelegate.ir.faults import Faults
 from jitdelegate.ir.graph import Graph
+from jitdelegate.program.known_constants import NO_CONSTANTS
 from jitdelegate.program.program import Kernel
 from jitdelegate.runtime.cpu.profile import stamp_bytes
 from jitdelegate.runtime.memory import CLOCK_ENTRY
@@ -25,7 +26,13 @@ from jitdelegate.targets.cpu.forms.map import copy_jobs
 from jitdelegate.targets.cpu.plan import plan
 from jitdelegate.targets.cpu.unsigned import store_unsigned
 from jitdelegate.targets.planning.choose_layout import choose_layout
+from jitdelegate.targets.planning.constants import Constants
 from jitdelegate.targets.target import Generated, Trace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jitdelegate.program.known_constants import Known
+
 
 ENTRIES = ("run", "work", "stop", "invoke")
 
@@ -35,7 +42,13 @@ def _ignore(stage: str, make: Callable[[], str]) -> None:
 
 
 def generate(
-    graph: Graph, features: str, trace: Trace = _ignore, *, profile: bool = False, precision: str = EXACT
+    graph: Graph,
+    features: str,
+    trace: Trace = _ignore,
+    *,
+    profile: bool = False,
+    precision: str = EXACT,
+    known: Known = NO_CONSTANTS,
 ) -> Generated:
     """Code for one lowered graph and one instruction set; equal graphs give equal bytes.
 
@@ -45,6 +58,7 @@ def generate(
         trace: called with the plan of steps and memory, the LLVM IR and the machine code.
         profile: whether the code writes time stamps for `runtime.cpu.profile`.
         precision: EXACT or BFLOAT16.
+        known: constants that other programs store.
     Raises:
         CompileError: the code would take too long to compile.
     """
@@ -54,7 +68,7 @@ def generate(
     planned = plan(graph, layouts)
     trace("plan", lambda: plan_text(planned))
     status = -(-planned.arena_bytes // ALIGN) * ALIGN
-    generator = Generator(machine, Module(machine), status=status)
+    generator = Generator(machine, Module(machine), Constants(ALIGN, known), status=status)
     write_steps(generator, planned)
     generator.weights.close(ALIGN)
     steps = place_constants(generator.steps, generator.weights.large, len(graph.inputs) + len(graph.outputs))
@@ -79,8 +93,7 @@ def generate(
         code=code,
         loader="flat" if machine.has_threads else "object",
         entries=entries,
-        weights=generator.weights.content,
-        large_constants=tuple(generator.weights.large),
+        **generator.weights.of_program(),
         arena_bytes=status + ALIGN if refusals else planned.arena_bytes,
         scratch_bytes=generator.scratch,
         sync_bytes=own_sync_bytes + (stamp_bytes(len(steps)) if profile else 0),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from jitdelegate.base.options import DelegateOptions
     from jitdelegate.ir.graph import Graph
+    from jitdelegate.program.known_constants import Known
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.cache.key import Key
     from jitdelegate.runtime.io_binding import IOBinding
@@ -82,7 +83,7 @@ class CpuTarget(HostTarget):
             raise DeviceError(f"{SLOWER}; the target {self.name!r} compiles it")
         return CpuDevice()
 
-    def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace) -> Generated:
+    def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace, known: Known) -> Generated:
         from jitdelegate.targets.cpu.generate import generate  # not before: only generating code needs LLVM
 
         precision = EXACT
@@ -90,7 +91,8 @@ class CpuTarget(HostTarget):
             from jitdelegate.targets.precision import precision_of
 
             precision = precision_of(key)
-        return generate(graph, key.part("features"), trace, profile=bool(key.part(PROFILE)), precision=precision)
+        profile = bool(key.part(PROFILE))
+        return generate(graph, key.part("features"), trace, profile=profile, precision=precision, known=known)
 
     def ignored(self, options: DelegateOptions) -> tuple[str, ...]:
         """Other precisions than bfloat16 are those of GPUs."""

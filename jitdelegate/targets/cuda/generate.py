@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from jitdelegate.errors import DeviceError
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program import program
+from jitdelegate.program.known_constants import NO_CONSTANTS
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cache.directory import CacheDirectory
@@ -33,11 +34,18 @@ from jitdelegate.targets.target import Generated, Trace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from jitdelegate.program.known_constants import Known
     from jitdelegate.targets.cuda.tuning import Tuning
 
 
 def generate(
-    graph: Graph, kind: str, precision: str, place: CacheDirectory | None, trace: Trace, tuning: Tuning | None
+    graph: Graph,
+    kind: str,
+    precision: str,
+    place: CacheDirectory | None,
+    trace: Trace,
+    tuning: Tuning | None,
+    known: Known = NO_CONSTANTS,
 ) -> Generated:
     """Code for one lowered graph and one kind of GPU; equal graphs and tables give equal bytes.
 
@@ -48,6 +56,7 @@ def generate(
         place: where the templates' lowered code and the user's tables of tuned kernels are; None for no cache.
         trace: called with the plan of launches and memory, and the PTX.
         tuning: how to measure what the tables lack; None takes the package's own table as it is.
+        known: constants that other programs store.
     Raises:
         CompileError: the graph is too large, or writers or compilers of kernels fail; has the reasons of all operators.
         DeviceError: the GPU is not supported, lacks what the precision needs, or numba-cuda is not installed.
@@ -59,7 +68,7 @@ def generate(
     choices = Choices(shipped(gpu))
     if tuning is not None:
         choices = tuning.choices(graph, gpu, precision, place, Builder(gpu, store), trace)
-    planned = plan(graph, gpu, precision, choices)
+    planned = plan(graph, gpu, precision, choices, known)
     trace("plan", lambda: plan_text(planned))
     origins = {template: _origin(template, planned.launches) for template in planned.templates}
     compiled = compile_templates(planned.templates, gpu.architecture, store, origins)
@@ -108,8 +117,7 @@ def generated(
             for launch, order in zip(planned.launches, planned.orders, strict=True)
         ),
         origins=tuple(_origin(template, planned.launches) for template in numbers),
-        weights=writer.weights.content,
-        large_constants=tuple(writer.weights.large),
+        **writer.weights.of_program(),
         arena_bytes=planned.arena_bytes,
         input_offsets=tuple(planned.offset(index) for index in inputs),
         output_offsets=tuple(planned.offset(index) for index in outputs),

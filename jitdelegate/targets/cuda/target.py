@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jitdelegate.base.options import DelegateOptions
     from jitdelegate.ir.graph import Graph
     from jitdelegate.passes.cost import Rates
+    from jitdelegate.program.known_constants import Known
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.cache.key import Key, Parts
     from jitdelegate.runtime.cuda.device import Device
@@ -171,7 +172,7 @@ class CudaTarget:
         except ValueError as error:
             raise OptionError(f"{error}; or {ALL!r}") from error
 
-    def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace) -> Generated:
+    def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace, known: Known) -> Generated:
         from jitdelegate.runtime.cache.store import open_store
 
         kind = ":".join(part for part in (key.part("features"), key.part(MULTIPROCESSORS)) if part)
@@ -180,7 +181,7 @@ class CudaTarget:
             from jitdelegate.targets.precision import precision_of
 
             directory, precision = open_store(options.serialization_dir).directory, precision_of(key)
-            return generate(graph, kind, precision, directory, trace, _tuning(key, options))
+            return generate(graph, kind, precision, directory, trace, _tuning(key, options), known)
         except ImportError as error:
             raise DeviceError(
                 f"{error}; CUDA kernels are compiled by the extra 'cuda': pip install jitdelegate[cuda]"

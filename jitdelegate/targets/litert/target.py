@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jitdelegate.base.options import DelegateOptions
     from jitdelegate.ir.graph import Graph
+    from jitdelegate.program.known_constants import Known
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.cache.key import Key
     from jitdelegate.runtime.io_binding import IOBinding
@@ -59,7 +60,7 @@ class LiteRTTarget(HostTarget):
     def find_device(self, options: DelegateOptions) -> LiteRTDevice:
         return LiteRTDevice()
 
-    def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace) -> Generated:
+    def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace, known: Known) -> Generated:
         raise DeviceError("nothing is compiled for LiteRT")
 
     def refusal(self, key: Key) -> str:

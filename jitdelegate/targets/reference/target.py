@@ -12,6 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jitdelegate.base.options import DelegateOptions
     from jitdelegate.ir.graph import Graph
+    from jitdelegate.program.known_constants import Known
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.cache.key import Key
     from jitdelegate.runtime.io_binding import IOBinding
@@ -53,7 +54,7 @@ class ReferenceTarget(HostTarget):
     def find_device(self, options: DelegateOptions) -> ReferenceDevice:
         return ReferenceDevice()
 
-    def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace) -> Generated:
+    def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace, known: Known) -> Generated:
         from jitdelegate.targets.reference.generate import generate
 
         return generate(graph, NAME)

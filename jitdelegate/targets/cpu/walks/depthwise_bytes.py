@@ -22,7 +22,7 @@ from jitdelegate.targets.cpu.code.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.narrow import EVERY_STEP, NARROW, Narrowing, Steps
 from jitdelegate.targets.cpu.code.shuffles import joined
-from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Function, Value, vector
+from jitdelegate.targets.cpu.code.vector_ir import Function, Value, vector
 from jitdelegate.targets.cpu.multiply.byte_pairs import plus_quads
 from jitdelegate.targets.cpu.multiply.depthwise_terms import QUAD, quads_of, terms_of, words_of
 from jitdelegate.targets.cpu.multiply.products import WORD, byte_offset, plus_bytes, sum_of_pairs
@@ -92,8 +92,8 @@ def _largest(generator: Generator, epilogue: Epilogue, taps: np.ndarray, bias: n
         case Apply("mul", (Cast(Arg(0), "float32"), Arg(index))):
             memory = epilogue.streams[index - 1].memory
             is_by_channel = memory.layout.dtype == "float32" and memory.layout.shape == (1, 1, 1, sums.size)
-            if memory.space == "weights" and is_by_channel:
-                stored = generator.weights.content[memory.offset : memory.offset + sums.size * FLOAT_BYTES]
+            stored = generator.weights.read(memory.offset) if memory.space == "weights" and is_by_channel else None
+            if stored is not None:
                 return float((np.abs(np.frombuffer(stored, np.float32)) * sums).max())
     return inf
 

@@ -62,7 +62,7 @@ class Writer:
         gpu: the GPU that tiles are chosen for.
         precision: "float32", "tf32", "float16" or "bfloat16".
         temporaries: bytes of each intermediate, by its negative tensor number.
-        constants: bytes of each constant, by its offset in the weights.
+        weights: the constants.
         parts: the tensors that lie in larger ones.
         copied: for results of Concats, the numbers of the operands that are not yet there; all where there is no entry.
         choices: which of their candidates kernels take.
@@ -75,7 +75,6 @@ class Writer:
     launches: list[Launch] = field(default_factory=list)
     weights: Constants = field(default_factory=lambda: Constants(ALIGN))
     temporaries: dict[int, int] = field(default_factory=dict)
-    constants: dict[int, int] = field(default_factory=dict)
     parts: Mapping[int, Part] = field(default_factory=dict)
     copied: Mapping[int, Sequence[int]] = field(default_factory=dict)
     choices: Choices = field(default_factory=Choices)
@@ -93,9 +92,7 @@ class Writer:
 
     def apart(self, choices: Choices) -> Writer:
         """A writer for the same graph that has written nothing, to write a step once more, by other choices."""
-        return replace(
-            self, launches=[], weights=Constants(ALIGN), temporaries={}, constants={}, choices=choices, _nodes=()
-        )
+        return replace(self, launches=[], weights=Constants(ALIGN), temporaries={}, choices=choices, _nodes=())
 
     def choose(
         self, problem: str, candidates: Mapping[str, Candidate], cycles: Callable[[Candidate], float] | None = None
@@ -205,9 +202,7 @@ class Writer:
             CompileError: there are too many bytes.
         """
         check_memory("A constant", array.nbytes)
-        offset = self.weights.add(array)
-        self.constants[offset] = array.nbytes
-        return WeightsPointer(offset)
+        return WeightsPointer(self.weights.add(array))
 
     def packed(
         self, form: object, sources: Sequence[np.ndarray], make: Callable[[], Iterable[np.ndarray]]
@@ -218,8 +213,7 @@ class Writer:
             CompileError: there are too many bytes.
         """
         offset = self.weights.pack(form, sources, make)
-        nbytes = self.constants.setdefault(offset, len(self.weights.content) - offset)
-        check_memory("A constant", nbytes)
+        check_memory("A constant", self.weights.sizes[offset])
         return WeightsPointer(offset)
 
     def temporary(self, nbytes: int) -> TensorPointer:
@@ -314,7 +308,7 @@ class Writer:
     def _nbytes(self, pointer: TensorPointer | WeightsPointer, most: int) -> int:
         """Bytes of the tensor or constant at the pointer, but of at most `most` elements."""
         if isinstance(pointer, WeightsPointer):
-            return min(self.constants[pointer.offset], most * WIDEST)
+            return min(self.weights.sizes[pointer.offset], most * WIDEST)
         if pointer.index < 0:
             return self.temporaries[pointer.index]
         return min(self.graph.tensors[pointer.index].size, most) * self.element(pointer.index).nbytes

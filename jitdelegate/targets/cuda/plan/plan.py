@@ -18,6 +18,7 @@ from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.index_forms import Update
 from jitdelegate.passes.merge_products import merge_products
 from jitdelegate.passes.split_epilogues import split_epilogues
+from jitdelegate.program.known_constants import NO_CONSTANTS
 from jitdelegate.targets.cuda.code.choices import Choices
 from jitdelegate.targets.cuda.code.element import OWN
 from jitdelegate.targets.cuda.code.gpu import Gpu
@@ -29,8 +30,14 @@ from jitdelegate.targets.cuda.plan.accepts import ACCEPTS
 from jitdelegate.targets.cuda.plan.branches import Branches, Order, Touch, extended, in_a_row
 from jitdelegate.targets.cuda.plan.narrow_weights import narrow_weights
 from jitdelegate.targets.planning.buffer_plan import Buffers, Life, check_steps, lives_of, plan_memory
+from jitdelegate.targets.planning.constants import Constants
 from jitdelegate.targets.planning.epilogue import reach
 from jitdelegate.targets.planning.steps import Steps, find_steps
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jitdelegate.program.known_constants import Known
+
 
 MOST_GROWTH, GROWTH_BYTES = 1.25, 1 << 20
 """How much larger the arena may become for branches: so many times, and so many bytes more."""
@@ -73,17 +80,18 @@ class Plan:
         return self.blocks[self.buffers[index]][0] + first
 
 
-def plan(graph: Graph, gpu: Gpu, precision: str, choices: Choices | None = None) -> Plan:
+def plan(graph: Graph, gpu: Gpu, precision: str, choices: Choices | None = None, known: Known = NO_CONSTANTS) -> Plan:
     """Plans launches and memory of a lowered graph.
 
     Args:
         choices: receives what was asked; None for those of the package's own table.
+        known: constants that other programs store.
     Raises:
         CompileError: a tensor is too large or has an unsupported type, there is no kernel for a form or its
             accumulator, there are too many nodes or launches, a window spans too much, the GPU does not support the
             precision, or a form's writer fails; has the reasons of all operators, as far as it is theirs.
     """
-    writer, buffers = written(graph, gpu, precision, Choices(shipped(gpu)) if choices is None else choices)
+    writer, buffers = written(graph, gpu, precision, Choices(shipped(gpu)) if choices is None else choices, known)
     touches = [
         [Touch(buffers[index], writer.parts.get(index), writes) for index, writes in launch.accesses()]
         for launch in writer.launches
@@ -105,13 +113,16 @@ def plan(graph: Graph, gpu: Gpu, precision: str, choices: Choices | None = None)
     return Plan(writer, buffers, blocks, orders, arena_bytes, frozenset(ports))
 
 
-def written(graph: Graph, gpu: Gpu, precision: str, choices: Choices) -> tuple[Writer, Buffers]:
+def written(
+    graph: Graph, gpu: Gpu, precision: str, choices: Choices, known: Known = NO_CONSTANTS
+) -> tuple[Writer, Buffers]:
     """All launches of a lowered graph, and which tensors are other names for the same memory; raises as `plan`."""
     _check_size(graph)
 
     @lru_cache(1)  # merging ends with the graph that it asked about last, or with that which it had
     def steps_of(graph: Graph) -> tuple[Writer, Steps]:
-        writer = Writer(narrow_weights(graph), gpu, precision, choices=choices)
+        weights = Constants(ALIGN, known)
+        writer = Writer(narrow_weights(graph), gpu, precision, weights=weights, choices=choices)
         return writer, find_steps(writer.graph, ACCEPTS, writer)
 
     def unwritten(graph: Graph) -> set[int]:
@@ -194,7 +205,7 @@ def _bytes(writer: Writer, index: int) -> int:
 
 def plan_text(planned: Plan) -> str:
     """One line per launch: the kernel, the number of blocks, and the offsets of the tensors that it accesses."""
-    lines = [f"arena {planned.arena_bytes} bytes, weights {len(planned.writer.weights.content)} bytes"]
+    lines = [f"arena {planned.arena_bytes} bytes, weights {planned.writer.weights.end} bytes"]
     for step, launch in enumerate(planned.launches):
         offsets = ", ".join(
             f"%{argument.index}@{planned.offset(argument.index)}"
