@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from jitdelegate.ir.faults import reason_of
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ops import find
-from jitdelegate.ops.stablehlo import COMPUTATION, REPLACE
+from jitdelegate.ops.stablehlo_windows import COMPUTATION, REPLACE
 from jitdelegate.passes.graph_builder import GraphBuilder
 from jitdelegate.passes.infer_shapes import Inference, Room
 from jitdelegate.passes.resize_inputs import reshaped

@@ -9,7 +9,7 @@ import pytest
 
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ops import OPS
-from jitdelegate.ops.stablehlo import COMPUTATION, REPLACE, windows_of
+from jitdelegate.ops.stablehlo_windows import COMPUTATION, REPLACE, windows_of
 from jitdelegate.passes import FOLD, REWRITE, run
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import node_reason
