@@ -36,6 +36,7 @@ from jitdelegate.ops import (  # noqa: F401 - each enters its operators in OPS
     shape,
     slicing,
     splitting,
+    stablehlo,
     stablehlo_windows,
     suppression,
 )

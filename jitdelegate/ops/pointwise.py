@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Const, Expr, evaluate, result_type, substitute
+from jitdelegate.ir.expr import Arg, Cast, Const, Expr, arity, evaluate, result_type, substitute
 from jitdelegate.ir.forms import IndexMap, Map
+from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.call import ACTIVATIONS, OPTION, Call, Shape, given
 from jitdelegate.ops.registry import Lowering, Op
 
@@ -90,6 +91,14 @@ def pointwise(formula: Expr, call: Call) -> Lowering:
         read, expr = list(range(call.count)), formula
     accesses = tuple(IndexMap.broadcast(call.shape(operand), call.output.shape) for operand in read)
     return Lowering(Map(expr, accesses), tuple(map(call.index, read)))
+
+
+def computed(formula: Expr, dtype: str) -> Expr:
+    """A formula of numbers of one type, which kernels may only move: computed in a wider type, then converted once."""
+    wide = "int32" if dtype == "bool" else ELEMENT_TYPES[dtype].compute
+    if wide == dtype:
+        return formula
+    return Cast(substitute(formula, [Cast(Arg(number), wide) for number in range(arity(formula))]), dtype)
 
 
 def _number(call: Call, operand: int) -> np.ndarray | None:

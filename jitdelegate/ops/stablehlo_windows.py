@@ -69,12 +69,11 @@ def windows_of(data: Shape, indices: Shape, updates: Shape, attrs: Mapping[str, 
     )
     vector, rank = int(attrs.get("index_vector_dim", 0)), len(data)
     positions = tuple(size for axis, size in enumerate(updates) if axis not in along)
-    length = 1 if vector == len(indices) else dict(enumerate(indices)).get(vector)
     in_range = {*inserted, *indexed} <= {*range(rank)} and {*along} <= {*range(len(updates))}
     are_distinct = all(len({*axes}) == len(axes) for axes in (along, inserted, indexed))
     if not in_range or not are_distinct or len(along) + len(inserted) != rank:
         return f"STABLEHLO_SCATTER: its options do not fit data of shape {list(data)}, updates of {list(updates)}."
-    if length != len(indexed) or _without(indices, vector) != positions:
+    if _vector_length(indices, vector) != len(indexed) or _without(indices, vector) != positions:
         return f"STABLEHLO_SCATTER: indices of shape {list(indices)} do not fit updates of shape {list(updates)}."
     sizes = iter(updates[axis] for axis in along)
     window = tuple(1 if axis in inserted else next(sizes) for axis in range(rank))
@@ -84,6 +83,11 @@ def windows_of(data: Shape, indices: Shape, updates: Shape, attrs: Mapping[str, 
 
 def _without(shape: Shape, axis: int) -> Shape:
     return shape[:axis] + shape[axis + 1 :]
+
+
+def _vector_length(indices: Shape, vector: int) -> int:
+    """Numbers in an index vector; 0 where the indices lack its axis."""
+    return 1 if vector == len(indices) else dict(enumerate(indices)).get(vector, 0)
 
 
 def _vectors_last(shape: Shape, vector: int) -> tuple[Shape, Shape]:
@@ -271,8 +275,8 @@ def slices_of(data: Shape, indices: Shape, attrs: Mapping[str, Any]) -> Slices |
     are_distinct = all(len({*axes}) == len(axes) for axes in (offset, collapsed, indexed))
     if not in_range or not are_distinct or len(lengths) != rank or len(offset) != len(kept):
         return f"STABLEHLO_GATHER: its options do not fit data of shape {list(data)}, indices of {list(indices)}."
-    if (1 if vector == len(indices) else dict(enumerate(indices)).get(vector)) != len(indexed):
-        return f"STABLEHLO_GATHER: indices of shape {list(indices)} do not hold {len(indexed)} each along axis {vector}."
+    if _vector_length(indices, vector) != len(indexed):
+        return f"STABLEHLO_GATHER: indices of shape {list(indices)} do not have {len(indexed)} along axis {vector}."
     if any(not 0 < length <= size for length, size in zip(lengths, data, strict=True)):
         return f"STABLEHLO_GATHER: a slice of {list(lengths)} does not fit into {list(data)}."
     sizes = tuple(1 if axis in collapsed else length for axis, length in enumerate(lengths))
@@ -376,8 +380,8 @@ class StablehloGather(Op):
         room = np.array(slices.room[slice(*span)], dtype)
         own = numbered(slices.sizes[slice(*span)], dtype)
         if isinstance(vectors, np.ndarray):
-            starts = slices.starts(vectors)[:, None, slice(*span)]
-            return (starts + own).astype(dtype)
+            known: np.ndarray = slices.starts(vectors)[:, None, slice(*span)] + own
+            return known.astype(dtype)
         starts = _along(call, vectors, slices.indexed, axes)
         assert isinstance(starts, Lowering)
         shape, each = (prod(slices.positions), len(own), len(axes)), (prod(slices.positions), 1, len(axes))

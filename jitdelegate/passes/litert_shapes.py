@@ -18,6 +18,7 @@ from jitdelegate.ops import find
 from jitdelegate.ops.call import Call, Shape
 from jitdelegate.ops.registry import MAX_ELEMENTS, MAX_RANK
 from jitdelegate.runtime.litert import interpreter_class
+from jitdelegate.tflite.calls import called_subgraphs
 from jitdelegate.tflite.constants import UNSIZED
 from jitdelegate.tflite.write import GraphBuilder, ModelBuilder
 
@@ -71,18 +72,13 @@ def _may_ask(call: Call, graphs: Sequence[Graph]) -> bool:
         return False
     if any(value < 1 for name, value in node.attrs.items() if name.startswith(DIVISORS) and isinstance(value, int)):
         return False
-    if any(not 0 < value < len(graphs) for value in _called(node)):
+    if any(not 0 < value < len(graphs) for _, value in called_subgraphs(node) if value >= 0):
         return False
     return all(tensor.has_rank and len(tensor.shape) <= MAX_RANK and _is_small(tensor) for tensor in call.operands)
 
 
 def _is_small(tensor: Tensor) -> bool:
     return 0 <= tensor.size <= MAX_ELEMENTS
-
-
-def _called(node: Node) -> list[int]:
-    """The subgraphs that the operator names; LiteRT takes a negative number for none."""
-    return [value for name, value in node.attrs.items() if name.endswith("subgraph_index") and value >= 0]
 
 
 def _states(call: Call) -> list[Tensor]:
@@ -103,7 +99,7 @@ def _content(call: Call, graphs: Sequence[Graph]) -> bytes:
     model.take(*(places[index] for index in read if _is_fed(call.graph.tensors[index], states)))
     _write_node(model, node, places, outputs)
     model.output(*(places[index] for index in outputs))
-    for graph in graphs[1:] if _called(node) else ():
+    for graph in graphs[1:] if any(number >= 0 for _, number in called_subgraphs(node)) else ():
         _write_subgraph(model.subgraph(), graph)
     return model.finish()
 
