@@ -339,4 +339,5 @@ def converted(values: np.ndarray, dtype: str) -> np.ndarray:
         inside = np.clip(whole, float(limits.min), float(limits.max))
         over = inside >= float(limits.max)
         return np.where(over, limits.max, np.where(over, 0, inside).astype(dtype)).astype(dtype)
-    return values.astype(dtype)
+    with np.errstate(over="ignore"):
+        return values.astype(dtype)

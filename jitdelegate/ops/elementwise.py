@@ -351,8 +351,8 @@ class Cast(Op):
     results: ClassVar = {0: ANY}
     cases = tuple(
         Case((Fed((2, 3, 7), source),), {"in_data_type": source.upper(), "out_data_type": target.upper()})
-        for source in (*NUMBERS, "bool", "complex64")
-        for target in ((*NUMBERS, "bool") if source != "complex64" else ("float32",))
+        for source in (*NUMBERS, "bool", "float16", "complex64")
+        for target in ((*NUMBERS, "bool", "float16") if source != "complex64" else ("float32",))
     )
 
     def problems(self, call: Call) -> Iterator[str]:
@@ -360,8 +360,6 @@ class Cast(Op):
             yield from rank_problems(call)
             if call.output.dtype != "float32":
                 yield f"CAST from complex64 to {call.output.dtype} is not supported."
-        if "float16" in (call.tensor(0).dtype, call.output.dtype) and not call.tensor(0).is_constant:
-            yield "CAST from or to float16 is supported on constants only."
 
     def lowering(self, call: Call) -> Lowering:
         if call.tensor(0).dtype == "complex64":

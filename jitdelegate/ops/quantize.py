@@ -14,6 +14,7 @@ from jitdelegate.ir.forms import Concat, IndexMap, Map
 from jitdelegate.ir.graph import Quant
 from jitdelegate.ir.quantized import quantize
 from jitdelegate.ops.call import Call, dequantization_problems, scale, zero
+from jitdelegate.ops.case import Case, Fed
 from jitdelegate.ops.pointwise import X, mapped
 from jitdelegate.ops.quantization import (
     EIGHT,
@@ -25,7 +26,7 @@ from jitdelegate.ops.quantization import (
     real_value,
     shifted,
 )
-from jitdelegate.ops.registry import BYTES, FLOATS, QUANTIZED, Lowering, Op, op, view
+from jitdelegate.ops.registry import BYTES, FLOATS, QUANTIZED, Lowering, Op, cast, op, view
 from jitdelegate.ops.rounding import APART, AWAY, EVEN, INTEGER, UP, rounding
 
 
@@ -110,18 +111,17 @@ def requantized(call: Call) -> Grouped:
 class Dequantize(Op):
     """The float32 values that stored numbers stand for: (x - zero) * scale. Constants may have scales by slice.
 
-    Constants of float16 are converted while compiling.
+    float16 values are converted; constants while compiling.
     """
 
     types = ("float16",)
     results: ClassVar = {0: FLOATS}
     quantized = (*QUANTIZED, "int4")
     quantized_results: ClassVar = {0: FLOATS}
+    cases = (Case((Fed((3, 17), "float16"),)), Case((Fed((), "float16"),)))
 
     def problems(self, call: Call) -> Iterator[str]:
         source = call.tensor(0)
-        if source.dtype == "float16" and not source.is_constant:
-            yield "DEQUANTIZE from float16 is supported on constants only."
         if source.sparsity is not None:
             yield "DEQUANTIZE: input 0 is a sparse constant."
         if source.is_constant and source.is_quantized:
@@ -132,6 +132,9 @@ class Dequantize(Op):
     def quantized_problems(self, call: Call) -> Iterator[str]:
         if not call.tensor(0).is_constant:
             yield from per_tensor_problems(call, call.tensor(0))
+
+    def lowering(self, call: Call) -> Lowering:
+        return cast(call.index(0), call.shape(0), "float32")
 
     def quantized_lowering(self, call: Call) -> Lowering:
         """LiteRT's optimized kernel makes a float32 of its own of the zero point's share."""

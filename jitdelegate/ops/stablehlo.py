@@ -13,14 +13,10 @@ import numpy as np
 
 from jitdelegate.ir.expr import binary, maximum, minimum
 from jitdelegate.ops.call import Call, Shape, given
-from jitdelegate.ops.case import Case, Fed, ints
+from jitdelegate.ops.case import Case, Fed, ints, named, pairs
 from jitdelegate.ops.padding import Margins, padded, value_problems, widened
 from jitdelegate.ops.pointwise import Pointwise, X, Y, computed, pointwise
 from jitdelegate.ops.registry import ANY, MAX_RANK, QUANTIZED, Lowering, Op, op, view
-
-
-def typed(*dtypes: str) -> tuple[Case, ...]:
-    return tuple(Case((Fed((3, 17), dtype), Fed((3, 17), dtype)), low=-150, high=150) for dtype in dtypes)
 
 
 class StablehloElementwise(Pointwise):
@@ -29,7 +25,9 @@ class StablehloElementwise(Pointwise):
     least = most = 2
     types: ClassVar[tuple[str, ...]] = ANY
     quantized = QUANTIZED
-    cases: ClassVar[tuple[Case, ...]] = typed("float32", "int32", "int64", "bool", "int8", "int16")
+    cases: ClassVar[tuple[Case, ...]] = pairs(
+        (3, 17), ("float32", "int32", "int64", "bool", "int8", "int16"), -150, 150
+    )
 
     def problems(self, call: Call) -> Iterator[str]:
         a, b = call.shape(0), call.shape(1)
@@ -76,8 +74,8 @@ class StablehloMinimum(StablehloElementwise):
 class StablehloAnd(StablehloElementwise):
     """y = the bits that are set in a and in b"""
 
-    types = tuple(dtype for dtype in ANY if not dtype.startswith("float"))
-    cases = typed("int32", "int64", "bool", "int8", "uint8", "int16")
+    types = ("int32", "int64", "bool", "int8", "uint8", "int16", "uint16", "uint32")
+    cases = pairs((3, 17), types[:-2], -150, 150)
     formula = binary("and", X, Y)
 
 
@@ -86,7 +84,7 @@ class StablehloShiftLeft(StablehloElementwise):
     """y = a shifted left by b bits; 0 where b is negative, or no less than the number of bits"""
 
     types = ("int8", "int16", "int32")
-    cases = tuple(Case((Fed((5, 17), dtype), Fed((5, 17), dtype)), high=7, low=0) for dtype in types)
+    cases = pairs((5, 17), types, 0, 7)
     formula = binary("shift_left", X, Y)
 
 
@@ -149,8 +147,7 @@ def _spread(shape: Shape, steps: Shape) -> Shape:
     return tuple((size - 1) * step + 1 for size, step in zip(shape, steps, strict=True))
 
 
-def _paddings(low: Shape, high: Shape, interior: Shape) -> dict[str, Any]:
-    return {"edge_padding_low": low, "edge_padding_high": high, "interior_padding": interior}
+PADDINGS = ("edge_padding_low", "edge_padding_high", "interior_padding")
 
 
 @op("STABLEHLO_PAD")
@@ -159,12 +156,12 @@ class StablehloPad(Spread):
 
     least = most = 2
     cases = (
-        Case(((2, 5, 3), np.array(1.5, np.float32)), _paddings((1, 0, 2), (0, 3, 1), (0, 0, 0))),
-        Case(((2, 5, 3), np.array(1.5, np.float32)), _paddings((1, -2, 0), (-1, 3, 1), (2, 0, 1))),
-        Case(((4, 5), np.array([1.5], np.float32)), _paddings((-2, -3), (-1, -4), (2, 3))),
-        Case(((4, 5), ()), _paddings((1, -1), (2, 0), (0, 3))),
-        Case((Fed((7,), "int64"), Fed((), "int64")), _paddings((-4,), (2,), (2,))),
-        Case((Fed((2, 3), "int8"), np.array(7, np.int8)), _paddings((0, 1), (1, 0), (1, 1))),
+        Case(((2, 5, 3), np.array(1.5, np.float32)), named(PADDINGS, (1, 0, 2), (0, 3, 1), (0, 0, 0))),
+        Case(((2, 5, 3), np.array(1.5, np.float32)), named(PADDINGS, (1, -2, 0), (-1, 3, 1), (2, 0, 1))),
+        Case(((4, 5), np.array([1.5], np.float32)), named(PADDINGS, (-2, -3), (-1, -4), (2, 3))),
+        Case(((4, 5), ()), named(PADDINGS, (1, -1), (2, 0), (0, 3))),
+        Case((Fed((7,), "int64"), Fed((), "int64")), named(PADDINGS, (-4,), (2,), (2,))),
+        Case((Fed((2, 3), "int8"), np.array(7, np.int8)), named(PADDINGS, (0, 1), (1, 0), (1, 1))),
     )
 
     def edges(self, call: Call) -> Margins:
@@ -175,12 +172,12 @@ class StablehloPad(Spread):
 
     @staticmethod
     def _edges(attrs: Mapping[str, Any]) -> Margins:
-        low, high = (tuple(map(int, attrs.get(f"edge_padding_{side}") or ())) for side in ("low", "high"))
+        low, high = (tuple(map(int, attrs.get(name) or ())) for name in PADDINGS[:2])
         return list(zip(low, high, strict=False))
 
     @staticmethod
     def _steps(attrs: Mapping[str, Any]) -> Shape:
-        return tuple(1 + int(count) for count in attrs.get("interior_padding") or ())
+        return tuple(1 + int(count) for count in attrs.get(PADDINGS[2]) or ())
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, value = given(arrays)

@@ -20,7 +20,7 @@ from jitdelegate.ir.expr import Arg, Expr, maximum, minimum
 from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.index_forms import Gather, Scatter, Update
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given
-from jitdelegate.ops.case import Case, Fed, ints
+from jitdelegate.ops.case import Case, Fed, ints, named
 from jitdelegate.ops.indexing import index_problems, numbered
 from jitdelegate.ops.pointwise import X, Y, Z, mapped
 from jitdelegate.ops.registry import ANY, NUMBERS, QUANTIZED, Lowering, Op, moved, op, view
@@ -262,11 +262,13 @@ class Slices:
         return np.clip(start, 0, self.room)
 
 
+READING = ("offset_dims", "collapsed_slice_dims", "start_index_map", "index_vector_dim", "slice_sizes")
+
+
 def slices_of(data: Shape, indices: Shape, attrs: Mapping[str, Any]) -> Slices | str:
     """The slices, or what is wrong with the shapes."""
     offset, collapsed, indexed, lengths = (
-        tuple(int(axis) for axis in attrs.get(name) or ())
-        for name in ("offset_dims", "collapsed_slice_dims", "start_index_map", "slice_sizes")
+        tuple(int(axis) for axis in attrs.get(name) or ()) for name in (*READING[:3], READING[4])
     )
     vector, rank = int(attrs.get("index_vector_dim", 0)), len(data)
     positions, kept = _without(indices, vector), tuple(axis for axis in range(rank) if axis not in collapsed)
@@ -286,17 +288,6 @@ def slices_of(data: Shape, indices: Shape, attrs: Mapping[str, Any]) -> Slices |
     return Slices(positions, sizes, room, indexed, vector, kept, order)
 
 
-def _reading(offset: Shape, collapsed: Shape, indexed: Shape, vector: int, sizes: Shape) -> dict[str, Any]:
-    """Options of a STABLEHLO_GATHER."""
-    return {
-        "offset_dims": offset,
-        "collapsed_slice_dims": collapsed,
-        "start_index_map": indexed,
-        "index_vector_dim": vector,
-        "slice_sizes": sizes,
-    }
-
-
 @op("STABLEHLO_GATHER")
 class StablehloGather(Op):
     """Slices of the data, all of the sizes in `slice_sizes`, at the indices in the second operand; a slice that would
@@ -308,16 +299,16 @@ class StablehloGather(Op):
     quantized = QUANTIZED
     kinds: ClassVar = {1: INTEGERS}
     cases = (
-        Case(((5, 7), Fed((3, 1), "int32")), _reading((1,), (0,), (0,), 1, (1, 7)), low=-2, high=8),
-        Case(((5, 7), Fed((2, 3, 1), "int64")), _reading((2,), (0,), (0,), 2, (1, 7)), low=0, high=5),
-        Case(((4, 5, 6), Fed((2, 3), "int32")), _reading((0, 2), (1,), (1, 2), 0, (4, 1, 2)), low=-2, high=8),
-        Case(((3, 8, 17), Fed((3,), "int32")), _reading((0, 1, 2), (), (0, 1, 2), 0, (1, 4, 17)), low=-3, high=9),
-        Case(((3, 8, 6), Fed((4, 2), "int32")), _reading((1, 2), (0,), (2, 0), 1, (1, 8, 2)), low=-2, high=8),
-        Case(((3, 8, 6), Fed((4, 2), "int64")), _reading((0,), (0, 2), (0, 2), 1, (1, 8, 1)), low=0, high=5),
-        Case(((6, 5), Fed((4, 1), "int32")), _reading((1,), (0,), (0,), 1, (3, 2)), low=-2, high=8),
-        Case(((6, 5), Fed((4, 1), "int32")), _reading((0, 2), (), (0,), 1, (6, 3)), low=-2, high=8),
-        Case((Fed((6, 5), "bool"), ints((4,), (0,), (9,))), _reading((1,), (0,), (0,), 1, (1, 5))),
-        Case((Fed((6, 5), "int64"), ints((4, 1), (5, 4))), _reading((1, 2), (), (0, 1), 1, (2, 3))),
+        Case(((5, 7), Fed((3, 1), "int32")), named(READING, (1,), (0,), (0,), 1, (1, 7)), low=-2, high=8),
+        Case(((5, 7), Fed((2, 3, 1), "int64")), named(READING, (2,), (0,), (0,), 2, (1, 7)), low=0, high=5),
+        Case(((4, 5, 6), Fed((2, 3), "int32")), named(READING, (0, 2), (1,), (1, 2), 0, (4, 1, 2)), low=-2, high=8),
+        Case(((3, 8, 17), Fed((3,), "int32")), named(READING, (0, 1, 2), (), (0, 1, 2), 0, (1, 4, 17)), low=-3, high=9),
+        Case(((3, 8, 6), Fed((4, 2), "int32")), named(READING, (1, 2), (0,), (2, 0), 1, (1, 8, 2)), low=-2, high=8),
+        Case(((3, 8, 6), Fed((4, 2), "int64")), named(READING, (0,), (0, 2), (0, 2), 1, (1, 8, 1)), low=0, high=5),
+        Case(((6, 5), Fed((4, 1), "int32")), named(READING, (1,), (0,), (0,), 1, (3, 2)), low=-2, high=8),
+        Case(((6, 5), Fed((4, 1), "int32")), named(READING, (0, 2), (), (0,), 1, (6, 3)), low=-2, high=8),
+        Case((Fed((6, 5), "bool"), ints((4,), (0,), (9,))), named(READING, (1,), (0,), (0,), 1, (1, 5))),
+        Case((Fed((6, 5), "int64"), ints((4, 1), (5, 4))), named(READING, (1, 2), (), (0, 1), 1, (2, 3))),
     )
 
     def problems(self, call: Call) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.maths.builder import Builder, V
+from jitdelegate.targets.maths.half import to_float, to_half
 
 FLOATS = {"float32": "float", "float64": "double"}
 """Types of floats -> LLVM's names."""
@@ -14,9 +15,9 @@ def cast(b: Builder[V], value: V, source: str, target: str) -> V:
     if source == target:
         return value
     if source == "float16":
-        return cast(b, b.convert("fpext", b.convert("bitcast", value, "half"), "float"), "float32", target)
+        return cast(b, to_float(b, value), "float32", target)
     if target == "float16":
-        return b.convert("bitcast", b.convert("fptrunc", cast(b, value, source, "float32"), "half"), "i16")
+        return to_half(b, cast(b, value, source, "float32"))
     if target == "bool":
         return b.compare("une" if value.is_float else "ne", value, 0)
     if ELEMENT_TYPES[target].is_float:
