@@ -37,7 +37,7 @@ from jitdelegate.ops.quantized_weights import (
     sum_rule,
     weight_problems,
 )
-from jitdelegate.ops.registry import BYTES, HYBRID, MAX_PARTS, Kinds, Lowering, Op, moved, op, view
+from jitdelegate.ops.registry import BYTES, HALF, HYBRID, MAX_PARTS, Kinds, Lowering, Op, moved, op, view
 from jitdelegate.ops.shape import reordered
 from jitdelegate.ops.window import Borders, Pair, Sliding, dilation, patches, slide, slide_back, stride, window_problems
 
@@ -228,6 +228,7 @@ class QuantizedWeighted(Weighted):
 class Conv2D(QuantizedWeighted):
     """A convolution, grouped where the filter has fewer channels than the data."""
 
+    narrow = HALF
     sums_rows = True
     multiplies = True
     cases = (
@@ -311,6 +312,7 @@ class Conv2D(QuantizedWeighted):
 class FullyConnected(QuantizedWeighted):
     """Rows of K numbers times the filter [O, K]; the data is flattened to [rows, K], whatever its rank."""
 
+    narrow = HALF
     filter_rank = 2
     sums_rows = True
     multiplies = True

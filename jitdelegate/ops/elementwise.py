@@ -39,7 +39,7 @@ from jitdelegate.ops.quantized_words import (
     tabulated_16,
     tanh_16,
 )
-from jitdelegate.ops.registry import ANY, BYTES, NUMBERS, QUANTIZED, Lowering, Op, cast, op
+from jitdelegate.ops.registry import ANY, BYTES, HALF, NUMBERS, QUANTIZED, Lowering, Op, cast, op
 from jitdelegate.ops.rounding import AWAY
 
 SHAPES = (Case(((1, 8, 8, 4),)), Case(((5,),)), Case(((1, 1, 1, 1),)), Case(((),)))
@@ -55,6 +55,7 @@ class Elementwise(Pointwise):
     """One operand, and an output of the same shape. Of quantized values, a table of all of them."""
 
     quantized: ClassVar[tuple[str, ...]] = BYTES
+    narrow: ClassVar[tuple[str, ...]] = HALF
     cases: ClassVar[tuple[Case, ...]] = SHAPES
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
@@ -69,6 +70,7 @@ class Abs(Elementwise):
     """y = |x|"""
 
     types = WORDS
+    narrow = (*HALF, "int16")
     quantized = ("int8", "int16")
     cases = (*SHAPES, WHOLE[0])
     formula = unary("abs", X)
@@ -82,6 +84,7 @@ class Neg(Elementwise):
     """y = -x; of quantized values LiteRT negates the stored numbers, whatever their zero point"""
 
     types = NUMBERS
+    narrow = (*HALF, "int8", "int16")
     quantized = ("int8", "int16")
     cases = (*SHAPES, *WHOLE)
     formula = -X
@@ -118,6 +121,7 @@ class Sign(Elementwise):
     """y = -1, 0 or 1"""
 
     types = WORDS
+    narrow = ()
     cases = (*SHAPES, WHOLE[0])
     formula = unary("sign", X)
 
@@ -273,6 +277,7 @@ class ReluN1To1(Activation):
 class Relu0To1(Activation):
     """y = x limited to [0, 1]"""
 
+    narrow = ()
     formula = clamp(X, 0, 1)
 
 
@@ -380,6 +385,7 @@ class Prelu(Pointwise):
     """y = x where x is positive, alpha * x elsewhere; alpha broadcasts to x."""
 
     least = most = 2
+    narrow = HALF
     quantized = BYTES
     formula = maximum(X, 0) + Y * minimum(X, 0)
     cases = (

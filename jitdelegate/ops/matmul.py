@@ -20,7 +20,7 @@ from jitdelegate.ops.quantization import (
     reach,
     result_problems,
 )
-from jitdelegate.ops.registry import HYBRID, Lowering, Op, op, view
+from jitdelegate.ops.registry import HALF, HYBRID, Lowering, Op, op, view
 from jitdelegate.ops.rounding import EVEN, rounding
 
 ADJOINT = ("adj_x", "adj_y")
@@ -60,6 +60,7 @@ class BatchMatMul(Op):
 
     folds = 0
     least = most = 2
+    narrow = HALF
     weights: ClassVar[tuple[int, ...]] = (1,)
     hybrid: ClassVar[tuple[str, ...]] = HYBRID
     quantized = ("int8", "int16")

@@ -9,9 +9,8 @@ import numpy as np
 
 from jitdelegate.ir.expr import Arg, Cast, Const, Expr, arity, evaluate, result_type, substitute
 from jitdelegate.ir.forms import IndexMap, Map
-from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.call import ACTIVATIONS, OPTION, Call, Shape, given
-from jitdelegate.ops.registry import Lowering, Op
+from jitdelegate.ops.registry import Lowering, Op, computed_type
 
 X, Y, Z = Arg(0), Arg(1), Arg(2)
 """The operands at one element, as formulas refer to them."""
@@ -95,7 +94,7 @@ def pointwise(formula: Expr, call: Call) -> Lowering:
 
 def computed(formula: Expr, dtype: str) -> Expr:
     """A formula of numbers of one type, which kernels may only move: computed in a wider type, then converted once."""
-    wide = "int32" if dtype == "bool" else ELEMENT_TYPES[dtype].compute
+    wide = computed_type(dtype)
     if wide == dtype:
         return formula
     return Cast(substitute(formula, [Cast(Arg(number), wide) for number in range(arity(formula))]), dtype)

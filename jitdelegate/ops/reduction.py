@@ -27,7 +27,7 @@ from jitdelegate.ops.quantization import (
     result_problems,
     same_scale_problems,
 )
-from jitdelegate.ops.registry import BOOLEANS, BYTES, NUMBERS, Lowering, Op, cast, op
+from jitdelegate.ops.registry import BOOLEANS, BYTES, HALF, NUMBERS, Lowering, Op, cast, op
 from jitdelegate.ops.rounding import AWAY, EVEN, SIXTEENS, UP, rounding
 from jitdelegate.ops.shape import axis_problems
 
@@ -105,6 +105,7 @@ class Mean(Reduction):
     """The mean over the axes."""
 
     kind, function = "mean", np.mean
+    narrow = HALF
     quantized = ("int8", "uint8", "int16")
     cases = (*Reduction.cases, *Reduction.whole)
 
@@ -173,6 +174,7 @@ class Sum(Reduction):
 
     takes_empty = True
     kind, function = "sum", np.sum
+    narrow = HALF
     quantized = ("int8", "uint8", "int16")
     cases = (*Reduction.cases, *Reduction.whole)
 
@@ -209,6 +211,7 @@ class ReduceProd(Reduction):
 class Extreme(Reduction):
     """The largest or smallest element; of quantized values, in the scale of the output."""
 
+    narrow = (*HALF, *BYTES, "int16")
     quantized = (*BYTES, "int16")
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
