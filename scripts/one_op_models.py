@@ -107,7 +107,7 @@ def fully_connected(draw: Draw) -> None:
     shape, units = draw.rows(), draw.choice([1, 3, 40, 67])
     keep = len(shape) > 2 or draw.pick("keep_num_dims", [False, True])
     quant = draw.quant()
-    own = draw.weights((units, shape[-1]), 0, units, quant)
+    own = draw.weights((units, shape[-1]), 0, units, quant, words=("int8", "int8", "int16"))
     out = draw.product_quant(own.scales, shape[-1])
     operands = [draw.data(shape, quant), own.filter]
     if draw.pick("bias given", [True, True, False]) or own.options:
