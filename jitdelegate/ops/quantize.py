@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.dequantize import real_numbers
+from jitdelegate.ir.dequantize import PACKED, real_numbers
 from jitdelegate.ir.expr import Cast, Const, Expr
 from jitdelegate.ir.forms import Concat, IndexMap, Map
 from jitdelegate.ir.graph import Quant
@@ -116,7 +116,7 @@ class Dequantize(Op):
 
     types = ("float16",)
     results: ClassVar = {0: FLOATS}
-    quantized = (*QUANTIZED, "int4")
+    quantized = (*QUANTIZED, *PACKED)
     quantized_results: ClassVar = {0: FLOATS}
     cases = (Case((Fed((3, 17), "float16"),)), Case((Fed((), "float16"),)))
 
@@ -126,8 +126,8 @@ class Dequantize(Op):
             yield "DEQUANTIZE: input 0 is a sparse constant."
         if source.is_constant and source.is_quantized:
             yield from dequantization_problems(call, 0)
-        elif source.dtype == "int4":
-            yield "DEQUANTIZE from int4 is supported on constants only."
+        elif source.dtype in PACKED:
+            yield f"DEQUANTIZE from {source.dtype} is supported on constants only."
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
         if not call.tensor(0).is_constant:
