@@ -218,10 +218,10 @@ class ReduceProd(Reduction):
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
         yield from per_tensor_problems(call, call.tensor(0), call.output)
+        if self.count(call) < 2:
+            yield "REDUCE_PROD of quantized values over axes of one element, whose results LiteRT leaves unwritten."
         factor, most = self._factor(call), float(reach(call.tensor(0)))
         yield from factor_problems(call, factor)
-        if self.count(call) == 1:
-            yield "REDUCE_PROD of quantized values over axes of one element, whose results LiteRT leaves unwritten."
         if self.count(call) > MAX_PARTS:
             yield f"REDUCE_PROD: products of {self.count(call)} quantized numbers, at most {MAX_PARTS} are supported."
         with np.errstate(over="ignore"):

@@ -95,7 +95,9 @@ PIPELINE: tuple[Pass, ...] = (*FOLD, *REWRITE)
 """All passes in order, each entered only for graphs with what it works on (`works_on.py`). Each runs once, except
 remove_identity, remove_dead and fuse_elementwise."""
 
-OPTIONAL = frozenset(each.__name__ for each in PIPELINE if each not in (infer_shapes, lower, copy_outputs))
+OPTIONAL = frozenset(
+    each.__name__ for each in PIPELINE if each not in (infer_shapes, compute_wide, lower, copy_outputs)
+)
 """The names of passes that programs are right without: these make them faster, or compile more operators."""
 
 
