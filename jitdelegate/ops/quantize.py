@@ -14,7 +14,6 @@ from jitdelegate.ir.forms import Concat, IndexMap, Map
 from jitdelegate.ir.graph import Quant
 from jitdelegate.ir.quantized import quantize
 from jitdelegate.ops.call import Call, dequantization_problems, scale, zero
-from jitdelegate.ops.case import Case, Fed
 from jitdelegate.ops.pointwise import X, mapped
 from jitdelegate.ops.quantization import (
     EIGHT,
@@ -118,7 +117,6 @@ class Dequantize(Op):
     results: ClassVar = {0: FLOATS}
     quantized = (*QUANTIZED, *PACKED)
     quantized_results: ClassVar = {0: FLOATS}
-    cases = (Case((Fed((3, 17), "float16"),)), Case((Fed((), "float16"),)))
 
     def problems(self, call: Call) -> Iterator[str]:
         source = call.tensor(0)

@@ -100,6 +100,16 @@ def test_a_gpu_gives_the_same(name: str) -> None:
     assert_near(cuda_execute.run(lowered, feeds)[0], run_graph(lowered, feeds)[0], STEP)
 
 
+def test_float16_is_dequantized_while_a_model_runs() -> None:
+    tensors = (Tensor("x", (3, 17), "float16"), Tensor("y", (3, 17), "float32"))
+    graph = Graph(tensors, (Node("DEQUANTIZE", (0,), (1,)),), (0,), (1,))
+    feeds = [np.random.default_rng(0).normal(size=(3, 17)).astype(np.float16)]
+    lowered = run(graph, passes=REWRITE)
+    found = [run_graph(lowered, feeds), cuda_execute.run(lowered, feeds)]
+    for answer in [*found, *(execute(lowered, feeds, features) for features in RUNNABLE)]:
+        np.testing.assert_array_equal(answer[0], litert(graph, feeds))
+
+
 def test_a_value_is_converted_once_for_all_its_readers() -> None:
     tensors = tuple(Tensor(name, (4,), "float16") for name in "abcd")
     nodes = (Node("TANH", (0,), (1,)), Node("ADD", (0, 0), (2,)), Node("RESHAPE", (0,), (3,), {"new_shape": (4,)}))
