@@ -35,7 +35,8 @@ LiteRT, and so do operators that are refused; the report says why.
 
 - **inputs**: the number of inputs, and the indices (from 0) of those that have to be constant integers.
 - **types**: all values of a node have the same one of these types, except inputs and outputs with their own; *numbers*
-  are {", ".join(NUMBERS)}, *any* is {", ".join(ANY)}.
+  are {", ".join(NUMBERS)}, *any* is {", ".join(ANY)}. Values of types after *wider* are converted to
+  float32 or int32, and results back.
 - **quantized**: the types of quantized data; *weights* are the types of quantized weights of float32 data.
   `ops/rounding.py` says how results are rounded.
 - **activation**: whether the option `fused_activation_function` is supported.
@@ -131,10 +132,11 @@ def inputs_of(op: Op) -> str:
 
 
 def types_of(op: Op) -> str:
-    """For example "numbers; output 0: bool"."""
+    """For example "numbers; wider: float16; output 0: bool"."""
     inputs = [f"input {number}: {_types(types)}" for number, types in op.kinds.items()]
     outputs = [f"output {number}: {_types(types)}" for number, types in op.results.items()]
-    return "; ".join([_types(op.types), *inputs, *outputs])
+    wider = [f"wider: {_types(op.narrow)}"] if op.narrow else []
+    return "; ".join([_types(op.types), *wider, *inputs, *outputs])
 
 
 def quantized_types_of(op: Op) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir.graph import Quant
+from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.call import OPTION
 from scripts.one_op_moves import MOVES
 from scripts.quantized_draw import ALL, BYTES, Draw, Shape
@@ -107,7 +108,7 @@ def fully_connected(draw: Draw) -> None:
     shape, units = draw.rows(), draw.choice([1, 3, 40, 67])
     keep = len(shape) > 2 or draw.pick("keep_num_dims", [False, True])
     quant = draw.quant()
-    own = draw.weights((units, shape[-1]), 0, units, quant)
+    own = draw.weights((units, shape[-1]), 0, units, quant, words=("int8", "int8", "int16"))
     out = draw.product_quant(own.scales, shape[-1])
     operands = [draw.data(shape, quant), own.filter]
     if draw.pick("bias given", [True, True, False]) or own.options:
@@ -274,19 +275,23 @@ def dequantize(draw: Draw) -> None:
 
 
 def reduction(op: str) -> Callable[[Draw], None]:
-    """MEAN, SUM, REDUCE_MAX, REDUCE_MIN over any axes."""
+    """MEAN, SUM, REDUCE_PROD, REDUCE_MAX, REDUCE_MIN over any axes."""
 
     def make(draw: Draw) -> None:
-        shape = draw.shape(2, 3, 4, 4, 4, most=12)
+        shape = draw.shape(2, 3, 4, 4, 4, most=4 if op == "REDUCE_PROD" else 12)
         axes = draw.choice([(1, 2), (1, 2), (2, 1), (-1,), (0,), (1,), (2,), (0, 1, 2, 3), (-2, -3)])
         axes = tuple(axis for axis in axes if -len(shape) <= axis < len(shape)) or (0,)
         keep = draw.pick("keep_dims", [False, True])
         draw.say("axes", f"{axes} of rank {len(shape)}")
         done = {axis % len(shape) for axis in axes}
         out_shape = tuple(1 if axis in done else size for axis, size in enumerate(shape) if keep or axis not in done)
-        quant = draw.quant()
+        bits = ELEMENT_TYPES[draw.dtype].bits - 1
+        quant = draw.quant(-bits) if op == "REDUCE_PROD" else draw.quant()
         count = math.prod(shape[axis] for axis in done)
         exponent = math.log2(quant.scales[0]) + (math.log2(count) / 2 if op == "SUM" else 0)
+        if op == "REDUCE_PROD":
+            least = count * (exponent + bits - (28 - bits) / max(count - 1, 1)) + 2
+            exponent = min(max(count * (exponent + bits) - bits - draw.choice([0, 1, 3]), least, -50), 20)
         out = quant if op in ("REDUCE_MAX", "REDUCE_MIN") or draw.chance(4) else draw.quant(exponent)
         operands = [draw.data(shape, quant), draw.integers(axes)]
         draw.result(op, operands, out_shape, out, keep_dims=keep)
@@ -387,6 +392,7 @@ MAKERS: Mapping[str, tuple[Sequence[str], Callable[[Draw], None]]] = {
     "QUANTIZE": (ALL, quantize),
     "REDUCE_MAX": (ALL, reduction("REDUCE_MAX")),
     "REDUCE_MIN": (ALL, reduction("REDUCE_MIN")),
+    "REDUCE_PROD": (("int8", "int16"), reduction("REDUCE_PROD")),
     "RELU": (ALL, unary("RELU")),
     "RELU6": (BYTES, unary("RELU6")),
     "RELU_0_TO_1": (BYTES, unary("RELU_0_TO_1")),

@@ -153,12 +153,19 @@ class Draw(ModelBuilder):
         return str(self.pick("activation", ACTIVATIONS))
 
     def weights(
-        self, shape: Shape, axis: int, channels: int, data: Quant, biases: Sequence[str] = BIASES_16
+        self,
+        shape: Shape,
+        axis: int,
+        channels: int,
+        data: Quant,
+        biases: Sequence[str] = BIASES_16,
+        words: Sequence[str] = ("int8",),
     ) -> Weights:
         """Weights, of uint8 with a zero point, of others maybe by channel, and a bias of any kind.
 
         Args:
             biases: the types of the bias of int16 data.
+            words: the types of the weights of int16 data.
         """
         if self.dtype == "uint8":
             quant = Quant((self.scale(-7),), (self.zero("uint8"),))
@@ -166,7 +173,8 @@ class Draw(ModelBuilder):
         else:
             count = channels if self.pick("per channel", [True, True, False]) else 1
             quant = Quant(tuple(self.scale(-7) for _ in range(count)), (0,) * count, axis if count > 1 else 0)
-            values = self.codes(shape, "int8", symmetric=True)
+            has_choice = self.dtype == "int16" and len(words) > 1
+            values = self.codes(shape, self.pick("weights", words) if has_choice else "int8", symmetric=True)
         weights = self.constant(values, quant=self.along(quant, shape))
         scales = tuple(float(np.float32(data.scales[0]) * np.float32(scale)) for scale in quant.scales)
         is_word = self.dtype == "int16"
@@ -180,7 +188,8 @@ class Draw(ModelBuilder):
             own = Quant(scales[:1], (0,))
         if kind == "rank 2":
             bias = bias.reshape(1, -1)
-        options = {"quantized_bias_type": "INT32"} if kind == "int32" else {}
+        is_named = kind == "int32" or (kind == "int64" and values.dtype == np.int16)
+        options = {"quantized_bias_type": str(kind).upper()} if is_named else {}
         return Weights(weights, self.constant(bias, quant=own), scales, options)
 
     def product_quant(self, scales: Sequence[float], taps: int) -> Quant:

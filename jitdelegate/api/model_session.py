@@ -11,7 +11,7 @@ from jitdelegate.api.tensor_buffer import TensorBuffer
 from jitdelegate.engine import load_path
 from jitdelegate.errors import ProgramError, TensorError
 from jitdelegate.runtime.binding import HOST, Place
-from jitdelegate.runtime.buffers import borrow
+from jitdelegate.runtime.buffers import borrow, handed_out
 from jitdelegate.runtime.given_outputs import copy_all, output_place
 
 TYPE_CHECKING = False
@@ -264,8 +264,9 @@ class _Bound:
         self.session.run_bound(self._binding)
         results = {}
         for name, (position, place) in self._outputs.items():
-            results[name] = self.session.new_output(position)
-            ctypes.memmove(ctypes.addressof(results[name]), place.address, results[name].nbytes)  # type: ignore[arg-type]
+            output = self.session.new_output(position)
+            ctypes.memmove(ctypes.addressof(output), place.address, output.nbytes)  # type: ignore[arg-type]
+            results[name] = handed_out(output)
         return results
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from jitdelegate.ir.graph import Quant, Tensor
 
-PACKED = ("int4",)
+PACKED = ("int4", "int2")
 """Types that numpy lacks and `integers` unpacks."""
 LEAST_NARROW = 256
 """Fewest floats that are worth a narrower type."""
@@ -19,14 +19,14 @@ SAMPLE = 4096
 
 
 def integers(tensor: Tensor) -> np.ndarray:
-    """The elements of a dense constant in its shape, as they are stored; an int4 as an int8."""
+    """The elements of a dense constant in its shape, as they are stored; an int4 or int2 as an int8."""
     assert tensor.data is not None
     assert tensor.sparsity is None
     if tensor.dtype not in PACKED:
         return tensor.data
-    pairs = tensor.data.view(np.int8)
-    halves = np.stack([pairs << 4 >> 4, pairs >> 4], axis=1)  # the first element is in the low bits
-    return halves.reshape(-1)[: tensor.size].reshape(tensor.shape)
+    stored, bits = tensor.data.view(np.int8), int(tensor.dtype.removeprefix("int"))
+    parts = [stored << 8 - bits - first >> 8 - bits for first in range(0, 8, bits)]  # the first is in the low bits
+    return np.stack(parts, axis=1).reshape(-1)[: tensor.size].reshape(tensor.shape)
 
 
 def real_numbers(tensor: Tensor) -> np.ndarray:

@@ -64,6 +64,12 @@ def _shift_right(a: Any, b: Any) -> Any:
     return np.right_shift(a, np.clip(b, 0, 8 * a.dtype.itemsize - 1))
 
 
+def _shift_left(a: Any, b: Any) -> Any:
+    """0 where the shift is negative, or no less than the number of bits."""
+    bits = 8 * a.dtype.itemsize
+    return np.where((b >= 0) & (b < bits), np.left_shift(a, np.clip(b, 0, bits - 1)), 0)
+
+
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -78,6 +84,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
+    "shift_left": _shift_left,
     "shift_right": _shift_right,
 }
 """Name -> the function on numpy arrays. "div" of integers truncates towards zero; "and", "or" and "xor" are bitwise.
@@ -332,4 +339,5 @@ def converted(values: np.ndarray, dtype: str) -> np.ndarray:
         inside = np.clip(whole, float(limits.min), float(limits.max))
         over = inside >= float(limits.max)
         return np.where(over, limits.max, np.where(over, 0, inside).astype(dtype)).astype(dtype)
-    return values.astype(dtype)
+    with np.errstate(over="ignore"):
+        return values.astype(dtype)

@@ -37,6 +37,7 @@ from jitdelegate.ops import (  # noqa: F401 - each enters its operators in OPS
     slicing,
     splitting,
     stablehlo,
+    stablehlo_windows,
     suppression,
 )
 from jitdelegate.ops.registry import OPS, Lowering, Op, find

@@ -32,7 +32,7 @@ from jitdelegate.ops.quantization import (
     shifted,
 )
 from jitdelegate.ops.quantized_elementwise import quotient
-from jitdelegate.ops.registry import FLOATS, MAX_PARTS, NUMBERS, QUANTIZED, Lowering, Op, op, view
+from jitdelegate.ops.registry import FLOATS, HALF, MAX_PARTS, NUMBERS, QUANTIZED, Lowering, Op, op, view
 from jitdelegate.ops.rounding import AWAY, INTEGER, rounding
 
 BROADCASTS = (
@@ -211,6 +211,8 @@ def _sums_sixteen(call: Call) -> bool:
 class Add(QuantizedArithmetic):
     """y = a + b"""
 
+    narrow = (*HALF, "int16")
+
     cases = (*FUSED, *Arithmetic.cases)
     formula = X + Y
 
@@ -229,6 +231,8 @@ class Add(QuantizedArithmetic):
 class Sub(QuantizedArithmetic):
     """y = a - b"""
 
+    narrow = HALF
+
     cases = (*FUSED, *Arithmetic.cases)
     formula = X - Y
 
@@ -239,6 +243,9 @@ class Sub(QuantizedArithmetic):
 @op("MUL")
 class Mul(QuantizedArithmetic):
     """y = a * b"""
+
+    types = (*NUMBERS, "uint32")
+    narrow = (*HALF, "int16")
 
     cases = (*FUSED, *Arithmetic.cases)
     formula = X * Y
@@ -272,6 +279,7 @@ class Div(Division):
     """y = a / b; quotients of integers are rounded towards zero, those of quantized values as LiteRT's kernel does"""
 
     types = WORDS
+    narrow = HALF
     quantized = ("int8", "uint8", "int16")
     words = "data[i] != zero_point was not true"
     refuses = ("int32", *quantized)
@@ -337,6 +345,8 @@ class FloorMod(Division):
 class Selection(Arithmetic):
     """One of two operands. Of quantized ones LiteRT compares stored numbers, whatever they stand for."""
 
+    narrow = (*HALF, "int8", "uint8", "int16")
+
     quantized = QUANTIZED
 
 
@@ -359,6 +369,7 @@ class SquaredDifference(QuantizedArithmetic):
     """y = (a - b) * (a - b)"""
 
     types = WORDS
+    narrow = HALF
     quantized = ("int8",)
     activates = False
     cases = (*BROADCASTS, *typed("int32"))
@@ -383,6 +394,7 @@ class Atan2(Arithmetic):
     """y = the angle of the point (b, a)"""
 
     types = FLOATS
+    narrow = HALF
     cases = (Case(((2, 3, 5), (2, 3, 5))), Case(((17,), (17,))))
     formula = binary("atan2", X, Y)
 

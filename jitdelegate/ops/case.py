@@ -114,6 +114,16 @@ class Case:
         return Graph(tuple(tensors), (node,), inputs, outputs)
 
 
+def pairs(shape: Shape, dtypes: Sequence[str], low: float, high: float) -> tuple[Case, ...]:
+    """A case of two fed values of one shape for each type."""
+    return tuple(Case((Fed(shape, dtype), Fed(shape, dtype)), low=low, high=high) for dtype in dtypes)
+
+
+def named(names: Sequence[str], *values: Any) -> dict[str, Any]:
+    """Options by name."""
+    return dict(zip(names, values, strict=True))
+
+
 def is_fed(entry: Entry) -> bool:
     """True for entries of a case that are not constants."""
     return isinstance(entry, tuple | Fed)

@@ -33,11 +33,13 @@ from jitdelegate.ops.quantized_weights import (
     Operands,
     bias_problems,
     integer_sums,
+    scale_problems,
     sum_factors,
     sum_rule,
     weight_problems,
 )
-from jitdelegate.ops.registry import BYTES, HYBRID, MAX_PARTS, Kinds, Lowering, Op, moved, op, view
+from jitdelegate.ops.registry import BYTES, HALF, HYBRID, MAX_PARTS, Kinds, Lowering, Op, moved, op, view
+from jitdelegate.ops.rounding import WIDE
 from jitdelegate.ops.shape import reordered
 from jitdelegate.ops.window import Borders, Pair, Sliding, dilation, patches, slide, slide_back, stride, window_problems
 
@@ -228,6 +230,7 @@ class QuantizedWeighted(Weighted):
 class Conv2D(QuantizedWeighted):
     """A convolution, grouped where the filter has fewer channels than the data."""
 
+    narrow = HALF
     sums_rows = True
     multiplies = True
     cases = (
@@ -311,6 +314,8 @@ class Conv2D(QuantizedWeighted):
 class FullyConnected(QuantizedWeighted):
     """Rows of K numbers times the filter [O, K]; the data is flattened to [rows, K], whatever its rank."""
 
+    narrow = HALF
+    quantized_kinds: ClassVar[Kinds] = {**QuantizedWeighted.quantized_kinds, 1: (*BYTES, "int16")}
     filter_rank = 2
     sums_rows = True
     multiplies = True
@@ -355,32 +360,46 @@ class FullyConnected(QuantizedWeighted):
         direct = data and data[-1] == depth and (len(data) != 4 or len(call.output.shape) == 4)
         return self.weighted(call, Contract(), (rows if direct else flat, call.index(1)))
 
+    @staticmethod
+    def _of_words(call: Call) -> bool:
+        """Whether data and filter are int16, which LiteRT sums up in 64 bits whatever the bias is."""
+        return call.tensor(0).dtype == call.tensor(1).dtype == "int16"
+
     def quantized_problems(self, call: Call) -> Iterator[str]:
         """A filter that is computed has one scale; XNNPACK does not take it."""
-        if self.is_constant(call):
+        if self.is_constant(call) and not self._of_words(call):
             yield from super().quantized_problems(call)
             return
         yield from bias_problems(call, self.weighted_operands)
         weights, data, output = call.tensor(1), call.tensor(0), call.output
         yield from per_tensor_problems(call, data, output)
-        yield from (f"{self.name}: {problem}" for problem in parameter_problems(weights))
-        if weights.dtype not in WEIGHTS[data.dtype] or (data.dtype == "int16" and zero(weights)):
+        if self.is_constant(call):
+            yield from scale_problems(call, weights, self.channel_axis)
+        else:
+            yield from (f"{self.name}: {problem}" for problem in parameter_problems(weights))
+        is_odd = weights.dtype not in WEIGHTS[data.dtype] or (data.dtype == "int16" and zero(weights))
+        if is_odd and not self._of_words(call):
             kind = f"{weights.dtype} with the zero point {zero(weights)}"
             yield f"{self.name}: the filter of {data.dtype} is computed, {kind}, expected {WEIGHTS[data.dtype][0]}."
-        factor = float(sum_factors(data, weights, output, sum_rule(call, self.weighted_operands)))
+        factor = float(self._factors(call).max())
         yield from factor_problems(call, factor)
         yield from result_problems(call, weights.shape[1] * reach(data) * reach(weights) * factor)
 
+    def _rule(self, call: Call) -> str:
+        return WIDE if self._of_words(call) else sum_rule(call, self.weighted_operands)
+
+    def _factors(self, call: Call) -> np.ndarray:
+        return sum_factors(call.tensor(0), call.tensor(1), call.output, self._rule(call))
+
     def quantized_lowering(self, call: Call) -> Lowering:
-        if self.is_constant(call):
+        if self.is_constant(call) and not self._of_words(call):
             return super().quantized_lowering(call)
         filters, bias = Matrix.of(call, 1, is_turned=True), self.bias_operand
         rows = (prod(call.shape(0)) // filters.shape[1], filters.shape[1])
         data = Matrix(view(call.index(0), rows, call.tensor(0).dtype), rows, call.tensor(0))
         given = call.index(bias) if call.given(bias) else None
-        rule, output = sum_rule(call, self.weighted_operands), (rows[0], filters.shape[0])
-        factor = float(sum_factors(call.tensor(0), call.tensor(1), call.output, rule))
-        return IntegerMatMul(call, data, filters, output, rule, factor, given).lowering()
+        output = rows[0], filters.shape[0]
+        return IntegerMatMul(call, data, filters, output, self._rule(call), self._factors(call), given).lowering()
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, weights, bias = split(arrays)

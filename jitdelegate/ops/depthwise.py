@@ -21,7 +21,7 @@ from jitdelegate.ops.convolution import (
     zero_problems,
 )
 from jitdelegate.ops.pointwise import X, Y, Z
-from jitdelegate.ops.registry import MAX_PARTS, Lowering, op, view
+from jitdelegate.ops.registry import HALF, MAX_PARTS, Lowering, op, view
 from jitdelegate.ops.window import Sliding, patches, slide, window_problems
 
 
@@ -29,6 +29,7 @@ from jitdelegate.ops.window import Sliding, patches, slide, window_problems
 class DepthwiseConv2D(QuantizedWeighted):
     """One filter per channel, or the same number of filters for each channel; `depth_multiplier` is ignored."""
 
+    narrow = HALF
     multiplies = True
     channel_axis = 3
     cases = (

@@ -39,7 +39,7 @@ from jitdelegate.ops.quantized_words import (
     tabulated_16,
     tanh_16,
 )
-from jitdelegate.ops.registry import ANY, BYTES, NUMBERS, QUANTIZED, Lowering, Op, cast, op
+from jitdelegate.ops.registry import ANY, BYTES, HALF, NUMBERS, QUANTIZED, Lowering, Op, cast, op
 from jitdelegate.ops.rounding import AWAY
 
 SHAPES = (Case(((1, 8, 8, 4),)), Case(((5,),)), Case(((1, 1, 1, 1),)), Case(((),)))
@@ -55,6 +55,7 @@ class Elementwise(Pointwise):
     """One operand, and an output of the same shape. Of quantized values, a table of all of them."""
 
     quantized: ClassVar[tuple[str, ...]] = BYTES
+    narrow: ClassVar[tuple[str, ...]] = HALF
     cases: ClassVar[tuple[Case, ...]] = SHAPES
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
@@ -69,6 +70,7 @@ class Abs(Elementwise):
     """y = |x|"""
 
     types = WORDS
+    narrow = (*HALF, "int16")
     quantized = ("int8", "int16")
     cases = (*SHAPES, WHOLE[0])
     formula = unary("abs", X)
@@ -82,6 +84,7 @@ class Neg(Elementwise):
     """y = -x; of quantized values LiteRT negates the stored numbers, whatever their zero point"""
 
     types = NUMBERS
+    narrow = (*HALF, "int8", "int16")
     quantized = ("int8", "int16")
     cases = (*SHAPES, *WHOLE)
     formula = -X
@@ -118,6 +121,7 @@ class Sign(Elementwise):
     """y = -1, 0 or 1"""
 
     types = WORDS
+    narrow = ()
     cases = (*SHAPES, WHOLE[0])
     formula = unary("sign", X)
 
@@ -273,6 +277,7 @@ class ReluN1To1(Activation):
 class Relu0To1(Activation):
     """y = x limited to [0, 1]"""
 
+    narrow = ()
     formula = clamp(X, 0, 1)
 
 
@@ -351,8 +356,8 @@ class Cast(Op):
     results: ClassVar = {0: ANY}
     cases = tuple(
         Case((Fed((2, 3, 7), source),), {"in_data_type": source.upper(), "out_data_type": target.upper()})
-        for source in (*NUMBERS, "bool", "complex64")
-        for target in ((*NUMBERS, "bool") if source != "complex64" else ("float32",))
+        for source in (*NUMBERS, "bool", "float16", "complex64")
+        for target in ((*NUMBERS, "bool", "float16") if source != "complex64" else ("float32",))
     )
 
     def problems(self, call: Call) -> Iterator[str]:
@@ -360,8 +365,6 @@ class Cast(Op):
             yield from rank_problems(call)
             if call.output.dtype != "float32":
                 yield f"CAST from complex64 to {call.output.dtype} is not supported."
-        if "float16" in (call.tensor(0).dtype, call.output.dtype) and not call.tensor(0).is_constant:
-            yield "CAST from or to float16 is supported on constants only."
 
     def lowering(self, call: Call) -> Lowering:
         if call.tensor(0).dtype == "complex64":
@@ -382,6 +385,7 @@ class Prelu(Pointwise):
     """y = x where x is positive, alpha * x elsewhere; alpha broadcasts to x."""
 
     least = most = 2
+    narrow = HALF
     quantized = BYTES
     formula = maximum(X, 0) + Y * minimum(X, 0)
     cases = (

@@ -1,4 +1,4 @@
-"""Products of two matrices of quantized numbers that are computed at run time: exact sums, rounded once.
+"""Products of two matrices of quantized numbers, computed at run time or int16: exact sums, rounded once.
 
 Where the device multiplies bytes fast, the product is one of bytes. Elsewhere it is one of floats: a float32 holds the
 sum of DEPTH products of bytes, deeper products are cut along their depth, and the upper and the lower bytes of int16
@@ -22,7 +22,7 @@ from jitdelegate.ops.registry import Lowering, moved, view
 from jitdelegate.ops.rounding import AWAY, UP
 
 DEPTH = 256
-"""Products of numbers below 256 whose sum is below 2**24."""
+"""Products of numbers up to 256 whose sum is at most 2**24."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,7 @@ class IntegerMatMul:
 
     Attributes:
         output: the shape of the product.
+        factor: f64[], or f64[N].
         bias: a tensor of N integers; None without one.
     """
 
@@ -82,7 +83,7 @@ class IntegerMatMul:
     b: Matrix
     output: Shape
     rule: str
-    factor: float
+    factor: np.ndarray
     bias: int | None = None
 
     def lowering(self) -> Lowering:
@@ -90,10 +91,9 @@ class IntegerMatMul:
         are_bytes = self.a.tensor.dtype == self.b.tensor.dtype == "int8"
         return self._of_bytes() if are_bytes and self.call.graph.quantized.multiplies_bytes else self._of_floats()
 
-    def _rounded(self, total: Expr, first: int) -> Expr:
-        """The sums, rounded; there are no other constants, as there is one factor."""
-        activation = self.call.option(OPTION, "NONE")
-        return multiple(total, np.asarray(self.factor), self.rule, self.call.output, activation, first)[0]
+    def _rounded(self, total: Expr, first: int) -> tuple[Expr, tuple[np.ndarray, ...]]:
+        """The sums, rounded, and the constants [N] that this reads as operands from number `first` on."""
+        return multiple(total, self.factor, self.rule, self.call.output, self.call.option(OPTION, "NONE"), first)
 
     @property
     def _depth(self) -> int:
@@ -115,9 +115,10 @@ class IntegerMatMul:
             extra.append(view(self.bias, self.output[-1:], "int32"))
             maps.append(IndexMap.along(len(self.output) - 1))
             total = total + Arg(len(extra))
-        epilogue = self._rounded(total, 1 + len(extra))
+        epilogue, constants = self._rounded(total, 1 + len(extra))
+        maps += [IndexMap.along(len(self.output) - 1)] * len(constants)
         form = MatMul(epilogue, tuple(maps), adj_y=b.is_turned, accumulator="int32", input_zero=zero(a.tensor))
-        return Lowering(form, (a.source, b.source, *extra), self.output)
+        return Lowering(form, (a.source, b.source, *extra, *constants), self.output)
 
     def _of_floats(self) -> Lowering:
         wide = self.a.tensor.dtype == "int16"
@@ -137,7 +138,8 @@ class IntegerMatMul:
             formula = X + (Y if own == dtype else Cast(Y, dtype))
         if wide and self.rule in (UP, AWAY):  # kernels that sum up in 32 bits
             formula = Cast(formula, "int32")
-        rounded = self._rounded(formula, len(operands))
+        rounded, constants = self._rounded(formula, len(operands))
+        operands += [(constant, constant.shape) for constant in constants]
         return mapped(rounded, *operands, shape=self.output, dtype=self.call.output.dtype)
 
     def _exact(self, first: Expr, second: Expr, part: slice) -> Lowering:
@@ -162,9 +164,9 @@ def matrix_product(
 
 
 def _bytes_of(tensor: Tensor) -> list[tuple[int, Expr]]:
-    """The parts of a stored number that are below 256, with the powers of two that they count: without its zero point,
-    or the upper and the lower byte of an int16, which has none."""
+    """The parts of a stored number without its zero point that are at most 256, with the powers of two that they count:
+    itself, or the upper and the lower byte of an int16."""
     if tensor.dtype != "int16":
         return [(0, centred(X, tensor))]
-    word = Cast(X, "int32")
+    word = centred(X, tensor)
     return [(8, binary("shift_right", word, Const(8))), (0, binary("and", word, Const(255)))]

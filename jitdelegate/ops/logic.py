@@ -13,7 +13,7 @@ from jitdelegate.ops.call import Call, given, scale
 from jitdelegate.ops.case import Case, Fed
 from jitdelegate.ops.pointwise import Pointwise, X, Y, Z, pointwise
 from jitdelegate.ops.quantization import centred, fixed, per_tensor_problems, same_scale_problems
-from jitdelegate.ops.registry import ANY, BOOLEANS, BYTES, NUMBERS, QUANTIZED, Lowering, op
+from jitdelegate.ops.registry import ANY, BOOLEANS, BYTES, HALF, NUMBERS, QUANTIZED, Lowering, op
 
 SHAPES = (((1, 4, 5, 6), (1, 4, 5, 6)), ((2, 1, 5), (4, 1)), ((3,), ()), ((1, 2, 1, 3, 1, 2), (2, 1, 2, 1, 5, 1)))
 COMPARED = tuple(
@@ -28,6 +28,7 @@ class Comparison(Pointwise):
     least = most = 2
     types: ClassVar[tuple[str, ...]] = NUMBERS
     results: ClassVar = {0: BOOLEANS}
+    narrow: ClassVar[tuple[str, ...]] = (*HALF, "int16")
     quantized = BYTES
     cases: ClassVar[tuple[Case, ...]] = (*(Case(shapes) for shapes in SHAPES), *COMPARED)
 
@@ -55,8 +56,9 @@ class Equal(Comparison):
 
 @op("NOT_EQUAL")
 class NotEqual(Comparison):
-    """y = whether a and b differ"""
+    """y = whether a and b differ; LiteRT leaves those of int16 unwritten"""
 
+    narrow = HALF
     types = (*NUMBERS, "bool")
     cases = (*Comparison.cases, *TRUTHS)
     formula = binary("ne", X, Y)
@@ -126,7 +128,8 @@ class SelectV2(Pointwise):
     """y = a where the condition is true, b elsewhere"""
 
     least = most = 3
-    types = tuple(dtype for dtype in ANY if dtype != "float16")
+    types = tuple(dtype for dtype in ANY if dtype not in HALF)
+    narrow = HALF
     quantized = QUANTIZED
     kinds: ClassVar = {0: BOOLEANS}
     formula = select(X, Y, Z)

@@ -20,7 +20,7 @@ from jitdelegate.ops.quantization import (
     reach,
     result_problems,
 )
-from jitdelegate.ops.registry import HYBRID, Lowering, Op, op, view
+from jitdelegate.ops.registry import HALF, HYBRID, Lowering, Op, op, view
 from jitdelegate.ops.rounding import EVEN, rounding
 
 ADJOINT = ("adj_x", "adj_y")
@@ -60,6 +60,7 @@ class BatchMatMul(Op):
 
     folds = 0
     least = most = 2
+    narrow = HALF
     weights: ClassVar[tuple[int, ...]] = (1,)
     hybrid: ClassVar[tuple[str, ...]] = HYBRID
     quantized = ("int8", "int16")
@@ -129,7 +130,9 @@ class BatchMatMul(Op):
     def quantized_lowering(self, call: Call) -> Lowering:
         sides = _sides(call)
         a, b = Matrix.of(call, 0, is_turned=sides.adj_x), Matrix.of(call, 1, is_turned=sides.adj_y)
-        return IntegerMatMul(call, a, b, sides.output, rounding(call, a.tensor.dtype), _factor(call)).lowering()
+        return IntegerMatMul(
+            call, a, b, sides.output, rounding(call, a.tensor.dtype), np.asarray(_factor(call))
+        ).lowering()
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         flags = (attrs.get(name, False) for name in ADJOINT)

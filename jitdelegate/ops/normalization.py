@@ -17,7 +17,7 @@ from jitdelegate.ops.case import Case
 from jitdelegate.ops.pointwise import X, Y, Z, mapped
 from jitdelegate.ops.quantization import factor_problems, per_tensor_problems
 from jitdelegate.ops.quantized_rows import PAIRS, quantized_l2_normalization, quantized_log_softmax, quantized_softmax
-from jitdelegate.ops.registry import BYTES, Lowering, Op, op
+from jitdelegate.ops.registry import BYTES, HALF, Lowering, Op, op
 
 MAX_CHANNELS = 1 << 12
 """Most channels of a local response normalization: its sums are a product with a matrix of all pairs of channels."""
@@ -52,6 +52,7 @@ class Rows(Op):
 class Softmax(Rows):
     """exp(beta * (x - max)) / sum of the same, over the last axis."""
 
+    narrow = HALF
     quantized = ("int8", "uint8", "int16")
     quantized_results: ClassVar = {0: quantized}
     cases = tuple(Case(case.inputs, {"beta": beta}) for case, beta in zip(ROWS, (1, 0.5, 1, 2, 1, 1, 1), strict=True))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial, reduce
-from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,6 +22,39 @@ Margins = list[tuple[int, int]]
 def widened(shape: Shape, margins: Margins) -> Shape:
     """The shape with its margins."""
     return tuple(before + size + after for size, (before, after) in zip(shape, margins, strict=True))
+
+
+def _with_margins(margins: Margins, value: float | None) -> IndexMap:
+    return IndexMap.along(*range(len(margins)), starts=tuple(-before for before, _ in margins), fill=value)
+
+
+def value_problems(call: Call, operand: int) -> Iterator[str]:
+    """Reasons to refuse the operand as the value of `padded`."""
+    name, dtype, tensor = call.node.op, call.output.dtype, call.tensor(operand)
+    if tensor.size != 1:
+        yield f"{name}: the value's shape is {list(tensor.shape)}, expected one element."
+    if call.constant(operand) is None and dtype not in (*NUMBERS, "bool"):
+        yield f"{name}: input {operand} ('{tensor.title}') of type {dtype} is not a constant."
+    if call.constant(operand) is None and max(call.shape(0), default=0) > MAX_NUMBERED:
+        yield f"{name} of {list(call.shape(0))} with a value that is known at run time only is not supported."
+
+
+def padded(call: Call, source: int | Lowering, shape: Shape, margins: Margins, operand: int) -> Lowering:
+    """Data of this shape with margins, which may be negative, of the value in an operand.
+
+    A value known only at run time is selected outside the data; a vector per padded axis marks the inside.
+    """
+    value, dtype, result = call.constant(operand), call.output.dtype, widened(shape, margins)
+    marked = [(axis, before) for axis, (before, after) in enumerate(margins) if before > 0 or after > 0]
+    if value is not None or not marked:
+        return moved(source, _with_margins(margins, None if value is None else value.item()), result, dtype)
+    accesses = [_with_margins(margins, 0), IndexMap.broadcast(call.shape(operand), result)]
+    masks: list[Expr] = [Arg(2 + number) for number in range(len(marked))]
+    inside = reduce(partial(binary, "and"), masks)
+    accesses += [IndexMap.along(axis, starts=(-before,), fill=0) for axis, before in marked]
+    ones = tuple(np.ones(shape[axis], bool) for axis, _ in marked)
+    form = Map(select(inside, Arg(0), Arg(1)), tuple(accesses))
+    return Lowering(form, (source, call.index(operand), *ones), result, dtype)
 
 
 class Padding(Op):
@@ -73,9 +105,7 @@ class Pad(Padding):
         return zero(call.tensor(0))
 
     def lowering(self, call: Call) -> Lowering:
-        rank, borders = len(call.shape(0)), self.borders(call)
-        starts = tuple(-before for before, _ in borders)
-        return moved(call.index(0), IndexMap.along(*range(rank), starts=starts, fill=self.value(call)))
+        return moved(call.index(0), _with_margins(self.borders(call), self.value(call)))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, borders, *value = given(arrays)
@@ -95,28 +125,11 @@ class PadV2(Pad):
 
     def problems(self, call: Call) -> Iterator[str]:
         yield from super().problems(call)
-        if prod(call.shape(2)) != 1:
-            yield f"PADV2: the value's shape is {list(call.shape(2))}, expected one element."
-        if call.constant(2) is None and call.output.dtype not in (*NUMBERS, "bool"):
-            yield f"PADV2: input 2 ('{call.tensor(2).title}') of type {call.output.dtype} is not a constant."
-        if call.constant(2) is None and max(call.shape(0), default=0) > MAX_NUMBERED:
-            yield f"PADV2 of {list(call.shape(0))} with a value that is known at run time only is not supported."
+        yield from value_problems(call, 2)
 
     def value(self, call: Call) -> float | None:
         data = call.constant(2)
         return None if data is None else data.item()
 
     def lowering(self, call: Call) -> Lowering:
-        """A value known only at run time is selected outside the data; a vector per padded axis marks the inside."""
-        padded = [(axis, before) for axis, (before, after) in enumerate(self.borders(call)) if before or after]
-        if self.value(call) is not None or not padded:
-            return super().lowering(call)
-        shape, rank = call.shape(0), len(call.shape(0))
-        starts = tuple(-before for before, _ in self.borders(call))
-        everywhere = IndexMap.broadcast(call.shape(2), call.output.shape)
-        accesses = [IndexMap.along(*range(rank), starts=starts, fill=0), everywhere]
-        masks: list[Expr] = [Arg(2 + number) for number in range(len(padded))]
-        inside = reduce(partial(binary, "and"), masks)
-        accesses += [IndexMap.along(axis, starts=(-before,), fill=0) for axis, before in padded]
-        ones = tuple(np.ones(shape[axis], bool) for axis, _ in padded)
-        return Lowering(Map(select(inside, Arg(0), Arg(1)), tuple(accesses)), (call.index(0), call.index(2), *ones))
+        return padded(call, call.index(0), call.shape(0), self.borders(call), 2)

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Const, Expr, evaluate, result_type, substitute
+from jitdelegate.ir.expr import Arg, Cast, Const, Expr, arity, evaluate, result_type, substitute
 from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ops.call import ACTIVATIONS, OPTION, Call, Shape, given
-from jitdelegate.ops.registry import Lowering, Op
+from jitdelegate.ops.registry import Lowering, Op, computed_type
 
 X, Y, Z = Arg(0), Arg(1), Arg(2)
 """The operands at one element, as formulas refer to them."""
@@ -90,6 +90,14 @@ def pointwise(formula: Expr, call: Call) -> Lowering:
         read, expr = list(range(call.count)), formula
     accesses = tuple(IndexMap.broadcast(call.shape(operand), call.output.shape) for operand in read)
     return Lowering(Map(expr, accesses), tuple(map(call.index, read)))
+
+
+def computed(formula: Expr, dtype: str) -> Expr:
+    """A formula of numbers of one type, which kernels may only move: computed in a wider type, then converted once."""
+    wide = computed_type(dtype)
+    if wide == dtype:
+        return formula
+    return Cast(substitute(formula, [Cast(Arg(number), wide) for number in range(arity(formula))]), dtype)
 
 
 def _number(call: Call, operand: int) -> np.ndarray | None:

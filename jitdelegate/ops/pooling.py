@@ -16,7 +16,7 @@ from jitdelegate.ops.case import Case
 from jitdelegate.ops.convolution import image_problems
 from jitdelegate.ops.pointwise import X, mapped
 from jitdelegate.ops.quantization import limits, same_scale_problems
-from jitdelegate.ops.registry import BYTES, Lowering, Op, op
+from jitdelegate.ops.registry import BYTES, HALF, Lowering, Op, op
 from jitdelegate.ops.rounding import AWAY, rounding
 from jitdelegate.ops.window import Sliding, patches, slide, window_problems
 
@@ -105,6 +105,7 @@ class AveragePool2D(Pooling):
     """The mean of the part of the window that lies inside the image."""
 
     kind = "mean"
+    narrow = HALF
 
     def pooled(self, data: np.ndarray, window: Sliding) -> np.ndarray:
         return means(data, window)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.dequantize import real_numbers
+from jitdelegate.ir.dequantize import PACKED, real_numbers
 from jitdelegate.ir.expr import Cast, Const, Expr
 from jitdelegate.ir.forms import Concat, IndexMap, Map
 from jitdelegate.ir.graph import Quant
@@ -25,7 +25,7 @@ from jitdelegate.ops.quantization import (
     real_value,
     shifted,
 )
-from jitdelegate.ops.registry import BYTES, FLOATS, QUANTIZED, Lowering, Op, op, view
+from jitdelegate.ops.registry import BYTES, FLOATS, QUANTIZED, Lowering, Op, cast, op, view
 from jitdelegate.ops.rounding import APART, AWAY, EVEN, INTEGER, UP, rounding
 
 
@@ -110,28 +110,29 @@ def requantized(call: Call) -> Grouped:
 class Dequantize(Op):
     """The float32 values that stored numbers stand for: (x - zero) * scale. Constants may have scales by slice.
 
-    Constants of float16 are converted while compiling.
+    float16 values are converted; constants while compiling.
     """
 
     types = ("float16",)
     results: ClassVar = {0: FLOATS}
-    quantized = (*QUANTIZED, "int4")
+    quantized = (*QUANTIZED, *PACKED)
     quantized_results: ClassVar = {0: FLOATS}
 
     def problems(self, call: Call) -> Iterator[str]:
         source = call.tensor(0)
-        if source.dtype == "float16" and not source.is_constant:
-            yield "DEQUANTIZE from float16 is supported on constants only."
         if source.sparsity is not None:
             yield "DEQUANTIZE: input 0 is a sparse constant."
         if source.is_constant and source.is_quantized:
             yield from dequantization_problems(call, 0)
-        elif source.dtype == "int4":
-            yield "DEQUANTIZE from int4 is supported on constants only."
+        elif source.dtype in PACKED:
+            yield f"DEQUANTIZE from {source.dtype} is supported on constants only."
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
         if not call.tensor(0).is_constant:
             yield from per_tensor_problems(call, call.tensor(0))
+
+    def lowering(self, call: Call) -> Lowering:
+        return cast(call.index(0), call.shape(0), "float32")
 
     def quantized_lowering(self, call: Call) -> Lowering:
         """LiteRT's optimized kernel makes a float32 of its own of the zero point's share."""

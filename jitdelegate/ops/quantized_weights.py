@@ -53,13 +53,10 @@ def weight_problems(call: Call, operands: Operands) -> Iterator[str]:
     yield from bias_problems(call, operands)
     if weights.dtype not in WEIGHTS[data.dtype]:
         yield f"{call.node.op}: the filter of {data.dtype} is {weights.dtype}, expected {WEIGHTS[data.dtype][0]}."
-    yield from _scale_problems(call, weights, operands.channel_axis)
+    yield from scale_problems(call, weights, operands.channel_axis)
     yield from group_problems(call, sum_rule(call, operands))
     yield from factor_problems(call, float(sum_factors(data, weights, call.output, EVEN).max()))
     yield from _overflow_problems(call, operands)
-    if _is_grouped(call, operands) and weights.dtype == "uint8" and zero(weights) != MIDDLE:
-        grouped = f"the filter '{weights.title}' in groups has the zero point {zero(weights)}"
-        yield f"{call.node.op}: {grouped}, expected {MIDDLE}."
 
 
 def bias_problems(call: Call, operands: Operands) -> Iterator[str]:
@@ -72,8 +69,8 @@ def bias_problems(call: Call, operands: Operands) -> Iterator[str]:
         yield f"{call.node.op}: the bias of {data.dtype} is {bias.dtype}, expected {BIASES[data.dtype][0]}."
     if bias.quant is not None and any(bias.quant.zero_points):
         yield f"{call.node.op}: the bias '{bias.title}' has a zero point, expected 0."
-    if _is_misread(call, bias):
-        yield f"{call.node.op}: the bias '{bias.title}' is int32, but quantized_bias_type does not say so."
+    if _is_misread(call, bias, call.tensor(operands.filter)):
+        yield f"{call.node.op}: the bias '{bias.title}' is {bias.dtype}, but quantized_bias_type does not say so."
 
 
 def _overflow_problems(call: Call, operands: Operands) -> Iterator[str]:
@@ -91,14 +88,18 @@ def _overflow_problems(call: Call, operands: Operands) -> Iterator[str]:
     yield from result_problems(call, float((sums * factors).max()))
 
 
-def _is_misread(call: Call, bias: Tensor) -> bool:
-    """Whether LiteRT reads an int32 bias of int16 data as int64. Its kernel of FULLY_CONNECTED looks at the type."""
+def _is_misread(call: Call, bias: Tensor, weights: Tensor) -> bool:
+    """Whether LiteRT reads an int32 bias of int16 data as int64. Its kernel of FULLY_CONNECTED looks at the type, but
+    with weights of int16 reads an int64 as int32."""
+    if weights.dtype == "int16":
+        return bool((bias.dtype == "int64") != (call.option("quantized_bias_type", "FLOAT32") == "INT64"))
     is_checked = call.node.op == "FULLY_CONNECTED" and call.graph.quantized.rounding != "reference"
     is_word = call.output.dtype == "int16" and bias.dtype == "int32"
     return bool(is_word and not is_checked and call.option("quantized_bias_type", "FLOAT32") != "INT32")
 
 
-def _scale_problems(call: Call, weights: Tensor, axis: int) -> Iterator[str]:
+def scale_problems(call: Call, weights: Tensor, axis: int) -> Iterator[str]:
+    """Reasons to refuse scales and zero points of a constant filter."""
     name, quant = f"{call.node.op}: the filter '{weights.title}'", weights.quant
     if quant is None or not quant.scales:
         yield f"{name} has no scales."
@@ -109,7 +110,8 @@ def _scale_problems(call: Call, weights: Tensor, axis: int) -> Iterator[str]:
         yield f"{name} has scales that are not positive."
     if len(set(quant.zero_points)) > 1 or (weights.dtype == "int8" and any(quant.zero_points)):
         yield f"{name} has zero points {sorted(set(quant.zero_points))[:4]}, expected 0."
-    if not 0 <= zero(weights) <= 255:
+    element = ELEMENT_TYPES[weights.dtype]
+    if not element.minimum <= zero(weights) <= element.maximum:
         yield f"{name} has the zero point {zero(weights)}, which is no {weights.dtype}."
 
 
@@ -134,9 +136,9 @@ def integer_sums(call: Call, lowering: Lowering, operands: Operands) -> Lowering
     maps: list[IndexMap] = []
     total: Expr = RESULT
     if sums is not None:  # (w - zero) * x = (w - 128) * x - (zero - 128) * x
-        ones = replace(form, groups=1, epilogue=RESULT, operands=()) if isinstance(form, Contract) else form
-        extra.append(Lowering(ones, (source, sums, ABSENT), (*shape[:-1], 1), form.accumulator))
-        maps.append(IndexMap.broadcast((*shape[:-1], 1), shape))
+        ones, summed = replace(form, epilogue=RESULT, operands=()), (*shape[:-1], len(sums))
+        extra.append(Lowering(ones, (source, sums, ABSENT), summed, form.accumulator))
+        maps.append(IndexMap.broadcast(summed, shape))
         total = total - Arg(1) * Const(offset - MIDDLE)
     rule = sum_rule(call, operands)
     if rule in (UP, AWAY, EIGHTS) and data.dtype == "int16":
@@ -176,23 +178,26 @@ def _wide_sums(call: Call, operands: Operands) -> bool:
 
 
 def _filters(weights: np.ndarray, form: Contract | Depthwise, offset: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Weights without zero point, and the filter of ones that sums the data up where they still have one."""
+    """Weights without zero point, and the filter of ones that sums the data up where they still have one: for each
+    output channel where there are groups of them."""
     if weights.dtype == np.int8:
         return weights, None
     if isinstance(form, Depthwise):
         return weights.astype(np.int16) - np.int16(offset), None
     shifted = (weights.astype(np.int16) - MIDDLE).astype(np.int8)
-    return shifted, None if offset == MIDDLE else np.ones((1, *weights.shape[1:]), np.int8)
+    count = 1 if form.groups == 1 else len(weights)
+    return shifted, None if offset == MIDDLE else np.ones((count, *weights.shape[1:]), np.int8)
 
 
 def sum_factors(data: Tensor, weights: Tensor, output: Tensor, rule: str) -> np.ndarray:
     """f64[channels] or f64[]: scale(x) * scale(w) / scale(y), calculated as the kernels of the rule do it: those of a
-    FULLY_CONNECTED that round UP take one scale times the other as a float32."""
+    FULLY_CONNECTED that round UP, or of two int16, take one scale times the other as a float32."""
     assert weights.quant is not None
     scales = np.array(weights.quant.scales, np.float32)
     scales = scales[0] if len(scales) == 1 else scales
     if rule == EVEN:
         return np.asarray(scale(data) * scales / scale(output), np.float64)
-    if data.dtype == "uint8" or (rule == UP and len(weights.shape) == 2 and scales.ndim == 0):
+    is_single = len(weights.shape) == 2 and scales.ndim == 0
+    if data.dtype == "uint8" or (is_single and (rule == UP or weights.dtype == "int16")):
         return np.asarray(scale(data) * scales, np.float64) / np.float64(scale(output))
     return np.asarray(np.float64(scale(data)) * scales.astype(np.float64) / np.float64(scale(output)))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import Cast, Const, Expr, clamp
-from jitdelegate.ir.forms import Reduce, View
+from jitdelegate.ir.expr import Arg, Cast, Const, Expr, clamp
+from jitdelegate.ir.forms import IndexMap, Map, Reduce, View
 from jitdelegate.ir.graph import Tensor
 from jitdelegate.ir.quantized import half_away, quantize, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
@@ -19,7 +20,10 @@ from jitdelegate.ops.pointwise import X, mapped
 from jitdelegate.ops.quantization import (
     FIXED,
     SIXTEEN,
+    centred,
+    factor_problems,
     limits,
+    multiple,
     multiplier,
     parameter_problems,
     per_tensor_problems,
@@ -27,9 +31,12 @@ from jitdelegate.ops.quantization import (
     result_problems,
     same_scale_problems,
 )
-from jitdelegate.ops.registry import BOOLEANS, BYTES, NUMBERS, Lowering, Op, cast, op
-from jitdelegate.ops.rounding import AWAY, EVEN, SIXTEENS, UP, rounding
-from jitdelegate.ops.shape import axis_problems
+from jitdelegate.ops.registry import BOOLEANS, BYTES, HALF, MAX_PARTS, NUMBERS, Lowering, Op, cast, op, view
+from jitdelegate.ops.rounding import AWAY, EVEN, SIXTEENS, UP, WIDE, rounding
+from jitdelegate.ops.shape import axis_problems, reordered
+
+AT_ONCE = 32
+"""Most factors of a product of quantized numbers in one kernel."""
 
 
 class Reduction(Op):
@@ -105,6 +112,7 @@ class Mean(Reduction):
     """The mean over the axes."""
 
     kind, function = "mean", np.mean
+    narrow = HALF
     quantized = ("int8", "uint8", "int16")
     cases = (*Reduction.cases, *Reduction.whole)
 
@@ -173,6 +181,7 @@ class Sum(Reduction):
 
     takes_empty = True
     kind, function = "sum", np.sum
+    narrow = HALF
     quantized = ("int8", "uint8", "int16")
     cases = (*Reduction.cases, *Reduction.whole)
 
@@ -196,19 +205,68 @@ class Sum(Reduction):
 
 @op("REDUCE_PROD")
 class ReduceProd(Reduction):
-    """The product over the axes."""
+    """The product over the axes; of quantized values, rounded after each element, in order."""
 
     takes_empty = True
     kind, function = "prod", np.prod
+    narrow = (*BYTES, "int16")
+    quantized = ("int8", "int16")
     cases = (
         *(Case(case.inputs, case.attrs, low=0.9, high=1.1) for case in Reduction.cases),
         *(Case(case.inputs, case.attrs, low=1, high=3) for case in Reduction.whole),
     )
 
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from per_tensor_problems(call, call.tensor(0), call.output)
+        if self.count(call) < 2:
+            yield "REDUCE_PROD of quantized values over axes of one element, whose results LiteRT leaves unwritten."
+        factor, most = self._factor(call), float(reach(call.tensor(0)))
+        yield from factor_problems(call, factor)
+        if self.count(call) > MAX_PARTS:
+            yield f"REDUCE_PROD: products of {self.count(call)} quantized numbers, at most {MAX_PARTS} are supported."
+        with np.errstate(over="ignore"):
+            yield from result_problems(call, most * float(np.float64(max(most * factor, 1)) ** (self.count(call) - 1)))
+
+    def _factor(self, call: Call) -> float:
+        """By which each step is multiplied; all of them give the input's scale to the power of the count, divided by
+        the output's."""
+        root: float = float(scale(call.output)) ** (1.0 / self.count(call))
+        return float(scale(call.tensor(0))) / root
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        data, axes, count, kept = call.tensor(0), self.axes(call), self.count(call), self.shape(call)
+        order = (*(axis for axis in range(len(data.shape)) if axis not in axes), *axes)
+        shape = (prod(kept), count)
+        rows = view(reordered(call.index(0), data.shape, order, data.dtype), shape, data.dtype)
+        factor, whole = np.asarray(self._factor(call)), replace(call.output, dtype="int32", quant=None)
+        total: Lowering | None = None
+        product: Expr | None
+        for start in range(0, count, AT_ONCE):
+            stop = min(start + AT_ONCE, count)
+            inputs, accesses, product = list[Lowering](), list[IndexMap](), None
+            if total is not None:
+                inputs, accesses, product = [total], [IndexMap.along(0)], Cast(X, "int64")
+            for place in range(start, stop):
+                number = Cast(centred(Arg(len(inputs)), data), "int64")
+                inputs.append(rows)
+                accesses.append(IndexMap((0, -1), (0, place), (1, 1)))
+                product = number if product is None else Cast(self._scaled(product * number, factor, whole), "int64")
+            assert product is not None
+            result = call.output if stop == count else whole
+            rounded = self._scaled(product, factor, result) if stop == count else Cast(product, whole.dtype)
+            total = Lowering(Map(rounded, tuple(accesses)), tuple(inputs), shape[:1], result.dtype)
+        assert total is not None
+        return view(total, kept, call.output.dtype)
+
+    @staticmethod
+    def _scaled(product: Expr, factor: np.ndarray, output: Tensor) -> Expr:
+        return multiple(product, factor, WIDE, output, "NONE", 0)[0]
+
 
 class Extreme(Reduction):
     """The largest or smallest element; of quantized values, in the scale of the output."""
 
+    narrow = (*HALF, *BYTES, "int16")
     quantized = (*BYTES, "int16")
 
     def quantized_problems(self, call: Call) -> Iterator[str]:

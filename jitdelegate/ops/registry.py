@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
 from typing import Any, ClassVar, TypeVar
@@ -14,7 +14,8 @@ from flatbuffers import flexbuffers
 
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr
 from jitdelegate.ir.forms import Form, IndexMap, Map, View
-from jitdelegate.ir.graph import Graph, Node, Quant, Tensor
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant, Tensor
+from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.call import ACTIVATIONS, INTEGERS, OPTION, Call, Shape, constant_problems, dequantization_problems
 from jitdelegate.ops.case import Case
 
@@ -47,6 +48,8 @@ HYBRID = ("int8", "int4")
 """The types of quantized weights beside float32 data."""
 ANY = (*NUMBERS, "bool", "int8", "uint8", "int16", "uint16", "uint32", "float16")
 """The types that kernels can move."""
+HALF = ("float16",)
+"""The type that LiteRT's kernels of floats, or XNNPACK's, also compute with."""
 _UNREADABLE = (ValueError, TypeError, IndexError, KeyError, OverflowError, RecursionError, MemoryError, struct.error)
 """The errors that flexbuffers raises on invalid bytes."""
 
@@ -68,6 +71,11 @@ class Lowering:
     inputs: tuple[int | Lowering | np.ndarray | Tensor, ...]
     shape: Shape | None = None
     dtype: str | None = None
+
+
+def computed_type(dtype: str) -> str:
+    """The type in which kernels compute with values of a type that they only move."""
+    return "int32" if dtype == "bool" else ELEMENT_TYPES[dtype].compute
 
 
 def view(source: int | Lowering, shape: Shape, dtype: str = "float32") -> Lowering:
@@ -121,6 +129,8 @@ class Op:
     """Beside quantized data, the types of operands to which `quantized` does not apply; more than `kinds`."""
     quantized_results: ClassVar[Kinds] = {}
     """The same of outputs."""
+    narrow: ClassVar[tuple[str, ...]] = ()
+    """Further types of values that are not quantized: `passes.compute_wide` converts them to a wider one and back."""
     weights: ClassVar[tuple[int, ...]] = ()
     """Operands that may be quantized where the data is float32."""
     hybrid: ClassVar[tuple[str, ...]] = ()
@@ -140,10 +150,29 @@ class Op:
 
     def check(self, graph: Graph, node: Node) -> str | None:
         """None if `lower` can express the node, else one sentence that says what was found."""
-        call = Call(graph, node)
+        call = self._wide(Call(graph, node))
         reasons = (self.structure(call), self.sizes(call.outputs), self._values(call), self._emptiness(call))
         reason = next(chain.from_iterable(reasons), None)
         return reason if reason is None or len(reason) <= MAX_SENTENCE else f"{reason[:MAX_SENTENCE]} and so on."
+
+    def widened(self, call: Call) -> frozenset[int]:
+        """The tensors of `narrow` types among the values."""
+        if not self.narrow:
+            return frozenset()
+        operands = (index for k, index in enumerate(call.node.inputs) if k not in (*self.parameters, *self.kinds))
+        outputs = (index for k, index in enumerate(call.node.outputs) if k not in self.results)
+        values = {index: call.graph.tensors[index] for index in (*operands, *outputs) if index != ABSENT}
+        return frozenset(k for k, tensor in values.items() if tensor.dtype in self.narrow and not tensor.is_quantized)
+
+    def _wide(self, call: Call) -> Call:
+        """The call with the `widened` tensors in the types that they are computed in; constants have their old data."""
+        widened = self.widened(call)
+        if not widened:
+            return call
+        tensors = list(call.graph.tensors)
+        for index in widened:
+            tensors[index] = replace(tensors[index], dtype=computed_type(tensors[index].dtype))
+        return Call(replace(call.graph, tensors=tuple(tensors)), call.node)
 
     def structure(self, call: Call) -> Iterator[str]:
         """Reasons why the node is invalid or cannot be expressed, even with all operands dense and not quantized.

@@ -13,7 +13,7 @@ from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, ints
 from jitdelegate.ops.convolution import image_problems
 from jitdelegate.ops.quantization import same_scale_problems
-from jitdelegate.ops.registry import Lowering, Op, op
+from jitdelegate.ops.registry import FLOATS, HALF, Lowering, Op, op
 from jitdelegate.ops.rounding import rounding
 
 MAX_SIZE = 1 << 20
@@ -128,7 +128,7 @@ class Resizing(Op):
         options = bool(attrs.get("align_corners")), bool(attrs.get("half_pixel_centers"))
         for axis, count in ((1, int(size[0])), (2, int(size[1]))):
             data = self.resampled(data, axis, count, options)
-        return [np.asarray(data, np.float32)]
+        return [np.asarray(data).astype(given(arrays)[0].dtype)]
 
     def resampled(self, data: np.ndarray, axis: int, count: int, options: tuple[bool, bool]) -> np.ndarray:
         """The data with `count` samples along `axis`."""
@@ -160,6 +160,8 @@ class ResizeNearestNeighbor(Resizing):
     """Every sample is one pixel."""
 
     kind = "nearest"
+    types = (*FLOATS, *Resizing.quantized)
+    narrow = HALF
     cases = (
         *Resizing.cases,
         *(

@@ -26,7 +26,7 @@ ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
 
 
 UNPACKED = "unpacked_weights"
-"""Our own option, set by `passes.read_weights`: the file has int4 weights beside quantized data."""
+"""Our own option, set by `passes.read_weights`: "int4" or "int2", as the file stores weights beside quantized data."""
 FILTERS = {"BATCH_MATMUL": 1, "CONV_2D": 1, "DEPTHWISE_CONV_2D": 1, "FULLY_CONNECTED": 1, "TRANSPOSE_CONV": 1}
 """Operator -> its operand with weights, whose scale may be along any axis where it is one for all of an int8."""
 LEAST_SCALE = float(np.finfo(np.float32).tiny)
@@ -84,14 +84,18 @@ def _weighted(call: Call, bias: int) -> bool:
 
 
 def _convolution(call: Call) -> bool:
-    is_usual = call.given(2) and len(call.shape(2)) == 1 and not call.option(UNPACKED, False)
+    is_usual = call.given(2) and len(call.shape(2)) == 1 and not call.option(UNPACKED, "")
     return is_usual and _weighted(call, 2)
 
 
 def _fully_connected(call: Call) -> bool:
-    """XNNPACK takes weights of int4 in whole bytes."""
-    has_half_bytes = call.option(UNPACKED, False) and call.shape(1)[1] % 2 > 0
-    return call.tensor(1).is_constant and not has_half_bytes and _weighted(call, 2)
+    """XNNPACK takes weights of int4 and int2 in whole bytes, of int2 with a scale for each row."""
+    weights, unpacked = call.tensor(1), call.option(UNPACKED, "")
+    if unpacked and weights.shape[1] % {"int4": 2, "int2": 4}[unpacked]:
+        return False
+    if unpacked == "int2" and weights.quant is not None and len(weights.quant.scales) != weights.shape[0]:
+        return False
+    return weights.is_constant and _weighted(call, 2)
 
 
 def _transpose_conv(call: Call) -> bool:

@@ -17,6 +17,7 @@ from jitdelegate.errors import CompileError
 from jitdelegate.ir.faults import Faults
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.verify import verify, verify_ports
+from jitdelegate.passes.compute_wide import compute_wide
 from jitdelegate.passes.copy_images import copy_images
 from jitdelegate.passes.copy_outputs import copy_outputs
 from jitdelegate.passes.decode_custom_options import decode_custom_options
@@ -60,7 +61,8 @@ FOLD: tuple[Pass, ...] = (
 """Passes before `support.unsupported`. After them, shapes are true; fp16 weights and shape arithmetic are folded."""
 
 REWRITE: tuple[Pass, ...] = (
-    float_view,  # first: what it makes of quantized operators is rewritten like other operators on floats
+    compute_wide,  # first: the operators that it leaves are like all others
+    float_view,  # before other rewrites, for what it makes of quantized operators
     widen_weights,  # for the same reason
     fuse_dilation,  # before fuse_scale: a MUL after BATCH_TO_SPACE_ND then follows the convolution
     fuse_pad,  # before fuse_scale: only then does PAD stand right before the convolution
@@ -93,7 +95,9 @@ PIPELINE: tuple[Pass, ...] = (*FOLD, *REWRITE)
 """All passes in order, each entered only for graphs with what it works on (`works_on.py`). Each runs once, except
 remove_identity, remove_dead and fuse_elementwise."""
 
-OPTIONAL = frozenset(each.__name__ for each in PIPELINE if each not in (infer_shapes, lower, copy_outputs))
+OPTIONAL = frozenset(
+    each.__name__ for each in PIPELINE if each not in (infer_shapes, compute_wide, lower, copy_outputs)
+)
 """The names of passes that programs are right without: these make them faster, or compile more operators."""
 
 

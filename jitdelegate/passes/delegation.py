@@ -14,6 +14,7 @@ from jitdelegate.passes.infer_shapes import unsure_tensors
 from jitdelegate.passes.partition import Subset, borders, partition
 from jitdelegate.passes.support import PORTS, node_reason
 from jitdelegate.program.program import ITS_PARTITION
+from jitdelegate.tflite.calls import called_subgraphs
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,4 +233,4 @@ def needs_host(graph: Graph, delegation: Delegation) -> str:
 
 def names_others(node: Node) -> bool:
     """Whether the operator refers to subgraphs or variables, so that it makes sense only within its model."""
-    return node.op in RESOURCE_OPS or any(name.endswith("subgraph_index") for name in node.attrs)
+    return node.op in RESOURCE_OPS or any(True for _ in called_subgraphs(node))

@@ -8,20 +8,16 @@ from dataclasses import dataclass, replace
 from jitdelegate.ir.faults import reason_of
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ops import find
-from jitdelegate.ops.stablehlo import COMPUTATION, REPLACE
+from jitdelegate.ops.stablehlo_windows import COMPUTATION, REPLACE
 from jitdelegate.passes.graph_builder import GraphBuilder
 from jitdelegate.passes.infer_shapes import Inference, Room
 from jitdelegate.passes.resize_inputs import reshaped
 from jitdelegate.passes.support import node_reason
 from jitdelegate.passes.works_on import works_on
 
-COMPOSITE, SCATTER = "STABLEHLO_COMPOSITE", "STABLEHLO_SCATTER"
-OPERATORS: Mapping[str, str] = {
-    "WHILE": "body_subgraph_index",
-    "IF": "then_subgraph_index",
-    COMPOSITE: "decomposition_subgraph_index",
-}
-"""Operators that run subgraphs -> the option that names one of their subgraphs."""
+COMPOSITE, CASE, SCATTER = "STABLEHLO_COMPOSITE", "STABLEHLO_CASE", "STABLEHLO_SCATTER"
+OPERATORS = frozenset(("WHILE", "IF", CASE, COMPOSITE))
+"""Operators that run subgraphs."""
 
 MOST_NODES = 20_000
 """Most nodes of subgraphs that are visited, counted once per loop iteration: some five seconds. Models with more keep
@@ -35,8 +31,9 @@ MOST_LEVELS = 32
 def inline_subgraphs(graph: Graph, graphs: Sequence[Graph], *, hosted: bool = False) -> Graph:
     """%1 = WHILE(0, %0) {body: x * 2, four times} -> %1 = MUL(MUL(MUL(MUL(%0, 2), 2), 2), 2).
 
-    IF with a known condition is inlined too, and STABLEHLO_COMPOSITE by its decomposition. If an operator is declared
-    under the composite's name, the composite becomes that operator instead: a converter's decomposition may be wrong.
+    IF and STABLEHLO_CASE with a known condition are inlined too, and STABLEHLO_COMPOSITE by its decomposition. If an
+    operator is declared under the composite's name, the composite becomes that operator instead: a converter's
+    decomposition may be wrong.
     Shapes, conditions and loop counters are inferred node by node. Operators that cannot be inlined stay as they are,
     and the check reports them. Tensors keep their indices, and outputs of inlined operators too: signatures, callers
     and LiteRT refer to tensors by index.
@@ -190,37 +187,35 @@ class _Inlining:
         """The tensors with the results of the node's subgraphs; None if its control flow is not known."""
         if node.op == "WHILE":
             return self._loop(node)
-        if node.op == "IF":
-            if not node.inputs or node.inputs[0] == ABSENT:
-                return None
-            condition = self._draft.tensors[node.inputs[0]].data
-            if condition is None or condition.size != 1:
-                return None
-            branch = "then_subgraph_index" if condition.flat[0] else "else_subgraph_index"
-            return self._run(node, branch, node.inputs[1:])
-        return self._run(node, OPERATORS[node.op], node.inputs)
+        if node.op == COMPOSITE:
+            return self._run(node, node.attrs.get("decomposition_subgraph_index", ABSENT), node.inputs)
+        if not node.inputs or node.inputs[0] == ABSENT:
+            return None
+        choice = self._draft.tensors[node.inputs[0]].data
+        if choice is None or choice.size != 1:
+            return None
+        return self._run(node, _branch(node, int(choice.flat[0])), node.inputs[1:])
 
     def _loop(self, node: Node) -> tuple[int, ...] | None:
         values: tuple[int, ...] | None = node.inputs
         while values is not None:
             start = self._mark()
-            found = self._run(node, "cond_subgraph_index", values)
+            found = self._run(node, node.attrs.get("cond_subgraph_index", ABSENT), values)
             again = self._draft.tensors[found[0]].data if found else None
             self._go_back(start)
             if again is None or again.size != 1:
                 return None
             if not again.flat[0]:
                 return values
-            values = self._run(node, "body_subgraph_index", values)
+            values = self._run(node, node.attrs.get("body_subgraph_index", ABSENT), values)
         return None
 
-    def _run(self, node: Node, option: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
-        """Results of the subgraph that an option of `node` names, for these arguments; None if it cannot be inlined.
+    def _run(self, node: Node, number: int, arguments: Sequence[int]) -> tuple[int, ...] | None:
+        """Results of a subgraph that `node` names, for these arguments; None if it cannot be inlined.
 
         Raises:
             _TooLongError: as `_Budget.spend`.
         """
-        number = node.attrs.get(option, ABSENT)
         if not 0 <= number < len(self._graphs) or ABSENT in arguments:
             return None
         graph = self._graphs[number]
@@ -266,6 +261,14 @@ class _Inlining:
         if key not in self._constants:
             self._constants[key] = self._draft.add(tensor)
         return self._constants[key]
+
+
+def _branch(node: Node, choice: int) -> int:
+    """The subgraph that an IF or a STABLEHLO_CASE runs; of a case, the last one for a number that none has."""
+    if node.op == "IF":
+        return int(node.attrs.get("then_subgraph_index" if choice else "else_subgraph_index", ABSENT))
+    branches = tuple(node.attrs.get("branch_subgraph_indices") or (ABSENT,))
+    return int(branches[choice if 0 <= choice < len(branches) else -1])
 
 
 def _renamed(node: Node, names: Mapping[int, int]) -> Node:

@@ -72,18 +72,13 @@ def _may_ask(call: Call, graphs: Sequence[Graph]) -> bool:
         return False
     if any(value < 1 for name, value in node.attrs.items() if name.startswith(DIVISORS) and isinstance(value, int)):
         return False
-    if any(not 0 < value < len(graphs) for value in _called(node)):
+    if any(not 0 < value < len(graphs) for _, value in called_subgraphs(node) if value >= 0):
         return False
     return all(tensor.has_rank and len(tensor.shape) <= MAX_RANK and _is_small(tensor) for tensor in call.operands)
 
 
 def _is_small(tensor: Tensor) -> bool:
     return 0 <= tensor.size <= MAX_ELEMENTS
-
-
-def _called(node: Node) -> list[int]:
-    """The subgraphs that the operator names; LiteRT takes a negative number for none."""
-    return [value for name, value in node.attrs.items() if name.endswith("subgraph_index") and value >= 0]
 
 
 def _states(call: Call) -> list[Tensor]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from jitdelegate.ir.graph import Model, Node
 from jitdelegate.passes.inline_subgraphs import COMPOSITE
+from jitdelegate.tflite.calls import called_subgraphs
 
 
 def running_subgraphs(model: Model) -> frozenset[int]:
@@ -25,6 +26,4 @@ def running_subgraphs(model: Model) -> frozenset[int]:
 
 def callees(node: Node) -> Iterator[int]:
     """The subgraphs that LiteRT runs for an operator."""
-    for name, value in node.attrs.items():
-        if name.endswith("subgraph_index") and value >= 0 and node.op != COMPOSITE:
-            yield value
+    return (number for _, number in called_subgraphs(node) if number >= 0 and node.op != COMPOSITE)

@@ -10,9 +10,9 @@ from jitdelegate.ops import find
 from jitdelegate.ops.registry import ANY
 from jitdelegate.passes.functional_state import RESOURCE_OPS, resource_problem
 from jitdelegate.passes.works_on import applies
-from jitdelegate.runtime.buffers import ELEMENTS
+from jitdelegate.runtime.buffers import ELEMENTS, ENCODED
 
-PORTS = tuple(dtype for dtype in ANY if dtype in ELEMENTS)
+PORTS = tuple(dtype for dtype in ANY if dtype in ELEMENTS or dtype in ENCODED)
 """Element types of inputs and outputs that both kernels and the runtime support."""
 
 WHOLE_MODEL = -1

@@ -60,6 +60,12 @@ def quantized_values(graph: Graph) -> bool:
     return any(tensor.quant is not None for tensor in graph.tensors)
 
 
+def narrow_values(graph: Graph) -> bool:
+    """Whether a value that is not quantized has a type that most kernels only move."""
+    narrow = {"float16", "int16", "int8", "uint8"}
+    return any(tensor.dtype in narrow and not tensor.is_quantized for tensor in graph.tensors)
+
+
 def custom_operators(graph: Graph) -> bool:
     """Whether an operator is a custom one."""
     return any(node.custom for node in graph.nodes)

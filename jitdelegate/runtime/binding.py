@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from jitdelegate.errors import DeviceError, TensorError
-from jitdelegate.runtime.buffers import ELEMENTS
+from jitdelegate.runtime.buffers import alignment_of
 from jitdelegate.runtime.memory import ALIGNMENT
 
 TYPE_CHECKING = False
@@ -199,6 +199,6 @@ def check_place(place: Place, port: Port) -> None:
     """
     if place.nbytes < port.nbytes:
         raise TensorError(f"tensor {port.title!r} has memory of {place.nbytes} bytes, expected {port.nbytes}")
-    alignment = ctypes.alignment(ELEMENTS.get(port.dtype, ctypes.c_uint8))
+    alignment = alignment_of(port.dtype)
     if place.address % alignment:
         raise TensorError(f"tensor {port.title!r} begins at {place.address:#x}, expected a multiple of {alignment}")

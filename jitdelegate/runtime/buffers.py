@@ -35,6 +35,8 @@ ELEMENTS: dict[str, Any] = {
     "uint64": ctypes.c_uint64,
     "bool": ctypes.c_bool,
 }
+ENCODED: dict[str, Any] = {"float16": ctypes.c_uint16}
+"""Types that ctypes lacks -> the type of their bits. Callers get numpy's arrays on the memory of such outputs."""
 _FLOATS, _SIGNED, _UNSIGNED = tuple("efd"), tuple("bhilqn"), tuple("BHILQN")
 _COMPLEX, _RAW = ("Zf", "Zd"), tuple("Bbc")
 _BINARY = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and", "xor", "or")
@@ -43,7 +45,16 @@ _OTHERS = (
     *("getitem", "setitem", "iter", "contains", "str", "format"),
 )
 """Operators of arrays: those that also exist reflected and in place, and the others."""
-_CHARS = {"float32": "f", "float64": "d", "bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "lq"}
+_CHARS = {
+    "float16": "e",
+    "float32": "f",
+    "float64": "d",
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "lq",
+}
 _CHARS.update({"uint8": "B", "uint16": "H", "uint32": "I", "uint64": "LQ"})
 """Element type -> numpy's characters for it."""
 _COUNTED = ("int32", "int64")
@@ -130,9 +141,14 @@ def borrow(value: Any, port: Port) -> Borrowed:
     if not view.c_contiguous:
         return Borrowed(_copy(view, port))
     borrowed = Borrowed(view)
-    if borrowed.address % ctypes.alignment(ELEMENTS.get(port.dtype, ctypes.c_uint8)):
+    if borrowed.address % alignment_of(port.dtype):
         return Borrowed(_copy(view, port))
     return borrowed
+
+
+def alignment_of(dtype: str) -> int:
+    """Bytes to which memory of an element type is aligned."""
+    return ctypes.alignment(ELEMENTS.get(dtype) or ENCODED.get(dtype, ctypes.c_uint8))
 
 
 class InputSlot:
@@ -447,7 +463,8 @@ class Tensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         import numpy
 
-        return as_asked(self, numpy.asarray(memoryview(self)), dtype, copy)
+        array = numpy.asarray(memoryview(self))
+        return as_asked(self, array.view(str(self.dtype)) if self.dtype in ENCODED else array, dtype, copy)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle by type, shape and elements."""
@@ -505,6 +522,11 @@ def _tensor_of(dtype: str, shape: tuple[int, ...], content: bytes) -> Any:
     return tensor_class(dtype, shape).from_buffer_copy(content)
 
 
+def handed_out(output: Tensor) -> Any:
+    """What a caller gets of an output: the tensor, or numpy's array on its memory where ctypes lacks its type."""
+    return output.__array__() if output.dtype in ENCODED else output
+
+
 _classes: dict[tuple[str, tuple[int, ...]], type] = {}
 
 
@@ -521,15 +543,16 @@ def tensor_class(dtype: str, shape: tuple[int, ...]) -> Any:
 
 
 def _make_class(dtype: str, shape: tuple[int, ...]) -> type:
-    if dtype not in ELEMENTS:
-        raise TensorError(f"a tensor of {dtype} cannot be made, expected one of {', '.join(ELEMENTS)}")
-    memory = ELEMENTS[dtype]
+    element: Any = ELEMENTS.get(dtype) or ENCODED.get(dtype)
+    memory = element
+    if memory is None:
+        raise TensorError(f"a tensor of {dtype} cannot be made, expected one of {', '.join((*ELEMENTS, *ENCODED))}")
     try:
         for size in reversed(shape):
             memory = memory * size
     except (OverflowError, ValueError) as error:
         raise TensorError(f"a tensor {dtype}{list(shape)} cannot be made: {error}") from error
     values = {"shape": shape, "dtype": ElementType(dtype), "nbytes": ctypes.sizeof(memory), "__slots__": ()}
-    if "int" in dtype and values["nbytes"] == ctypes.sizeof(ELEMENTS[dtype]):
+    if "int" in dtype and values["nbytes"] == ctypes.sizeof(element):
         values["__index__"] = Tensor.__int__
     return type("Tensor", (Tensor, memory), values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jitdelegate.errors import TensorError
 from jitdelegate.runtime.binding import Place, borrowed_place, check_place, overlapping, overlaps
-from jitdelegate.runtime.buffers import Borrowed, checked, is_port_array
+from jitdelegate.runtime.buffers import Borrowed, checked, handed_out, is_port_array
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def run_into(session: IOBinding, inputs: Sequence[Any], given: Sequence[Any]) ->
     places = [session.input_place(value, port) for value, port in zip(inputs, program.inputs, strict=True)]
     outputs = []
     for position, (value, port) in enumerate(zip(given, program.outputs, strict=True)):
-        outputs.append(session.new_output(position) if value is None else value)
+        outputs.append(handed_out(session.new_output(position)) if value is None else value)
         places.append(output_place(outputs[-1], port))
     session.run_bound(session.bind(places))
     return tuple(outputs)

@@ -10,7 +10,7 @@ from ctypes import addressof
 from jitdelegate.base.options import DEBUG_LEVEL, TIMED_LEVEL
 from jitdelegate.errors import DeviceError, ProgramError, TensorError
 from jitdelegate.program.program import NO_TENSOR
-from jitdelegate.runtime.buffers import InputSlot, borrow, no_memory, tensor_class
+from jitdelegate.runtime.buffers import ENCODED, InputSlot, borrow, handed_out, no_memory, tensor_class
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class IOBinding:
         self._staging: dict[int, Tensor] = {}
         self._staged: list[int] | None = None
         self._output_classes: list[Any] = [_tensor_class(port) for port in program.outputs]
+        self._has_encoded = any(port.dtype in ENCODED for port in program.outputs)
         states = (state for state in program.states if state.index != NO_TENSOR)
         others: tuple[Port | State, ...] = (*program.inputs, *program.between, *states)
         for port in others:
@@ -57,7 +58,7 @@ class IOBinding:
         return ""
 
     def run(self, inputs: Sequence[Any]) -> tuple[Tensor, ...]:
-        """One inference: the outputs, in the order of `program.outputs`, in memory of their own.
+        """One inference: the outputs, in the order of `program.outputs`, in memory of their own; arrays of float16.
 
         Args:
             inputs: one buffer or array per input, in the order of `program.inputs`; read during the call.
@@ -88,10 +89,11 @@ class IOBinding:
         except MemoryError as error:
             raise self._no_memory(len(addresses)) from error
         self._idle_slots.append(slots)
-        return tuple(outputs)
+        return tuple(map(handed_out, outputs)) if self._has_encoded else tuple(outputs)
 
     def new_output(self, position: int) -> Tensor:
-        """New memory for an output, zeroed; raises DeviceError when out of memory."""
+        """New memory for an output, zeroed, of which callers get what `handed_out` makes of it; raises DeviceError when
+        out of memory."""
         return _make(self._output_classes[position], self.program.outputs[position])
 
     def _no_memory(self, count: int) -> DeviceError:

@@ -15,7 +15,7 @@ def called_subgraphs(node: Node) -> Iterator[tuple[str, int]]:
         if name.endswith("subgraph_index"):
             yield name, value
         elif name.endswith("subgraph_indices"):
-            yield from ((name, subgraph) for subgraph in value)
+            yield from ((name, subgraph) for subgraph in value or ())
 
 
 def check_calls(graphs: Sequence[Graph]) -> None:

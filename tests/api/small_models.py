@@ -77,12 +77,12 @@ def two_signatures() -> bytes:
     return model.finish()
 
 
-def two_outputs() -> bytes:
-    """f32[2,3], f32[2,3] -> their sum and product; compiled for the CPU."""
+def two_outputs(dtype: str = "float32") -> bytes:
+    """dtype[2,3], dtype[2,3] -> their sum and product; compiled for the CPU."""
     model = ModelBuilder()
-    left, right = model.input((2, 3), name="left"), model.input((2, 3), name="right")
-    model.output(model.op("ADD", [left, right], (2, 3), name="sum"))
-    model.output(model.op("MUL", [left, right], (2, 3), name="product"))
+    left, right = model.input((2, 3), dtype, name="left"), model.input((2, 3), dtype, name="right")
+    model.output(model.op("ADD", [left, right], (2, 3), dtype=dtype, name="sum"))
+    model.output(model.op("MUL", [left, right], (2, 3), dtype=dtype, name="product"))
     return model.finish()
 
 

@@ -35,6 +35,7 @@ MODELS: dict[str, Callable[[], bytes]] = {
     "signed": lambda: small_models.convolution(signature=True),
     "two signatures": small_models.two_signatures,
     "two outputs": small_models.two_outputs,
+    "float16": lambda: small_models.two_outputs("float16"),
     "on LiteRT": small_models.uncompiled,
     "integers": small_models.integers,
     "reordered": reordered,

@@ -18,7 +18,7 @@ from tests.api import small_models
 from tests.api.cached_models import CACHE, ROWS, WIDTH, aligned_cache, decoder, only_rows_writable, stepped
 
 TARGETS = ("cpu", "reference", "litert")
-DTYPES = ("float32", "int8", "int16", "int64", "bool")
+DTYPES = ("float32", "float16", "int8", "int16", "int64", "bool")
 PLACES = (3, 0, ROWS - 1, -9, 2**31 - 1, 3)
 
 
@@ -57,9 +57,10 @@ def test_caches_in_one_place_are_as_in_two(target: str, dtype: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="protects pages through libc")
-def test_a_cache_in_one_place_is_written_to_in_its_rows_only() -> None:
-    model, cache, wanted = load(decoder()), {name: aligned_cache() for name in zeros()}, zeros()
-    row, place = rows_of("float32", 0), ROWS // 2
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_cache_in_one_place_is_written_to_in_its_rows_only(dtype: str) -> None:
+    model, cache, wanted = load(decoder(dtype)), {name: aligned_cache(dtype) for name in zeros()}, zeros(dtype)
+    row, place = rows_of(dtype, 0), ROWS - 1
     with only_rows_writable(cache["cache_k"], place), only_rows_writable(cache["cache_v"], place):
         model.run({"rows": row, "place": place_of(place), **cache}, "decode", out=cache)
     stepped(wanted, row, place)
@@ -153,9 +154,9 @@ def test_memory_that_does_not_fit_is_refused() -> None:
     assert np.asarray(model.run(both)["sum"]).sum() == 12
 
 
-@pytest.mark.filterwarnings("ignore::jitdelegate.DelegateWarning")
-def test_float16_caches_work_on_litert() -> None:
-    model, state, wanted = load(decoder("float16")), zeros("float16"), zeros("float16")
+@pytest.mark.parametrize("target", TARGETS)
+def test_float16_caches_work_in_sessions(target: str) -> None:
+    model, state, wanted = load(decoder("float16"), target), zeros("float16"), zeros("float16")
     session = model.session("cache_*")
     for step, place in enumerate((3, 0, ROWS - 1, 3)):
         given = {"rows": rows_of("float16", step), "place": place_of(place)}

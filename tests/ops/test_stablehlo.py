@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jitdelegate import load
+from jitdelegate.errors import ModelError
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ops import OPS
-from jitdelegate.ops.stablehlo import COMPUTATION, REPLACE, windows_of
+from jitdelegate.ops.stablehlo_windows import COMPUTATION, REPLACE, windows_of
 from jitdelegate.passes import FOLD, REWRITE, run
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import node_reason
@@ -150,3 +152,30 @@ def test_axes_that_are_named_twice_are_refused(repeated: str) -> None:
         "index_vector_dim": 1,
     }
     assert isinstance(windows_of(data, indices, updates, options), str)
+
+
+def cases_of(count: int) -> bytes:
+    """RELU, one of two branches by an input, ABS."""
+    model = ModelBuilder()
+    choice, x = model.input((), "int32", name="choice"), model.input((3, 4), name="x")
+    y = model.op("STABLEHLO_CASE", [choice, model.op("RELU", [x], (3, 4))], (3, 4), options=BRANCHES if count else {})
+    model.output(model.op("ABS", [y], (3, 4)))
+    for op in ("NEG", "EXP"):
+        branch = model.subgraph(op)
+        branch.output(branch.op(op, [branch.input((3, 4))], (3, 4)))
+    return model.finish()
+
+
+BRANCHES = {"branch_subgraph_indices": [1, 2]}
+
+
+def test_litert_chooses_the_branch_of_a_case_while_it_runs() -> None:
+    model, x = load(cases_of(2)), np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
+    positive = np.maximum(x, 0)
+    for choice, expected in ((0, positive), (1, np.exp(positive)), (7, np.exp(positive))):
+        np.testing.assert_allclose(model(np.int32(choice), x), expected, rtol=1e-6)
+
+
+def test_a_case_without_branches_is_a_model_error() -> None:
+    with pytest.raises(ModelError):
+        load(cases_of(0))

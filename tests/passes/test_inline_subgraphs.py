@@ -135,6 +135,18 @@ def test_only_the_branch_that_is_taken_is_left() -> None:
         assert [node.op for node in inline_subgraphs(graph, (graph, branch("EXP"), branch("ABS"))).nodes] == [op]
 
 
+def test_of_a_case_the_last_branch_is_left_for_numbers_that_none_has() -> None:
+    branches = [
+        Graph((Tensor("a", (4,), "float32"), Tensor("b", (4,), "float32")), (Node(op, (0,), (1,)),), (0,), (1,))
+        for op in ("EXP", "ABS", "SQRT")
+    ]
+    for number, op in ((0, "EXP"), (1, "ABS"), (2, "SQRT"), (3, "SQRT"), (-1, "SQRT")):
+        tensors = (Tensor("x", (4,), "float32"), constant("n", number), Tensor("y", (4,), "float32"))
+        node = Node("STABLEHLO_CASE", (1, 0), (2,), {"branch_subgraph_indices": (1, 2, 3)})
+        graph = Graph(tensors, (node,), (0,), (2,))
+        assert [node.op for node in inline_subgraphs(graph, (graph, *branches)).nodes] == [op]
+
+
 def test_a_composite_is_its_decomposition() -> None:
     tensors = (Tensor("x", (4,), "float32"), Tensor("y", (4,), "float32"))
     composite = Node("STABLEHLO_COMPOSITE", (0,), (1,), {"name": "odml.square", "decomposition_subgraph_index": 1})

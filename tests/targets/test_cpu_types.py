@@ -12,7 +12,7 @@ from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.levels import RUNNABLE
 
-MOVED = ("float32", "int32", "int64", "bool", "int8", "uint8", "int16", "uint16", "uint32")
+MOVED = ("float32", "float16", "int32", "int64", "bool", "int8", "uint8", "int16", "uint16", "uint32")
 CALCULATED = ("float32", "int32", "int64")
 SHAPES = ((), (1,), (15,), (33,), (3, 5), (2, 3, 4, 17), (1, 4, 4, 32))
 A, B, C = Arg(0), Arg(1), Arg(2)
@@ -53,6 +53,18 @@ def test_every_type_is_moved(dtype: str, features: str) -> None:
     check(Map(A, (IndexMap((0, 1, 2, 3), (0, -1, 0, -2), ones, 1.0),)), [data], (2, 5, 4, 9), dtype, features)
     check(Concat(axis=2), [data, values((2, 3, 7, 5), dtype, 1)], (2, 3, 11, 5), dtype, features)
     check(View(), [data], (6, 20), dtype, features)
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
+def test_every_float16_is_converted(features: str) -> None:
+    """And, of the floats between each two of them, the middle and its neighbours."""
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    elementwise(Cast(A, "float32"), [halves], features)
+    ordered = np.unique(halves[np.isfinite(halves)].astype(np.float32))
+    middles = np.append((ordered[1:] + ordered[:-1]) / 2, np.float32([65520, -65520, 0.0, -0.0, 1e-45, 3e38]))
+    for direction in (-np.inf, 0, np.inf):
+        floats = np.nextafter(middles, np.float32(direction)) if direction else middles
+        elementwise(Cast(A, "float16"), [np.append(floats, np.float32([np.nan, np.inf, -np.inf]))], features)
 
 
 @pytest.mark.parametrize("features", RUNNABLE)

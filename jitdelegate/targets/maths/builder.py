@@ -46,6 +46,10 @@ NATIVE = ("abs", "floor", "ceil", "round", "trunc", "sqrt", "copysign")
 class Builder(Protocol[V]):
     """Writes instructions of one kernel. Of two operands, one may be a Python number."""
 
+    @property
+    def has_half(self) -> bool:
+        """Whether instructions convert float16; else "nearest" is `native`."""
+
     def constant(self, dtype: str, number: float, lanes: int = 1) -> V:
         """A number as an element of the IR's type `dtype`, converted as `ir.expr.Cast` does, in every lane."""
 

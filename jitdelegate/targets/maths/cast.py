@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.maths.builder import Builder, V
+from jitdelegate.targets.maths.half import to_float, to_half
 
 FLOATS = {"float32": "float", "float64": "double"}
 """Types of floats -> LLVM's names."""
-HALVES = {"float16": "half", "bfloat16": "bfloat"}
-"""The same of floats of 16 bits, whose values are represented by their bits in an i16."""
 
 
 def cast(b: Builder[V], value: V, source: str, target: str) -> V:
-    """A value of type `source` converted to type `target`."""
+    """A value of type `source` converted to type `target`. A float of 16 bits is represented by its bits in an i16."""
     if source == target:
         return value
-    if source in HALVES:
-        return cast(b, b.convert("fpext", b.convert("bitcast", value, HALVES[source]), "float"), "float32", target)
-    if target in HALVES:
-        return b.convert("bitcast", b.convert("fptrunc", cast(b, value, source, "float32"), HALVES[target]), "i16")
+    if source == "float16":
+        return cast(b, to_float(b, value), "float32", target)
+    if target == "float16":
+        return to_half(b, cast(b, value, source, "float32"))
+    if source == "bfloat16":
+        return cast(b, b.convert("fpext", b.convert("bitcast", value, "bfloat"), "float"), "float32", target)
+    if target == "bfloat16":
+        return b.convert("bitcast", b.convert("fptrunc", cast(b, value, source, "float32"), "bfloat"), "i16")
     if target == "bool":
         return b.compare("une" if value.is_float else "ne", value, 0)
     if ELEMENT_TYPES[target].is_float:

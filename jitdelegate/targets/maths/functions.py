@@ -55,6 +55,11 @@ def _integer_sign(b: Builder[V], x: V) -> V:
     return b.maximum(b.minimum(x, 1), -1)
 
 
+def _shift_left(b: Builder[V], x: V, distance: V) -> V:
+    """0 where the distance is negative, or no less than the number of bits."""
+    return b.select(b.compare("ult", distance, x.bits), x << distance, 0)
+
+
 def _shift_right(b: Builder[V], x: V, distance: V) -> V:
     """Arithmetic shift to the right; the distance is clamped to 0 to bits - 1."""
     return b.ashr(x, b.minimum(b.maximum(distance, 0), x.bits - 1))
@@ -118,6 +123,7 @@ INTEGER_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "floor_div": integer_floor_quotient,
     "floor_mod": integer_floor_remainder,
     "pow": integer_power,
+    "shift_left": _shift_left,
     "shift_right": _shift_right,
     "and": lambda b, x, y: x & y,
     "or": lambda b, x, y: x | y,

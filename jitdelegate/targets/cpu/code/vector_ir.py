@@ -327,6 +327,10 @@ class Function:
         self.module.declare(f"{type_} @llvm.{name}({', '.join(value.type for value in values)})")
         return self.emit(type_, f"call {type_} @llvm.{name}({', '.join(map(str, values))})")
 
+    @property
+    def has_half(self) -> bool:
+        return self.module.machine.has_half
+
     def native(self, name: str, *values: Value) -> Value | None:
         """A function of floats as one instruction; None if there is no such instruction."""
         if name == "nearest":

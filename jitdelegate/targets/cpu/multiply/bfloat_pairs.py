@@ -15,7 +15,7 @@ import numpy as np
 from jitdelegate.ir.dequantize import bfloat16_bits, bfloat16_numbers
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value, vector
 from jitdelegate.targets.cpu.multiply.products import Products
-from jitdelegate.targets.maths.cast import HALVES, cast
+from jitdelegate.targets.maths.cast import cast
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class BfloatPairs(Products):
     @property
     def pairs(self) -> str:
         """The type of a vector of pairs."""
-        return vector(2 * self.lanes, HALVES[self.converted])
+        return vector(2 * self.lanes, "bfloat")
 
     def padded(self, filters: np.ndarray, count: int) -> np.ndarray:
         half = bfloat16_bits(bfloat16_numbers(filters[:, :, -2:-1]) / 2)

@@ -490,6 +490,10 @@ class Code:
         function = module.globals.get(name) or ir.Function(module, signature, name)
         return Value(self, self.builder.call(function, [value.value for value in arguments]))
 
+    @property
+    def has_half(self) -> bool:
+        return True
+
     def native(self, name: str, *values: Value) -> Value | None:
         """A float function from NVIDIA's library; None if the library does not have it."""
         if name not in LIBDEVICE:
