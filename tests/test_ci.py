@@ -36,13 +36,15 @@ def test_ci_runs_some_tests_with_all_debug_output() -> None:
 @pytest.mark.parametrize(("checks", "release"), [("true", "true"), ("true", "false"), ("false", "true")])
 def test_ci_fails_where_one_of_the_parts_does_that_run_side_by_side(checks: str, release: str) -> None:
     script = (ROOT / ".ci" / "run").read_text()
-    parts = "".join(f"{name}() {{\n{status}\necho {name}\n}}\n" for name, status in zip(PARTS, (checks, release)))
+    parts = "".join(
+        f"{name}() {{\n{status}\necho {name}\n}}\n" for name, status in zip(PARTS, (checks, release), strict=True)
+    )
     ended = subprocess.run(
         ["bash", "-c", f"set -euo pipefail\n{parts}" + script[script.index("\ntold=") :]],
         capture_output=True,
         text=True,
     )
-    passed = [name for name, status in zip(PARTS, (checks, release)) if status == "true"]
+    passed = [name for name, status in zip(PARTS, (checks, release), strict=True) if status == "true"]
     assert (ended.returncode == 0, ended.stdout.split()) == (passed == PARTS, passed)
 
 
