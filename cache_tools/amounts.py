@@ -23,10 +23,10 @@ def age(text: str) -> float:
 
 
 def _amount(text: str, units: dict[str, int], suffix: str, unit_of: Callable[[str], str], expected: str) -> float:
-    found = re.fullmatch(rf"(\d{{1,9}}(?:\.\d{{1,9}})?)\s*([a-zA-Z]?){suffix}", text.strip())
-    if found is None or unit_of(found[2]) not in units:
+    amount = re.fullmatch(rf"(\d{{1,9}}(?:\.\d{{1,9}})?)\s*([a-zA-Z]?){suffix}", text.strip())
+    if amount is None or unit_of(amount[2]) not in units:
         raise argparse.ArgumentTypeError(f"it is {text!r}, expected {expected}")
-    return float(found[1]) * units[unit_of(found[2])]
+    return float(amount[1]) * units[unit_of(amount[2])]
 
 
 def short_size(nbytes: int) -> str:

@@ -137,11 +137,11 @@ class _Staging(CacheDirectory):
 
 def _stage(descriptor: int, staging: _Staging) -> dict[str, str]:
     """Write the archive's entries to temporary files, but those that are there and good; the names of models."""
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        raise CacheError(f"it is no regular file (mode {stat.filemode(found.st_mode)})")
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise CacheError(f"it is no regular file (mode {stat.filemode(status.st_mode)})")
     models, seen = dict[str, str](), set[str]()
-    for name, at, nbytes in members(descriptor, found.st_size):
+    for name, at, nbytes in members(descriptor, status.st_size):
         is_entry = len(name) <= _LONGEST_NAME and _PLAIN_NAME.fullmatch(name)
         if name in seen or not (is_entry or (name == NAME and nbytes <= LARGEST_NAMES)):
             raise CacheError(f"the archive holds {name[:_LONGEST_NAME]!r}, expected entries only, each once")

@@ -109,7 +109,7 @@ def _directory(arguments: argparse.Namespace) -> str | None:
     Raises:
         CacheError: two are named.
     """
-    named: list[str] = [each for each in (arguments.dir, arguments.argument) if each is not None]
+    named: list[str] = [folder for folder in (arguments.dir, arguments.argument) if folder is not None]
     if len(named) > 1:
         raise CacheError(f"two directories are named, {named[0]} and {named[1]}, expected one")
     return named[0] if named else None
@@ -136,9 +136,9 @@ def _tables(path: str | None) -> list[Table]:
 def _show(arguments: argparse.Namespace) -> int:
     folder, name = os.path.split(arguments.path0)
     folder = folder or arguments.dir or ("." if os.path.lexists(name) else None)
-    for found in open_tables(folder, [name]):
-        _print(arguments, found.details(), found.page)
-        return _status([found])
+    for measured in open_tables(folder, [name]):
+        _print(arguments, measured.details(), measured.page)
+        return _status([measured])
     entry = _one(arguments, arguments.path0)
     _print(arguments, entry.details(), lambda: page(entry))
     return _status([entry])
@@ -304,10 +304,10 @@ def _named(arguments: argparse.Namespace, name: str, *, verify: bool = False) ->
     """
     if os.path.lexists(name) and (os.path.dirname(name) or arguments.dir is None):
         return open_entries(name, verify=verify)
-    found, _ = matching(open_entries(arguments.dir), [name])
-    if not found:
+    meant, _ = matching(open_entries(arguments.dir), [name])
+    if not meant:
         raise FileNotFoundError(f"{name} means 0 entries, expected one")
-    return [verified for entry in found for verified in open_entries(entry.path, verify=verify)] if verify else found
+    return [verified for entry in meant for verified in open_entries(entry.path, verify=verify)] if verify else meant
 
 
 def _status(entries: Sequence[Kept]) -> int:

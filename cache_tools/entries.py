@@ -218,9 +218,9 @@ def trouble_of(error: BaseException) -> tuple[str, bool]:
     return (f"cannot be read: {error}" if not is_read else str(error)), is_unread
 
 
-def stamp(found: os.stat_result) -> Stamp:
+def stamp(status: os.stat_result) -> Stamp:
     """Of a file; another one, or another content, has another stamp."""
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _checked(program: Program, verify: bool) -> Program:

@@ -75,8 +75,8 @@ def statistics_lines(known: dict[str, Any]) -> Iterable[str]:
     unread = f", {known['unread']} unread" if known["unread"] else ""
     yield f"entries    {known['entries']} of {known['models']} models, {known['bad']} of them bad{unread}"
     yield f"size       {short_size(known['bytes'])}"
-    for name, each in known["targets"].items():
-        yield f"           {name}: {each['entries']} entries, {short_size(each['bytes'])}"
+    for name, totals in known["targets"].items():
+        yield f"           {name}: {totals['entries']} entries, {short_size(totals['bytes'])}"
     if known["oldest"] is not None:
         yield f"written    {_date(known['oldest'])} to {_date(known['newest'])}, last used {_date(known['last_used'])}"
 

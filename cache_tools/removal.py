@@ -11,12 +11,12 @@ from jitdelegate.runtime.cache.directory import CacheDirectory
 def remove(directory: CacheDirectory, kept: Kept) -> str:
     """Remove an entry or a table, unless its file was written again since it was read; "" or why it is still there."""
     try:
-        found = stamp(directory.stat(kept.name))
+        now = stamp(directory.stat(kept.name))
     except FileNotFoundError:
         return ""
     except OSError as error:
         return str(error)
-    return "it was written again meanwhile" if kept.stamp not in (None, found) else directory.remove(kept.name)
+    return "it was written again meanwhile" if kept.stamp not in (None, now) else directory.remove(kept.name)
 
 
 def matching(entries: Sequence[Entry], names: Sequence[str]) -> tuple[list[Entry], list[str]]:
@@ -25,9 +25,9 @@ def matching(entries: Sequence[Entry], names: Sequence[str]) -> tuple[list[Entry
     A name is an entry's file name or path, 8 digits or more that its digest or its model's fingerprint begins with, a
     token, or the file name of a model.
     """
-    found = {name: [entry for entry in entries if entry.is_called(name)] for name in names}
-    chosen = {id(entry): entry for each in found.values() for entry in each}
-    return list(chosen.values()), [name for name, each in found.items() if not each]
+    meant = {name: [entry for entry in entries if entry.is_called(name)] for name in names}
+    chosen = {id(entry): entry for some in meant.values() for entry in some}
+    return list(chosen.values()), [name for name, some in meant.items() if not some]
 
 
 def surplus(entries: Sequence[Entry], *, most_bytes: int | None, oldest: float | None) -> list[Entry]:
@@ -49,9 +49,9 @@ def _exceeds(entries: Iterable[Entry], most_bytes: int | None) -> bool:
 
 def with_dependents(removed: Sequence[Entry], entries: Sequence[Entry]) -> list[Entry]:
     """The entries, and those that share their weights."""
-    found = list(removed)
-    names = {entry.name for entry in found}
-    while more := [entry for entry in entries if entry not in found and names.intersection(entry.weight_sources)]:
-        found += more
+    gone = list(removed)
+    names = {entry.name for entry in gone}
+    while more := [entry for entry in entries if entry not in gone and names.intersection(entry.weight_sources)]:
+        gone += more
         names |= {entry.name for entry in more}
-    return found
+    return gone

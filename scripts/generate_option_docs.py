@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from jitdelegate.base.options import FIELDS, DelegateOptions, Field
+from scripts.marked_text import with_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 TYPES = ROOT / "jitdelegate" / "base" / "option_types.py"
@@ -36,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing")
     arguments = parser.parse_args(argv)
-    contents = {TYPES: types(), PAGE: with_table(PAGE.read_text())}
+    contents = {TYPES: types(), PAGE: with_lines(PAGE.read_text(), BEGIN, table(), END)}
     if not arguments.check:
         for path, content in contents.items():
             path.write_text(content)
@@ -45,12 +46,6 @@ def main(argv: list[str] | None = None) -> int:
     for path in stale:
         print(f"{path} is stale; run {COMMAND}", file=sys.stderr)
     return 1 if stale else 0
-
-
-def with_table(text: str) -> str:
-    """The page with the table of now in place of the one between its marks."""
-    head, _, rest = text.partition(BEGIN)
-    return "\n".join([f"{head}{BEGIN}", *table(), f"{END}{rest.partition(END)[2]}"])
 
 
 def types() -> str:

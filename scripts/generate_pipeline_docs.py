@@ -22,6 +22,7 @@ from jitdelegate.passes.works_on import Kind, declared
 from jitdelegate.program.write import write
 from jitdelegate.targets.target import Target
 from jitdelegate.tflite.read import read
+from scripts.marked_text import with_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "CONTRIBUTING.md"
@@ -38,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing")
     arguments = parser.parse_args(argv)
     before = TARGET.read_text()
-    after = with_table(before)
+    after = with_lines(before, BEGIN, table(), END)
     if not arguments.check:
         TARGET.write_text(after)
         return 0
@@ -46,13 +47,6 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     print(f"{TARGET.name} shows another pipeline than the code; write the table again: {COMMAND}", file=sys.stderr)
     return 1
-
-
-def with_table(text: str) -> str:
-    """The text with a new table between the two marks."""
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return "\n".join([f"{head}{BEGIN}", *table(), f"{END}{tail}"])
 
 
 def table() -> list[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ if TYPE_CHECKING:  # few tests need these
     from tests.gpu.stub.library import Library
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+KEPT_OBJECTS = 256
+"""Compiled texts of kernels, some 0.1 MB each."""
 
 
 def pytest_configure() -> None:
@@ -92,6 +95,16 @@ def cache_homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Paths of folders that are not there yet, one for each test: few tests need theirs, and making one takes time."""
     folder = tmp_path_factory.mktemp("cache-homes")
     return (str(folder / f"{number}") for number in count())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def code_compiled_once() -> Iterator[None]:
+    """Many tests compile equal models, and most of that time is LLVM's, which gives equal bytes for equal text."""
+    from jitdelegate.targets.cpu import generate
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generate, "compile_object", lru_cache(KEPT_OBJECTS)(generate.compile_object))
+        yield
 
 
 @pytest.fixture(autouse=True)

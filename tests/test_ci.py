@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import configparser
 import re
+import subprocess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
+PARTS = ["checks", "release"]
+"""Functions of `.ci/run`."""
 
 
 def test_ci_runs_the_readmes_test_command() -> None:
@@ -26,6 +31,21 @@ def test_ci_lints_formats_and_checks_types_once() -> None:
 
 def test_ci_runs_some_tests_with_all_debug_output() -> None:
     assert "JITDELEGATE_DEBUG=4 .venv/bin/python -m pytest " in (ROOT / ".ci" / "run").read_text()
+
+
+@pytest.mark.parametrize(("checks", "release"), [("true", "true"), ("true", "false"), ("false", "true")])
+def test_ci_fails_where_one_of_the_parts_does_that_run_side_by_side(checks: str, release: str) -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    parts = "".join(
+        f"{name}() {{\n{status}\necho {name}\n}}\n" for name, status in zip(PARTS, (checks, release), strict=True)
+    )
+    ended = subprocess.run(
+        ["bash", "-c", f"set -euo pipefail\n{parts}" + script[script.index("\ntold=") :]],
+        capture_output=True,
+        text=True,
+    )
+    passed = [name for name, status in zip(PARTS, (checks, release), strict=True) if status == "true"]
+    assert (ended.returncode == 0, ended.stdout.split()) == (passed == PARTS, passed)
 
 
 def lowest(requirements: str) -> dict[str, str]:

@@ -6,8 +6,6 @@ from __future__ import annotations
 import gc
 import json
 import signal
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -30,8 +28,9 @@ from jitdelegate.errors import (
     DeviceError,
     ModelError,
 )
-from tests.api import partial_models, small_models
+from tests.api import partial_models, programs, small_models
 from tests.api.resource_models import streaming
+from tests.child import answer_of
 from tests.entries import overwrite
 
 MODEL = small_models.convolution()
@@ -48,39 +47,6 @@ RAISED: list[tuple[Callable[[], Exception], str]] = [
     (lambda: KeyError(3), "KeyError: 3"),
     (RecursionError, "RecursionError"),
 ]
-
-CHILD = """
-import json, sys
-kind, text, path, cache, target, road = sys.argv[1:]
-class Broken:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "llvmlite":
-            raise {"ModuleNotFoundError": ModuleNotFoundError, "OSError": OSError}[kind](text)
-sys.meta_path.insert(0, Broken())
-import numpy as np, jitdelegate
-image = np.ones((1, 8, 8, 3), np.float32)
-options = {"serialization_dir": cache, "target": target}
-try:
-    if road == "load":
-        model = jitdelegate.load(path, **options)
-        answer = bytes(model(image))
-    else:
-        delegates = [jitdelegate.GpuDelegate(**options)]
-        if road == "delegate":
-            from ai_edge_litert.interpreter import Interpreter
-            model = Interpreter(path, experimental_delegates=delegates)
-        else:
-            model = jitdelegate.Interpreter(path, experimental_delegates=delegates)
-        model.allocate_tensors()
-        model.set_tensor(model.get_input_details()[0]["index"], image)
-        model.invoke()
-        answer = model.get_tensor(model.get_output_details()[0]["index"]).tobytes()
-    report = (delegates[0] if road == "delegate" else model).report()
-    reasons = [one.reason for one in report.operators]
-    print(json.dumps({"answer": answer.hex(), "target": report.target, "reasons": reasons}))
-except jitdelegate.JitDelegateError as error:
-    print(json.dumps({"error": type(error).__name__, "text": str(error)}))
-"""
 
 
 def litert(content: bytes, image: np.ndarray) -> np.ndarray:
@@ -356,8 +322,7 @@ def test_a_start_without_llvm(tmp_path: Path, kind: str, text: str, road: str) -
 
 
 def _child(kind: str, text: str, path: Path, cache: Path, target: str, road: str) -> dict[str, Any]:
-    command = [sys.executable, "-W", "ignore", "-c", CHILD, kind, text, str(path), str(cache), target, road]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(
+        answer_of(programs.run_without_llvm, kind, text, path, cache, target, road, flags=["-W", "ignore"])
+    )
     return found

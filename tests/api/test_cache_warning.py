@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable
@@ -19,7 +18,8 @@ from jitdelegate.base.user_warning import PlainWarnings
 from jitdelegate.commands import warm
 from jitdelegate.runtime.cache import trouble
 from jitdelegate.runtime.cache.directory import CacheDirectory
-from tests.api import small_models
+from tests.api import programs, small_models
+from tests.child import in_child
 
 MODEL = small_models.convolution()
 IMAGE = bytes(768)
@@ -138,11 +138,8 @@ def test_where_not_even_a_module_can_be_read_nothing_is_told(tmp_path: Path, mon
 def test_a_program_that_configures_no_log_sees_the_text_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "model.tflite").write_bytes(MODEL)
-    code = "import sys, jitdelegate; jitdelegate.load(sys.argv[1], serialization_dir=sys.argv[2])"
-    command = [sys.executable, "-c", code, str(tmp_path / "model.tflite"), str(tmp_path / "file")]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
-    )
+    done = in_child(programs.load, tmp_path / "model.tflite", tmp_path / "file")
+    assert done.returncode == 0
     assert done.stderr.count("is not a directory") == 1
 
 

@@ -16,7 +16,8 @@ from ai_edge_litert.interpreter import Interpreter
 from jitdelegate import GpuDelegate
 from jitdelegate.commands import demo, warm
 from jitdelegate.commands.demo_model import mobilenet_v1
-from tests.api import small_models
+from tests.api import programs, small_models
+from tests.child import in_child
 
 
 def test_warming_compiles_once_and_then_hits(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,23 +123,9 @@ def test_an_interrupted_command_is_one_line_and_exit_status_130(tmp_path: Path) 
     assert (warming.returncode, told) == (130, "interrupted\n")
 
 
-INTERRUPTED_IMPORT = """
-import runpy, signal, sys
-
-class Interrupt:
-    def find_spec(name, path, target=None):
-        if name == "jitdelegate.compiler" or name == "numpy":
-            signal.raise_signal(signal.SIGINT)
-
-sys.meta_path.insert(0, Interrupt)
-runpy.run_module(sys.argv.pop(1), run_name="__main__")
-"""
-
-
 @pytest.mark.parametrize("command", ["warm", "analyze", "benchmark", "diff", "demo", "replay"])
 def test_a_command_that_is_interrupted_while_it_imports_says_the_same(command: str) -> None:
-    arguments = [sys.executable, "-c", INTERRUPTED_IMPORT, f"jitdelegate.{command}", "model.tflite"]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    done = in_child(programs.interrupted_import, f"jitdelegate.{command}", "model.tflite")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 

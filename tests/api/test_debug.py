@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,20 +16,9 @@ from jitdelegate.compiler.trace import VARIABLE
 from jitdelegate.errors import OptionError
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial
-from tests.api import small_models
+from tests.api import programs, small_models
+from tests.child import in_child
 
-LOAD = """
-import sys
-import jitdelegate
-with jitdelegate.load(sys.argv[1], serialization_dir=False) as model:
-    model(bytes(768))
-"""
-LOAD_AND_END = """
-import sys
-import jitdelegate
-model = jitdelegate.load(sys.argv[1], serialization_dir=False)
-model(bytes(768))
-"""
 HEADINGS = {
     1: "0 cpu     CONV_2D",
     2: "jitdelegate: time per kernel",
@@ -39,14 +28,11 @@ HEADINGS = {
 """What appears on stderr from each level on."""
 
 
-def told(code: str, level: str, tmp_path: Path) -> str:
+def told(act: Callable[[str], None], level: str, tmp_path: Path) -> str:
     """What a process of this level writes to stderr."""
     path = tmp_path / "model.tflite"
     path.write_bytes(small_models.convolution())
-    environment = os.environ | {"JITDELEGATE_DEBUG": level}
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False, env=environment
-    )
+    done = in_child(act, path, JITDELEGATE_DEBUG=level)
     assert done.stdout == ""
     assert (done.returncode == 0) == (level in ("", "0", "1", "2", "3", "4"))
     return done.stderr
@@ -54,19 +40,20 @@ def told(code: str, level: str, tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("level", range(5))
 def test_each_level_tells_more_on_stderr(level: int, tmp_path: Path) -> None:
-    text = told(LOAD, str(level), tmp_path)
+    text = told(programs.load_and_run, str(level), tmp_path)
     assert {each: heading in text for each, heading in HEADINGS.items()} == {each: each <= level for each in HEADINGS}
     if not level:
-        assert text == told(LOAD, "", tmp_path) == ""
+        assert text == told(programs.load_and_run, "", tmp_path) == ""
 
 
 def test_a_session_that_is_open_at_the_end_tells_its_times_too(tmp_path: Path) -> None:
-    assert told(LOAD_AND_END, "2", tmp_path).count("time per kernel") == 1
+    assert told(programs.load_run_and_end, "2", tmp_path).count("time per kernel") == 1
 
 
 @pytest.mark.parametrize("level", ["5", "-1", "all"])
 def test_another_level_is_refused(level: str, tmp_path: Path) -> None:
-    assert f"JITDELEGATE_DEBUG is '{level}', expected one of 0, 1, 2, 3, 4" in told(LOAD, level, tmp_path)
+    text = told(programs.load_and_run, level, tmp_path)
+    assert f"JITDELEGATE_DEBUG is '{level}', expected one of 0, 1, 2, 3, 4" in text
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from jitdelegate.runtime.string_guard import StringGuard
 from jitdelegate.targets.cpu import target as cpu_target
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial
-from tests.api import small_models
+from tests.api import programs, small_models
 from tests.child import in_child
 
 
@@ -128,18 +127,7 @@ def test_what_fails_while_running_carries_litert_s_message(models: Path) -> None
 
 @pytest.mark.parametrize("name", ["real/keyword_scrambled_8bit", "fixtures/while_op_with_forwarding_input.bin"])
 def test_no_model_kills_the_process(models: Path, name: str) -> None:
-    code = """
-import sys, numpy, jitdelegate
-try:
-    model = jitdelegate.load(sys.argv[1], serialization_dir=False)
-    for _ in range(8):
-        model(*(numpy.full(i.shape, b"word") if i.dtype == "string" else numpy.ones(i.shape, i.dtype)
-                for i in model.inputs))
-except jitdelegate.JitDelegateError as error:
-    print(error)
-"""
-    command = [sys.executable, "-c", code, str(models / f"{name}.tflite")]
-    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    assert in_child(programs.run_on_words_or_ones, models / f"{name}.tflite").returncode == 0
 
 
 def test_a_model_whose_inputs_litert_cannot_describe_is_refused() -> None:
@@ -195,9 +183,10 @@ def added(scale: float | None, others: float = 0.5) -> bytes:
 
 
 @pytest.mark.parametrize("scale", [None, 0.0, -0.0, float("nan"), float("inf"), 1e-45, 1e38])
-def test_scales_that_litert_ends_the_process_at_are_refused(scale: float | None) -> None:
+def test_scales_that_litert_ends_the_process_at_are_refused(scale: float | None, tmp_path: Path) -> None:
     """In children, where LiteRT is asked alone first: a model that it prepares is never refused."""
-    alone, ours = (in_child(run, added(scale)) for run in (allocated_by_litert, refusals))
+    (tmp_path / "model").write_bytes(added(scale))
+    alone, ours = (in_child(run, tmp_path / "model") for run in (allocated_by_litert, refusals))
     assert ours.returncode >= 0
     if alone.returncode < 0:
         for target, refusal in zip(TARGETS, ours.stdout.splitlines(), strict=True):
@@ -210,15 +199,15 @@ def test_scales_that_litert_ends_the_process_at_are_refused(scale: float | None)
 TARGETS = ("auto", "litert")
 
 
-def allocated_by_litert(content: bytes) -> None:
-    LiteRT(model_content=content).allocate_tensors()
+def allocated_by_litert(path: str) -> None:
+    LiteRT(path).allocate_tensors()
 
 
-def refusals(content: bytes) -> None:
+def refusals(path: str) -> None:
     """Prints what each target says of a model that it refuses."""
     for target in TARGETS:
         try:
-            jitdelegate.load(content, target=target, serialization_dir=False)
+            jitdelegate.load(path, target=target, serialization_dir=False)
         except jitdelegate.ModelError as error:
             sys.stdout.write(f"{target}: {error}\n")
 

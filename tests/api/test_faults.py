@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -27,6 +25,8 @@ from jitdelegate.tflite.write import ModelBuilder
 from scripts import inject_faults
 from scripts.inject_faults import CAUSE, WAYS, Place, broken_part, many_ops, trouble
 from tests.api import partial_models as partial
+from tests.api import programs
+from tests.child import in_child
 
 EVERY = 9
 """Of the methods of operators and of CUDA's places, tests take each ninth; `python -m scripts.inject_faults` all."""
@@ -227,16 +227,7 @@ def test_the_debug_log_has_the_traceback(monkeypatch: pytest.MonkeyPatch, caplog
 
 def test_an_llvm_that_is_too_old_is_one_sentence(tmp_path: Path) -> None:
     """It prints what it does not know on stderr, once per kernel."""
-    code = """
-import sys, llvmlite.binding as llvm
-llvm.llvm_version_info = (15, 0, 7)
-import jitdelegate
-from tests.api.small_models import convolution
-for _ in range(2):
-    report = jitdelegate.load(convolution(), serialization_dir=sys.argv[1]).report()
-    print(report.cache.outcome, report.failure)
-"""
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(tmp_path)], capture_output=True, text=True)
+    done = in_child(programs.load_twice_with_an_old_llvm, tmp_path, flags=["-W", "ignore"])
     first, second = done.stdout.splitlines()
     assert first.startswith("miss the compiler is too old: llvmlite ")
     assert "has LLVM 15, expected LLVM 20 or later" in first

@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import gc
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +26,7 @@ from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial
 from tests.api import resource_models, small_models
 from tests.api.partial_models import ROADS
+from tests.child import answer_of
 from tests.ops.quantized_models import LstmModel, numbers
 
 MODELS: dict[str, Callable[[], bytes]] = {
@@ -365,27 +364,24 @@ def test_threads_run_interpreters_of_their_own() -> None:
     assert not failed
 
 
-FORK = """
-import os, sys, numpy
-from tests.api import partial_models as partial
-content = partial.alternating(width=64)
-rounds = partial.rounds_for(content, 4)
-wanted = partial.expected(content, rounds)
-interpreter = partial.litert(content, num_threads=2)
-partial.assert_same(partial.invoked(interpreter, rounds), wanted)
-child = os.fork()
-if not child:
+def forked() -> str:
+    """The exit status of a child."""
+    content = partial.alternating(width=64)
+    rounds = partial.rounds_for(content, 4)
+    wanted = partial.expected(content, rounds)
+    interpreter = partial.litert(content, num_threads=2)
     partial.assert_same(partial.invoked(interpreter, rounds), wanted)
-    os._exit(7)
-status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-partial.assert_same(partial.invoked(interpreter, rounds), wanted)
-print(status)
-"""
+    child = os.fork()
+    if not child:
+        partial.assert_same(partial.invoked(interpreter, rounds), wanted)
+        os._exit(7)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    partial.assert_same(partial.invoked(interpreter, rounds), wanted)
+    return str(status)
 
 
 def test_a_forked_child_goes_on_with_the_interpreter() -> None:
-    child = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True, timeout=120)
-    assert child.stdout.split()[-1] == "7"
+    assert answer_of(forked).split()[-1] == "7"
 
 
 def test_a_file_that_is_replaced_between_two_interpreters_is_read_anew(tmp_path: Path) -> None:

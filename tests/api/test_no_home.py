@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import platformdirs
@@ -15,28 +14,8 @@ from cache_tools.__main__ import main as cache_tools
 from jitdelegate.errors import CacheError
 from jitdelegate.runtime.cache import trouble
 from jitdelegate.runtime.cache.directory import user_directory
-from tests.api import small_models
-
-ROOT = Path(__file__).parents[2]
-START = """
-import os, sys
-import jitdelegate.api.interpreter, jitdelegate.compiler.compile, jitdelegate.base.user_warning
-import jitdelegate.runtime.cache.trouble, logging
-import jitdelegate.runtime.cache.lock, jitdelegate.targets.cpu.generate
-import numpy, platformdirs, platformdirs.unix, tempfile
-with open(sys.argv[1], "rb") as file:
-    content = file.read()
-os.chdir(sys.argv[2])
-if os.geteuid() == 0:
-    os.setuid(12345)  # whom nobody knows
-with jitdelegate.load(content) as model:
-    assert len(bytes(model(bytes(768)))) == 256
-    print(model.report().cache.reason)
-interpreter = jitdelegate.Interpreter(model_content=content)
-interpreter.allocate_tensors()
-interpreter.invoke()
-assert os.listdir(".") == []
-"""
+from tests.api import programs, small_models
+from tests.child import ROOT, command_of
 
 
 @pytest.fixture(autouse=True)
@@ -75,8 +54,8 @@ def test_a_process_without_user_variables_and_temporary_files_runs_models(tmp_pa
         if folder.is_relative_to("/tmp") and folder != Path("/tmp"):
             folder.chmod(0o755)
     environment = {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path / "nowhere")}
-    command = [sys.executable, "-W", "ignore", "-c", START, str(model), str(empty)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    command = command_of(programs.run_as_nobody, model, empty, flags=["-W", "ignore"])
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     if os.geteuid() == 0:
         assert "the user has no cache directory" in done.stdout

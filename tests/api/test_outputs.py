@@ -6,8 +6,6 @@ import copy
 import json
 import operator
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,8 +19,10 @@ import jitdelegate
 from jitdelegate.errors import TensorError
 from jitdelegate.runtime.buffers import ELEMENTS, tensor_class
 from jitdelegate.tflite.write import ModelBuilder
+from tests import imports
 from tests.api.output_models import MODELS, between
 from tests.api.test_signatures import forbid_litert
+from tests.child import answer_of
 
 CASES = pytest.mark.parametrize("content", MODELS.values(), ids=MODELS)
 RUNS = 3
@@ -297,18 +297,5 @@ def test_a_view_outlives_output_and_model() -> None:
         np.testing.assert_array_equal(view, -feed)
 
 
-WITHOUT_NUMPY = """
-import sys
-from jitdelegate.runtime.buffers import tensor_class
-tensor = tensor_class("float32", (2, 3))()
-bytes(tensor), len(tensor), tensor.tolist(), tensor.shape, repr(tensor), memoryview(tensor), tensor.__array_interface__
-tensor.dtype == "float32", f"{tensor.dtype}"
-tensor.__dlpack_device__(), [hasattr(tensor, name) for name in ("__cuda_array_interface__", "__torch_function__")]
-assert "numpy" not in sys.modules
-tensor.mean()
-assert "numpy" in sys.modules
-"""
-
-
 def test_numpy_is_imported_by_the_first_use_as_an_array() -> None:
-    subprocess.run([sys.executable, "-c", WITHOUT_NUMPY], check=True)
+    answer_of(imports.an_output)

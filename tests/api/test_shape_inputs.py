@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +11,8 @@ from ai_edge_litert.interpreter import Interpreter as LiteRt
 import jitdelegate
 from jitdelegate.engine.specializations import MOST_VALUES
 from jitdelegate.tflite.write import ModelBuilder
+from tests import imports
+from tests.child import answer_of
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
@@ -139,12 +139,5 @@ def test_more_than_integer_inputs_is_left_to_litert() -> None:
 def test_a_later_process_finds_the_programs_and_imports_no_compiler(tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(reshaped())
-    script = (
-        "import sys, jitdelegate, array\n"
-        f"model = jitdelegate.load({str(path)!r}, serialization_dir={str(tmp_path)!r}, target='cpu')\n"
-        "model(bytes(96), array.array('i', [4, 6]))\n"
-        "found = [each in sys.modules for each in ('llvmlite', 'jitdelegate.compiler.compile')]\n"
-        "print(model.report().cache.outcome, *found)\n"
-    )
-    answers = [subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout for _ in range(2)]
-    assert answers == ["miss True True\n", "hit False False\n"]
+    answers = [answer_of(imports.a_model_of_changing_shapes, path, tmp_path) for _ in range(2)]
+    assert answers == ["miss [True, True]", "hit [False, False]"]

@@ -7,8 +7,6 @@ import copy
 import ctypes
 import gc
 import pickle
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +20,9 @@ from jitdelegate.errors import TensorError
 from jitdelegate.runtime.binding import Place
 from jitdelegate.runtime.element_types import TYPES, is_packed, nbytes_of
 from jitdelegate.runtime.event import Event
+from tests import imports
+from tests.api import programs
+from tests.child import answer_of
 
 LITERT = pytest.importorskip("ai_edge_litert.tensor_buffer").TensorBuffer
 VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -353,12 +354,7 @@ def test_outputs_of_runs_can_be_written_to_buffers_without_numpy_s_arrays() -> N
 
 
 def test_buffers_of_the_host_need_no_numpy() -> None:
-    script = (
-        "import sys; from jitdelegate.api.tensor_buffer import TensorBuffer; b = TensorBuffer.create('int8', (3,));"
-        "assert b.nbytes == 3 and b.get_tensor_details() == {'dtype': 'int8', 'shape': [3]}; b.destroy();"
-        "assert not {'numpy', 'ml_dtypes', 'jitdelegate.runtime.dlpack'} & {*sys.modules}"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
+    answer_of(imports.a_buffer_of_the_host)
 
 
 def test_places_copy_bytes() -> None:
@@ -369,23 +365,5 @@ def test_places_copy_bytes() -> None:
 
 
 def test_a_destroyed_buffer_is_told_where_python_drops_assertions() -> None:
-    program = """
-from jitdelegate import Event, TensorBuffer
-from jitdelegate.api.buffer_runs import check_buffers
-from jitdelegate.api.signature_arguments import Arguments
-
-buffer = TensorBuffer.create("float32", (2,))
-buffer.destroy()
-acts = (
-    buffer.get_tensor_details,
-    lambda: buffer.set_event(Event()),
-    lambda: check_buffers(Arguments("", "input", [("x", 0)]), [buffer]),
-)
-for act in acts:
-    try:
-        print(act())
-    except RuntimeError as error:
-        print(error)
-"""
-    done = subprocess.run([sys.executable, "-O", "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["TensorBuffer has been destroyed"] * 3
+    told = answer_of(programs.use_a_destroyed_buffer, flags=["-O"])
+    assert told.splitlines() == ["TensorBuffer has been destroyed"] * 3

@@ -27,7 +27,9 @@ from jitdelegate.runtime.cache.model_names import remember_model
 from jitdelegate.runtime.cache.store import LEAST_SHARED, Store, leftovers, open_store
 from jitdelegate.runtime.cache.tuned import table_content
 from jitdelegate.runtime.memory import shared_file
+from tests import imports
 from tests.api import test_shared_weights
+from tests.child import answer_of
 from tests.entries import overwrite
 from tests.program.test_program import cuda_program, full_program
 from tests.runtime.cache.programs import MODEL_A, MODEL_B, key
@@ -497,9 +499,4 @@ def test_a_reader_that_goes_away_is_no_error(folder: Path) -> None:
 
 
 def test_the_commands_import_no_compiler(folder: Path) -> None:
-    script = (
-        "import sys; from cache_tools.__main__ import main; status = main(sys.argv[1:])\n"
-        "assert not {'numpy', 'llvmlite', 'numba', 'flatbuffers'} & set(sys.modules)\n"
-        "sys.exit(status)"
-    )
-    subprocess.run([sys.executable, "-c", script, "verify", str(folder)], check=True, capture_output=True)
+    answer_of(imports.the_cache_tools, "verify", folder)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +27,7 @@ from jitdelegate.program.program import (
 )
 from jitdelegate.program.read import read, verify_weights
 from jitdelegate.program.write import parts, write
+from tests.child import answer_of
 
 HEADER_OF_CUBIN = struct.pack("<16sHHIQQQIHHHHHH", MAGIC, 2, CUDA_MACHINE, 1, 0, 0, 0, 0, 64, 56, 0, 64, 0, 0)
 """A whole binary, of nothing."""
@@ -172,12 +170,14 @@ def test_launches_are_one_vector_of_integers_to_the_reader() -> None:
     assert len(write(program)) - len(program.weights) - alone <= 8 * (9 * kernels + 2 * values) + 4096
 
 
+def full_content() -> str:
+    return write(full_program()).hex()
+
+
 @pytest.mark.parametrize("seed", ["0", "1"])
 def test_equal_programs_have_equal_bytes_in_every_process(seed: str) -> None:
-    script = "from tests.program.test_program import *; import sys; sys.stdout.buffer.write(write(full_program()))"
-    environment = {**os.environ, "PYTHONHASHSEED": seed}
-    other = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True).stdout
-    assert other == write(full_program())
+    other = answer_of(full_content, PYTHONHASHSEED=seed)
+    assert other == full_content()
 
 
 def test_every_flipped_bit_is_found() -> None:

@@ -7,8 +7,6 @@ import ctypes
 import gc
 import math
 import mmap
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +17,8 @@ import pytest
 from jitdelegate.errors import DeviceError, TensorError
 from jitdelegate.program.program import Port
 from jitdelegate.runtime.buffers import ELEMENTS, Borrowed, borrow, integers, tensor_class
+from tests import imports
+from tests.child import answer_of
 
 SHAPES = [(), (3,), (0,), (2, 0, 3), (2, 3), (1, 2, 3, 4, 1)]
 
@@ -205,14 +205,4 @@ def test_an_input_that_cannot_be_copied_is_a_device_error(act: Callable[[object,
 
 
 def test_buffers_are_used_without_numpy() -> None:
-    script = """
-import array, sys
-from jitdelegate.program.program import Port
-from jitdelegate.runtime.buffers import borrow, tensor_class
-port = Port(name="x", index=0, shape=(2,), dtype="float32", nbytes=8)
-borrow(array.array("f", [1, 2]), port), borrow(bytes(8), port)
-tensor = tensor_class("float32", (2, 2))()
-tensor.tolist(), bytes(tensor), repr(tensor), tensor.shape
-assert "numpy" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", script], check=True)
+    answer_of(imports.borrowed_and_own_memory)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-import jitdelegate
 from jitdelegate.base.options import PRECISIONS
 from jitdelegate.base.targets import LEVELS, Level
 from jitdelegate.targets import host, target_named
 from jitdelegate.targets.cpu.code.machine import compile_object
+from tests.child import answer_of
 
 V3 = {"avx", "avx2", "fma", "bmi1", "bmi2", "f16c", "abm", "movbe", "popcnt", "sse4_2"}
 V4 = V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
@@ -82,13 +80,7 @@ def test_a_missing_flag_takes_the_levels_that_need_it(missing: str, monkeypatch:
 @pytest.mark.skipif(not kernels_list() >= V3 if sys.platform == "linux" else True, reason="the CPU has no AVX2")
 def test_what_the_process_may_not_use_lowers_the_level() -> None:
     """glibc's own setting hides a flag from one process, as a system does that does not save the registers."""
-    code = "from jitdelegate.targets.host import level; print(level())"
-    environment = os.environ | {
-        "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2",
-        "PYTHONPATH": str(Path(jitdelegate.__file__).parents[1]),
-    }
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout.strip() == "generic"
+    assert answer_of(host.level, GLIBC_TUNABLES="glibc.cpu.hwcaps=-AVX2") == "generic"
 
 
 @linux_x86

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
 import sys
 from typing import Any
 
@@ -17,6 +16,7 @@ from jitdelegate.runtime.cuda.device import Device
 from jitdelegate.runtime.cuda.driver import Driver
 from jitdelegate.runtime.cuda.memory import GpuMemory
 from jitdelegate.runtime.cuda.weights import Weights
+from tests.child import in_child
 from tests.gpu.stub.library import ILLEGAL_ADDRESS, INVALID_VALUE, WITHOUT_INITIALISATION, CudaError, GlBuffer, Library
 from tests.gpu.stub.programs import KERNELS, KINDS
 from tests.runtime.gate import place
@@ -107,18 +107,23 @@ def test_a_failure_at_any_call_is_told_and_explained_and_all_is_freed_quietly(mo
     assert not complaints
 
 
+alive: list[Any] = []
+"""What lives until the process ends."""
+
+
+def live_until_the_end(left: str) -> None:
+    context._held.clear()  # imported tests have opened sessions
+    alive.append(driver := Failing(int(left)))
+    try:
+        live(driver, alive)
+    except DeviceError as error:
+        alive.append(error)
+    assert bool(driver.refused) == (int(left) < ALL) and len(alive) > 2
+
+
 @pytest.mark.parametrize("left", [60, 180, ALL])
 def test_python_ends_quietly_while_all_is_alive(left: int) -> None:
-    script = (
-        "from jitdelegate.runtime.cuda import context\n"
-        "from tests.runtime import test_cuda_failures as failures\n"
-        "context._held.clear()  # imported tests have opened sessions\n"
-        f"driver, kept = failures.Failing({left}), []\n"
-        "try:\n    failures.live(driver, kept)\n"
-        "except failures.DeviceError as error:\n    kept.append(error)\n"
-        f"assert bool(driver.refused) == {left < ALL} and len(kept) > 1"
-    )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    ended = in_child(live_until_the_end, left)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import xxhash
+
+from tests import imports
+from tests.child import answer_of
 
 FORBIDDEN = frozenset(
     (
@@ -15,26 +17,12 @@ FORBIDDEN = frozenset(
         *("contextlib", "functools", "hashlib", "collections", "importlib.metadata"),
     )
 )
-WARM_ROAD = """
-import sys
-sys.path += sys.argv[2:]
-import os
-before = set(sys.modules)
-import jitdelegate.program.read, jitdelegate.runtime.cache.store
-import jitdelegate.runtime.cpu.session, jitdelegate.targets.host
-from jitdelegate.runtime.cache.key import KeyParts, model_key
-key = model_key("0", KeyParts("cpu", "", "none", "", toolchain=""))
-jitdelegate.runtime.cache.store.open_store(sys.argv[1]).get(key)
-jitdelegate.targets.host.level()
-import jitdelegate.targets.cuda.target, jitdelegate.runtime.cuda.device, jitdelegate.runtime.cuda.session
-print(*sorted(set(sys.modules) - before))
-"""
 
 
 def test_the_load_path_imports_nothing_heavy(tmp_path: Path) -> None:
-    # -I -S: no site packages, whose start-up files may import anything
+    # -S: no site packages, whose start-up files may import anything
     paths = [str(Path(__file__).parents[2]), str(Path(xxhash.__file__).parents[1])]
-    command = [sys.executable, "-I", "-S", "-c", WARM_ROAD, str(tmp_path / "cache"), *paths]
-    imported = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split()
+    told = answer_of(imports.the_load_path, tmp_path / "cache", flags=["-S"], PYTHONPATH=os.pathsep.join(paths))
+    imported = told.split()
     assert {"jitdelegate.runtime.cpu.session", "jitdelegate.runtime.cuda.session"} <= set(imported)
     assert FORBIDDEN.isdisjoint(imported)

@@ -7,7 +7,6 @@ import gc
 import os
 import platform
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -24,6 +23,8 @@ from jitdelegate.runtime.cpu import requests as native
 from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.runtime.event import Event
 from jitdelegate.runtime.requests import Requests
+from tests.child import in_child
+from tests.runtime import requests_in_flight
 from tests.runtime.gate import gate_program, open_gate, place
 from tests.runtime.test_requests import failure, until
 from tests.runtime.test_session import native_threads
@@ -333,34 +334,10 @@ def test_an_interrupt_ends_the_waiting_only() -> None:
     session.close()
 
 
-EXITS = {
-    "running": "request.open(); threading.Timer(0.2, second.open).start()",
-    "waiting for an event": "request.open(); second.open(); third = Request(session, (Event(),))",
-    "awaited": "request.open(); threading.Timer(0.2, second.open).start(); second.event._when_done(int)",
-    "sys.exit in a thread's time": "request.open(); second.open(); sys.exit(3)",
-}
-
-
-@pytest.mark.parametrize("name", EXITS)
-def test_python_exits_with_requests_in_flight(name: str) -> None:
-    program = f"""
-import _thread, atexit, os, sys, threading, time
-def tell():  # runs after what is registered later; the system counts a thread a moment longer than whoever joins it
-    deadline = time.monotonic() + 5
-    while others() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    os.write(1, str(others() - before).encode())
-atexit.register(tell)
-from tests.runtime.test_native_requests import *
-others = lambda: native_threads() - _thread._count()
-before = others()
-session = Session(gate_program(), requests_in_flight=2)
-big = [Request(session, x=np.ones(2, np.int64)) for _ in range(200)]
-request, second = Request(session), Request(session)
-{EXITS[name]}
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (3 if "sys.exit" in EXITS[name] else 0, "")
+@pytest.mark.parametrize("way", requests_in_flight.EXITS)
+def test_python_exits_with_requests_in_flight(way: requests_in_flight.Way) -> None:
+    done = in_child(requests_in_flight.end, way.__name__)
+    assert (done.returncode, done.stderr) == (requests_in_flight.EXITS[way], "")
     assert done.stdout == "0"  # native threads have ended, before Python frees what they read
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -16,6 +16,7 @@ from jitdelegate.errors import DeviceError, EventTimeoutError
 from jitdelegate.runtime import worker
 from jitdelegate.runtime.event import Event
 from jitdelegate.runtime.requests import Requests
+from tests.child import in_child
 
 
 class Gate:
@@ -166,33 +167,37 @@ def failure(event: Event) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("after", ["[]", "[Event()]"])
-def test_python_exits_after_the_run_that_runs(after: str) -> None:
-    program = f"""
-import os, time, threading
-from jitdelegate.runtime.event import Event
-from jitdelegate.runtime.requests import Requests
+last: Any = None
+"""A request that lives until the process ends."""
 
-def run(requests, begun):
-    begun.set()
-    while not requests._worker.is_ending:
-        time.sleep(0.001)
-    os.write(1, b"ran, ")
 
-def tell():
-    try:
-        last.wait(0)
-    except RuntimeError as error:
-        os.write(1, str(error).encode())
+def end_while_running(waits: str) -> None:
+    global last
 
-for requests in (Requests(), Requests()):
-    begun = threading.Event()
-    requests.submit(lambda requests=requests, begun=begun: run(requests, begun))
-    begun.wait()
-last = requests.submit(lambda: os.write(1, b"never, "), {after})
-last._when_done(tell)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    def run(requests: Requests, begun: threading.Event) -> None:
+        begun.set()
+        assert requests._worker is not None
+        while not requests._worker.is_ending:
+            time.sleep(0.001)
+        os.write(1, b"ran, ")
+
+    def tell() -> None:
+        try:
+            last.wait(0)
+        except RuntimeError as error:
+            os.write(1, str(error).encode())
+
+    for requests in (Requests(), Requests()):
+        begun = threading.Event()
+        requests.submit(partial(run, requests, begun))
+        begun.wait()
+    last = requests.submit(lambda: os.write(1, b"never, "), [Event()] if waits else [])
+    last._when_done(tell)
+
+
+@pytest.mark.parametrize("waits", ["", "for an event"])
+def test_python_exits_after_the_run_that_runs(waits: str) -> None:
+    done = in_child(end_while_running, waits)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("ran, ") == 2 and "Python exited before the request ran" in done.stdout
     assert "never" not in done.stdout

@@ -8,11 +8,11 @@ import ctypes
 import os
 import platform
 import signal as signals
-import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +23,7 @@ from jitdelegate.program.read import read
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cpu import workers
 from jitdelegate.runtime.cpu.session import Session
+from tests.child import in_child
 from tests.runtime.tiny import SCALE, opened, tiny_program
 
 pytestmark = pytest.mark.skipif(
@@ -329,19 +330,18 @@ def test_no_memory_for_an_output_or_a_persistent_tensor_is_a_device_error(monkey
         session.invoke()
 
 
-ENDING = """
-import sys, time
-from jitdelegate.runtime.cpu import workers
-from jitdelegate.runtime.cpu.session import Session
-from tests.runtime.tiny import opened, tiny_program
-session = Session(opened(tiny_program()), num_threads=3)
-session.run([bytes(24)])
-time.sleep(float(sys.argv[1]))
-kept = [session]  # a module's value, which goes while the interpreter ends
-"""
+kept: Any = None
+"""A module's value, which goes while the interpreter ends."""
+
+
+def end_with_workers(seconds: str) -> None:
+    global kept
+    kept = Session(opened(tiny_program()), num_threads=3)
+    kept.run([bytes(24)])
+    time.sleep(float(seconds))
 
 
 @pytest.mark.parametrize("seconds", ["0", "0.02"])
 def test_a_process_ends_in_peace_with_workers_in_their_code(seconds: str) -> None:
-    ended = subprocess.run([sys.executable, "-c", ENDING, seconds], capture_output=True, timeout=60)
-    assert (ended.returncode, ended.stderr) == (0, b"")
+    ended = in_child(end_with_workers, seconds)
+    assert (ended.returncode, ended.stderr) == (0, "")

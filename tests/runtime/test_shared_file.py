@@ -6,7 +6,6 @@ import mmap
 import os
 import platform
 import signal
-import subprocess
 import sys
 import threading
 import weakref
@@ -21,6 +20,7 @@ from jitdelegate.runtime import shared_file as module
 from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.memory import TRIES, shared_file, undisturbed
 from jitdelegate.runtime.shared_file import SharedFile, keep, share, tells_changes
+from tests.child import answer_of
 
 START = mmap.ALLOCATIONGRANULARITY
 CONTENT = bytes(range(256)) * 40
@@ -263,28 +263,26 @@ def test_two_looks_a_run_are_all_that_the_system_is_asked(path: Path, monkeypatc
     assert calls == []
 
 
-FORKED = """
-import os, sys
-from jitdelegate.runtime.shared_file import share
-descriptor = os.open(sys.argv[1], os.O_RDONLY)
-file = share([(descriptor, int(sys.argv[2]), os.fstat(descriptor).st_size - int(sys.argv[2]))])
-child = os.fork()
-if not child:
-    os.truncate(sys.argv[1], 0)
+def fork_and_truncate(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    file = share([(descriptor, START, os.fstat(descriptor).st_size - START)])
+    assert file is not None
+    child = os.fork()
+    if not child:
+        os.truncate(path, 0)
+        file.look()
+        assert bytes(file) == bytes(len(file)) and file.changes == 1
+        file.own()
+        del file
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
     file.look()
-    assert bytes(file) == bytes(len(file)) and file.changes == 1
-    file.own()
-    del file
-    os._exit(0)
-assert os.waitpid(child, 0)[1] == 0
-file.look()
-assert file.shared and file.changes == 1 and bytes(file) == bytes(len(file))
-"""
+    assert file.shared and file.changes == 1 and bytes(file) == bytes(len(file))
 
 
 def test_a_forked_child_and_its_parent_notice_each_for_itself(path: Path) -> None:
     shared(path)
-    subprocess.run([sys.executable, "-c", FORKED, str(path), str(START)], check=True)
+    answer_of(fork_and_truncate, path)
 
 
 FIRST, SHARED = 16, 128

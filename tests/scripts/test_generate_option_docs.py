@@ -8,7 +8,8 @@ import pytest
 
 from jitdelegate.base.options import FIELDS, DelegateOptions
 from scripts import generate_option_docs
-from scripts.generate_option_docs import BEGIN, COMMAND, END, descriptions, main, types, with_table
+from scripts.generate_option_docs import BEGIN, COMMAND, END, descriptions, main, table, types
+from scripts.marked_text import with_lines
 
 
 def test_the_committed_files_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,7 +27,7 @@ def test_stale_files_are_reported_and_replaced(
     assert main(["--check"]) == 1 and capsys.readouterr().err.count(COMMAND) == 2
     assert main([]) == 0 and main(["--check"]) == 0
     text = page.read_text()
-    assert text == with_table(text)
+    assert text == with_lines(text, BEGIN, table(), END)
     assert text.startswith(f"before\n{BEGIN}\n| option |") and text.endswith(f"\n{END}\nafter\n")
 
 

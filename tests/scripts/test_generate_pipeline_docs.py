@@ -8,7 +8,8 @@ import pytest
 
 from jitdelegate import passes
 from scripts import generate_pipeline_docs
-from scripts.generate_pipeline_docs import BEGIN, COMMAND, END, TITLES, main, table, with_table
+from scripts.generate_pipeline_docs import BEGIN, COMMAND, END, TITLES, main, table
+from scripts.marked_text import with_lines
 
 
 def test_the_committed_table_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,8 +31,8 @@ def test_a_stale_table_is_reported_and_replaced(
 
 
 def test_writing_twice_changes_nothing() -> None:
-    once = with_table(f"{BEGIN}\n{END}\n")
-    assert with_table(once) == once
+    once = with_lines(f"{BEGIN}\n{END}\n", BEGIN, table(), END)
+    assert with_lines(once, BEGIN, table(), END) == once
 
 
 def test_every_pass_has_a_row_in_its_order() -> None:

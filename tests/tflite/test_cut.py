@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +19,7 @@ from jitdelegate.tflite.cut import Cutter
 from jitdelegate.tflite.read import read
 from jitdelegate.tflite.record import Record, record
 from jitdelegate.tflite.write import ModelBuilder
+from tests.child import answer_of
 from tests.tflite.chain import Chain, difference, folded, invoked, opened, values_for, whole
 from tests.tflite.example_models import CONV_OPTIONS, convolution, sparse_matrix
 
@@ -367,15 +365,13 @@ def test_large_constants_are_copied_once() -> None:
     assert 1 << 24 < len(partition) <= peak < 1.1 * len(partition)
 
 
+def cut_chain() -> str:
+    return str(Chain(quantized(), (1, 3)).partitions)
+
+
 def test_equal_arguments_give_equal_bytes_in_every_process() -> None:
-    program = "from tests.tflite.test_cut import Chain, quantized; print(Chain(quantized(), (1, 3)).partitions)"
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
-        ).stdout
-        for seed in ("1", "2")
-    ]
-    assert runs[0] == runs[1] != b""
+    runs = [answer_of(cut_chain, PYTHONHASHSEED=seed) for seed in ("1", "2")]
+    assert runs[0] == runs[1] != ""
 
 
 CALLS = {

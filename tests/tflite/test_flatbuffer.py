@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
-import subprocess
-import sys
 
 import pytest
 from flatbuffers import Builder
 
 from jitdelegate.program.flatbuffer import FlatBuffer, Table
+from tests import imports
+from tests.child import answer_of
 
 
 class RefusedError(Exception):
@@ -211,7 +211,5 @@ def test_text_that_is_shared_without_measure_is_refused() -> None:
 
 
 def test_importing_the_reader_needs_struct_alone() -> None:
-    imports = "import sys, struct, __future__; before = set(sys.modules); import jitdelegate.program.flatbuffer"
-    program = f"{imports}; print(*sorted(set(sys.modules) - before))"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert all(module.startswith("jitdelegate") for module in run.stdout.split()), run.stdout
+    imported = answer_of(imports.the_flatbuffer_reader)
+    assert all(module.startswith("jitdelegate") for module in imported.split()), imported

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib.metadata import version
 
 import pytest
 
 from jitdelegate.tflite import schema
 from jitdelegate.tflite.options import OPTIONS_TABLE
+from tests import imports
+from tests.child import answer_of
 from tests.tflite.scripts import script
 
 
@@ -20,9 +20,7 @@ def test_the_schema_is_what_the_script_writes() -> None:
 
 
 def test_importing_the_schema_needs_neither_numpy_nor_flatbuffers() -> None:
-    program = "import sys, jitdelegate.tflite.schema; print({'numpy', 'flatbuffers'} & set(sys.modules))"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "set()"
+    answer_of(imports.the_schema)
 
 
 def test_every_options_table_of_an_operator_is_in_a_union() -> None:

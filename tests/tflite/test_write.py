@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
@@ -10,6 +7,7 @@ from ai_edge_litert.interpreter import Interpreter
 from jitdelegate.errors import OptionError
 from jitdelegate.ir.graph import Quant
 from jitdelegate.tflite.write import ModelBuilder
+from tests.child import answer_of
 from tests.tflite.example_models import convolution, everything
 
 
@@ -92,19 +90,13 @@ def test_litert_lists_the_written_signature() -> None:
     assert interpreter.get_signature_list() == {"serving_default": {"inputs": ["image"], "outputs": ["flat"]}}
 
 
+def everything_in_hex() -> str:
+    return everything().hex()
+
+
 def test_equal_calls_give_equal_bytes_in_every_process() -> None:
-    program = "from tests.tflite.example_models import everything; print(everything().hex())"
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    ]
-    assert runs == [everything().hex() + "\n"] * 2
+    runs = [answer_of(everything_in_hex, PYTHONHASHSEED=seed) for seed in ("1", "2")]
+    assert runs == [everything_in_hex()] * 2
 
 
 def test_an_unknown_option_is_refused_by_name() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 from jitdelegate.errors import CacheError
 from jitdelegate.runtime.cache.directory import open_cache_directory
 from jitdelegate.runtime.cache.store import Store, counts, open_store
+from tests.child import answer_of
 from tests.runtime.cache.programs import Compiler, content, key
 
 NOBODY = 65534
@@ -169,17 +168,13 @@ def test_an_entry_and_its_name_are_on_the_disk_before_it_counts(
     assert done == ["file", "rename", "directory"]
 
 
-READER = f"""
-import os, sys
-sys.path[:0] = [sys.argv[2]]
-from jitdelegate.runtime.cache.store import open_store
-from tests.runtime.cache.programs import Compiler, key
-os.setgid({NOBODY}); os.setuid({NOBODY})
-store = open_store(sys.argv[1])
-found, other = store.fetch(key(), Compiler(key())), store.fetch(key("b" * 32), Compiler(key("b" * 32)))
-assert found.hit, found.reason
-assert not other.hit and other.program and "Permission denied" in other.write_failure, other.write_failure
-"""
+def read_as_nobody(folder: str) -> None:
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    store = open_store(folder)
+    first, other = (store.fetch(one, Compiler(one)) for one in (key(), key("b" * 32)))
+    assert first.hit, first.reason
+    assert not other.hit and other.program and "Permission denied" in other.write_failure, other.write_failure
 
 
 @as_root
@@ -189,6 +184,5 @@ def test_a_prebuilt_directory_of_root_serves_other_users_and_stays_as_it_is(stor
         if path != Path("/tmp") and path.owner() == "root" and path.is_relative_to("/tmp"):
             path.chmod(0o755)
     (folder / key().entry_name()).chmod(0o644)
-    root = str(Path(__file__).parents[3])
-    subprocess.run([sys.executable, "-c", READER, str(folder), root], check=True)
+    answer_of(read_as_nobody, folder)
     assert os.listdir(folder) == [key().entry_name()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,8 @@ from jitdelegate.runtime.cache import key as key_module
 from jitdelegate.runtime.cache.key import ANY_MACHINE, Key, KeyParts, model_key, this_machine
 from jitdelegate.runtime.cuda import toolchain as cuda
 from jitdelegate.targets.cpu import target as cpu
+from tests import imports
+from tests.child import answer_of
 
 BASE = {
     "target": "cpu",
@@ -78,12 +79,13 @@ def test_a_token_never_leaves_the_directory(token: str) -> None:
     assert "/" not in name and "\0" not in name and not name.startswith(".") and len(name) <= 110 and name.isascii()
 
 
+def name() -> str:
+    return make().entry_name()
+
+
 def test_the_same_key_has_the_same_name_in_every_process() -> None:
-    script = "from tests.runtime.cache.test_key import make; print(make().entry_name())"
     for seed in ("0", "1"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
-        found = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True)
-        assert found.stdout.decode().strip() == make().entry_name()
+        assert answer_of(name, PYTHONHASHSEED=seed) == name()
 
 
 def test_the_first_part_that_differs_is_named() -> None:
@@ -95,8 +97,7 @@ def test_the_first_part_that_differs_is_named() -> None:
 def test_the_toolchain_is_read_without_importing_it() -> None:
     llvmlite = pytest.importorskip("llvmlite")
     assert cpu.installed_toolchain() == f"llvmlite {llvmlite.__version__}"
-    script = "import sys; from jitdelegate.targets.cpu.target import installed_toolchain; installed_toolchain()"
-    subprocess.run([sys.executable, "-c", f"{script}; assert 'llvmlite' not in sys.modules"], check=True)
+    answer_of(imports.the_cpu_s_toolchain)
 
 
 def test_what_runs_on_a_gpu_does_not_depend_on_the_machine_that_compiled_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,11 +176,7 @@ def test_a_cuda_toolchain_that_cannot_compile_here_accepts_programs_of_any(
 
 def test_the_cuda_toolchain_is_found_without_importing_it() -> None:
     pytest.importorskip("numba_cuda")
-    script = (
-        "import sys; from jitdelegate.runtime.cuda.toolchain import installed_toolchain; found = installed_toolchain()"
-    )
-    check = "assert found and not {'numba', 'numba_cuda', 'llvmlite', 'cuda'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path += {sys.path!r}; {script}; {check}"], check=True)
+    answer_of(imports.the_cuda_toolchain, flags=["-S"], PYTHONPATH=os.pathsep.join(sys.path))
 
 
 def test_a_toolchain_that_is_not_installed_is_accepted_as_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

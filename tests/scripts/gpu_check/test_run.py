@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -30,28 +30,10 @@ from scripts.prepare_gpu_check.folder import Folder
 from scripts.prepare_gpu_check.networks import network
 from scripts.prepare_gpu_check.source import Feed, Source
 from tests.api.small_models import convolution
+from tests.child import command_of
 from tests.gpu.stub.processes import ROOT, stubbed_environment, write_kernels
 from tests.ops.litert import model_of
-
-SANITIZER = """#!{python}
-import subprocess, sys
-assert sys.argv[1] == "--tool"
-status = subprocess.run(sys.argv[3:]).returncode
-print("========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)" if sys.argv[2] == "racecheck"
-      else "========= ERROR SUMMARY: 0 errors")
-sys.exit(status)
-"""
-PROFILER = """#!{python}
-import subprocess, sys
-place = sys.argv.index({python!r})
-assert ["--clock-control", "none"] == sys.argv[sys.argv.index("--clock-control"):][:2]
-subprocess.run(sys.argv[place:], check=True)
-print("==PROF== Connected")
-print('"ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"')
-for number in range(len(sys.argv[place + 4:]) // 2):
-    print(f'"{{number}}","kernel","GPU Speed Of Light Throughput","Duration","ns","1,{{number:03}}"')
-    print(f'"{{number}}","kernel","Occupancy","Achieved Occupancy","%","25.5"')
-"""
+from tests.scripts.gpu_check import commands
 
 
 def small_form(name: str, case: Case, precision: str) -> Source:
@@ -104,8 +86,8 @@ def machine(prepared: tuple[Path, Path], tmp_path: Path) -> Mapping[str, str]:
     tools, start, out = tmp_path / "tools", tmp_path / "start", tmp_path / "out"
     for folder in (tools, start, out):
         folder.mkdir()
-    for name, text in (("compute-sanitizer", SANITIZER), ("ncu", PROFILER)):
-        (tools / name).write_text(text.format(python=sys.executable))
+    for name, act in (("compute-sanitizer", commands.sanitizer), ("ncu", commands.profiler)):
+        (tools / name).write_text(f'#!/bin/sh\nexec {shlex.join(command_of(act))} "$@"\n')
         (tools / name).chmod(0o755)
     found = stubbed_environment(start, prepared[1])
     return {**found, "PATH": f"{tools}:{found['PATH']}", "OUT": str(out), "TMPDIR": str(tmp_path)}
@@ -113,20 +95,11 @@ def machine(prepared: tuple[Path, Path], tmp_path: Path) -> Mapping[str, str]:
 
 def check(bundle: Path, machine: Mapping[str, str], *arguments: str) -> tuple[int, list[dict[str, Any]], str]:
     """(exit status, rows of the results, what was printed) of one command."""
-    command = [sys.executable, "-c", RUN, str(Path(machine["OUT"])), str(bundle), "--date", "2026-01-02", *arguments]
+    command = command_of(commands.check_gpu, machine["OUT"], bundle, "--date", "2026-01-02", *arguments)
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(machine), cwd=ROOT)
     results = Path(machine["OUT"]) / "gpu-results.json"
     assert results.exists(), done.stderr
     return done.returncode, json.loads(results.read_text())["rows"], done.stdout + done.stderr
-
-
-RUN = """
-import sys
-from pathlib import Path
-from scripts.gpu_check import __main__
-__main__.DOCS = Path(sys.argv[1])  # the repository's own results stay as they are
-sys.exit(__main__.main(sys.argv[2:]))
-"""
 
 
 def of(rows: list[dict[str, Any]], section: str) -> list[dict[str, Any]]:
@@ -203,7 +176,7 @@ def test_one_section_is_run_and_joined_to_earlier_results(
 def test_a_command_that_is_ended_has_written_what_it_found_and_leaves_no_process(
     number: signal.Signals, status: int, prepared: tuple[Path, Path], machine: Mapping[str, str]
 ) -> None:
-    command = [sys.executable, "-c", RUN, str(Path(machine["OUT"])), str(prepared[0]), "--only", "warm start"]
+    command = command_of(commands.check_gpu, machine["OUT"], prepared[0], "--only", "warm start")
     results = Path(machine["OUT"]) / "gpu-results.json"
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(machine), cwd=ROOT) as process:
         assert process.stdout is not None
@@ -243,8 +216,8 @@ def test_every_command_fits_its_budget_and_ten_minutes() -> None:
 
 def test_the_page_names_every_command_and_every_bundle() -> None:
     page = (ROOT / "docs" / "gpu-check.md").read_text()
-    commands = re.findall(r"`scripts/gpu_check\.sh \.gpu_check/(\w+) --run (\w+)`", page)
-    assert {run for _, run in commands} == set(RUNS)
-    assert {bundle for bundle, _ in commands} == set(BUNDLES)
+    shown = re.findall(r"`scripts/gpu_check\.sh \.gpu_check/(\w+) --run (\w+)`", page)
+    assert {run for _, run in shown} == set(RUNS)
+    assert {bundle for bundle, _ in shown} == set(BUNDLES)
     assert all(f"--output .gpu_check/{bundle}" in page for bundle in BUNDLES)
     assert f"at most {BUDGET:g} s" in " ".join(page.split())
