@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
 from jitdelegate.base.targets import Level
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.dequantize import LEAST_NARROW, is_half, requantized
-from jitdelegate.ir.forms import Contract
-from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant
+from jitdelegate.ir.forms import Contract, Shape
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.targets.cpu.multiply.narrow_products import NARROW, BlockBytes, NibbleBytes
 from jitdelegate.targets.cpu.multiply.pairs import WordPairs
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products, products_of
@@ -60,35 +61,35 @@ def contract_filters(machine: Level, graph: Graph, node: Node) -> ContractFilter
     """The filters of a Contract node; floats in the narrowest type that holds the very same numbers."""
     source = graph.tensors[node.inputs[1]]
     bias = None if node.inputs[2] == ABSENT else graph.tensors[node.inputs[2]].data
+    if source.dtype == "float32" and graph.tensors[node.inputs[0]].dtype != "float32":
+        return _block_filters(source, bias)
+    integers = requantized(source) if source.dtype == "float32" and source.size >= LEAST_NARROW else None
+    if integers is not None and (integers[1].shape[1] == 1 or _is_blockable(source.shape, integers[1])):
+        numbers, scales = filters_of(integers[0]), integers[1]
+        return ContractFilters(numbers, "int4" if _are_small(numbers) else "int8", scales, bias)
     assert source.data is not None
     weights = filters_of(source.data)
-    if graph.tensors[node.inputs[0]].dtype != "float32" and weights.dtype == np.float32:
-        return _block_filters(weights, source.grid, bias)
     if weights.size < LEAST_NARROW:
         return ContractFilters(weights, bias=bias)
     if weights.dtype != np.float32:
         multiplies_bytes = machine.plus_bytes and isinstance(node.form, Contract) and node.form.accumulator == "int32"
         is_narrow = multiplies_bytes and weights.size < MOST_NIBBLES * len(weights) and _are_small(weights)
         return ContractFilters(weights, "int4" if is_narrow else "", bias=bias)
-    integers = requantized(weights, source.grid) if source.grid else None
-    if integers is not None and (integers[1].shape[1] == 1 or _is_blockable(weights, integers[1])):
-        numbers, scales = integers
-        return ContractFilters(numbers, "int4" if _are_small(numbers) else "int8", scales, bias)
     if machine.has_half and is_half(weights):
         return ContractFilters(weights.astype(np.float16), "float16", bias=bias)
     return ContractFilters(weights, bias=bias)
 
 
-def _block_filters(weights: np.ndarray, grid: Quant | None, bias: np.ndarray | None) -> ContractFilters:
+def _block_filters(weights: Tensor, bias: np.ndarray | None) -> ContractFilters:
     """The filters of bytes whose sums get the scale of their block.
 
     Raises:
         CompileError: the weights are no int4 in blocks that a tile can walk along.
     """
-    integers, block = requantized(weights, grid) if grid else None, QUAD * BlockBytes.channels
+    integers, block = requantized(weights), QUAD * BlockBytes.channels
     if integers is None or not _are_small(integers[0]) or weights.shape[-1] % (integers[1].shape[1] * block):
         raise CompileError("The weights of bytes are floats, expected int4 in blocks of a multiple of 16.")
-    return ContractFilters(integers[0], "int4", integers[1], bias)
+    return ContractFilters(filters_of(integers[0]), "int4", integers[1], bias)
 
 
 def _are_small(numbers: np.ndarray) -> bool:
@@ -96,7 +97,7 @@ def _are_small(numbers: np.ndarray) -> bool:
     return bool(numbers.dtype == np.int8 and numbers.min() >= -8 and numbers.max() <= 7)
 
 
-def _is_blockable(weights: np.ndarray, scales: np.ndarray) -> bool:
+def _is_blockable(shape: Shape, scales: np.ndarray) -> bool:
     """Whether the tile can walk along blocks: rows of a matrix, cut into whole quads."""
-    outputs, height, width, depth = weights.shape
-    return bool(height == width == 1 and depth % (scales.size // outputs * QUAD) == 0)
+    outputs, *window, depth = shape
+    return prod(window) == 1 and depth % (scales.size // outputs * QUAD) == 0
