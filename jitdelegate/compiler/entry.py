@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from jitdelegate.program.program import FileParts
 
+LARGE = 1 << 24
+"""Bytes of a model whose compilation leaves so much garbage that it is collected at once."""
+
 
 def compiled(
     content: ReadableBuffer,
@@ -32,7 +35,7 @@ def compiled(
         CompilerFailedError: the compiler cannot be imported, is too old, lacks memory or files, or raises an unexpected
             error outside of its stages. It has the cause.
     """
-    from jitdelegate.compiler.rare_collection import rare_collection
+    from jitdelegate.compiler.rare_collection import rare_collection, release_memory
 
     start = time.perf_counter()
     try:
@@ -40,7 +43,10 @@ def compiled(
             from jitdelegate.compiler.compile import compile_model  # here, since the import is what fails without LLVM
 
             seconds["import compiler"] = time.perf_counter() - start
-            return compile_model(content, options, key, seconds, sources)
+            parts = compile_model(content, options, key, seconds, sources)
+        if memoryview(content).nbytes >= LARGE:
+            release_memory()
+        return parts
     except JitDelegateError:
         raise
     except Exception as error:

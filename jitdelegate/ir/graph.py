@@ -55,7 +55,7 @@ class Numbers(Sequence[Any]):
 @dataclass(frozen=True, slots=True)
 class Quant:
     """real = scale * (stored - zero_point), per tensor (one entry), per slice along `axis`, or per `block_size` ones
-    in a row."""
+    in a row. One zero point may stand for all of them."""
 
     scales: Sequence[float]
     zero_points: Sequence[int]

@@ -3,35 +3,38 @@ file lacks them (`Program.shared`)."""
 
 from __future__ import annotations
 
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_128_intdigest
 
 from jitdelegate.program.program import ALIGNMENT as PAGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from jitdelegate.program.program import Bytes, Program, SharedPages
 
 LEAST_PAGES = 16
 """Shortest run of pages to share: a shorter one is rather stored again than mapped."""
+HASHED_AT_ONCE = 1 << 24
+"""Bytes of a mapped file that are resident while its pages are hashed."""
 
 
 def find_shared(weights: Bytes, sources: Sequence[Program | None]) -> SharedPages:
-    """The longest runs of pages that begin where a page of a source begins, for `Program.shared`.
+    """The longest runs of pages that begin where a page of a source begins, for `Program.shared`. Pages of one hash of
+    128 bits are the same, as contents of models are.
 
     Args:
         sources: programs whose weights have been verified; None for one that does not exist.
     """
-    stored = [_pages(source) for source in sources]
+    stored = [_stored_hashes(source) for source in sources]
     known: dict[int, tuple[int, int]] = {}
-    for number, pages in enumerate(stored):
-        for start, page in enumerate(pages):
-            known.setdefault(xxh3_64_intdigest(page), (number, start))
-    own = _whole_pages(memoryview(weights).cast("B"))
+    for number, hashes in enumerate(stored):
+        for start, found in enumerate(hashes):
+            known.setdefault(found, (number, start))
+    own = list(_hashes(memoryview(weights).cast("B")))
     runs, first = [], 0
     while first < len(own):
-        number, start = known.get(xxh3_64_intdigest(own[first]), (-1, 0))
+        number, start = known.get(own[first], (-1, 0))
         length = _equal(own, first, stored[number], start) if number >= 0 else 0
         if length >= LEAST_PAGES:
             runs.append((first, number, start, length))
@@ -53,20 +56,32 @@ def stored_ranges(shared: SharedPages, nbytes: int) -> list[tuple[int, int]]:
     return ranges
 
 
-def _pages(source: Program | None) -> list[memoryview]:
-    """The whole pages that a program's own file stores."""
+def _stored_hashes(source: Program | None) -> list[int]:
+    """The hashes of the whole pages that a program's own file stores."""
     if source is None:
         return []
     weights = memoryview(source.weights).cast("B")
     ranges = stored_ranges(source.shared, len(weights))
-    return [page for start, end in ranges for page in _whole_pages(weights[start:end])]
+    return [found for start, end in ranges for found in _hashes(weights[start:end])]
 
 
-def _whole_pages(content: memoryview) -> list[memoryview]:
-    return [content[at : at + PAGE] for at in range(0, len(content) - PAGE + 1, PAGE)]
+def _hashes(content: memoryview) -> Iterator[int]:
+    """The hash of each whole page."""
+    for start in range(0, len(content), HASHED_AT_ONCE):
+        part = content[start : start + HASHED_AT_ONCE]
+        for at in range(0, len(part) - PAGE + 1, PAGE):
+            yield xxh3_128_intdigest(part[at : at + PAGE])
+        unload(part)
 
 
-def _equal(own: list[memoryview], first: int, pages: list[memoryview], start: int) -> int:
+def unload(view: memoryview) -> None:
+    """Let the system take what a view shows from the memory of this process, where a mapped file has it."""
+    from_file = getattr(view.obj, "unload", None)  # `runtime.shared_file.SharedFile`
+    if from_file is not None:
+        from_file(view)
+
+
+def _equal(own: list[int], first: int, pages: list[int], start: int) -> int:
     """Number of equal pages from there on."""
     count = 0
     while first + count < len(own) and start + count < len(pages) and own[first + count] == pages[start + count]:
