@@ -269,6 +269,7 @@ class Model:
         self._opened.announce(as_stored=True)
         for signature in self._program.signatures:
             self._specializations.subgraph(signature.graph).announce(as_stored=True)
+        self._opened.source.forget()
 
     def reset_all_variables(self) -> None:
         """Reset every variable to its first value, resource variables too.

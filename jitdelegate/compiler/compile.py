@@ -25,6 +25,7 @@ from jitdelegate.compiler.program_metadata import (
     ports,
     signatures,
 )
+from jitdelegate.compiler.reading import Reading
 from jitdelegate.compiler.trace import open_trace
 from jitdelegate.errors import CompileError, ModelError
 from jitdelegate.ir.faults import reason_of
@@ -61,6 +62,7 @@ def compile_model(
     key: Key,
     seconds: MutableMapping[str, float],
     sources: Sequence[Program | None] = (),
+    reading: Reading | None = None,
 ) -> FileParts:
     """The file of a model's program, in parts; equal inputs give equal bytes in every process.
 
@@ -72,13 +74,14 @@ def compile_model(
         seconds: receives the seconds of each stage, by its name.
         sources: the programs of `key.weight_sources`, verified, whose weights the file need not repeat; None for one
             that does not exist.
+        reading: has read the content for another program, or keeps what is read for the next one.
     Raises:
         ModelError: the bytes are not a model, or one that would corrupt LiteRT's memory.
         DeviceError: the compilers for the device are not installed, or it lacks a requested feature.
     """
     trace = open_trace(key)
     with _stage(seconds, "read"):
-        model = read(content)
+        model = (reading or Reading()).model(content, key.subgraph)
         is_narrow = bool(narrow_states(model))
         if is_narrow and not key.hosted:
             content = widened(content)

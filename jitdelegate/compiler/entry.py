@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+    from jitdelegate.compiler.reading import Reading
     from jitdelegate.program.program import FileParts
 
 LARGE = 1 << 24
@@ -27,6 +28,7 @@ def compiled(
     key: Key,
     seconds: MutableMapping[str, float],
     sources: Sequence[Program | None] = (),
+    reading: Reading | None = None,
 ) -> FileParts:
     """The file of a model's program, as `compile_model` makes it.
 
@@ -43,7 +45,7 @@ def compiled(
             from jitdelegate.compiler.compile import compile_model  # here, since the import is what fails without LLVM
 
             seconds["import compiler"] = time.perf_counter() - start
-            parts = compile_model(content, options, key, seconds, sources)
+            parts = compile_model(content, options, key, seconds, sources, reading)
         if memoryview(content).nbytes >= LARGE:
             release_memory()
         return parts
