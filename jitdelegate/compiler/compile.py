@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from jitdelegate import passes
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.compiler.codegen import target_program
-from jitdelegate.compiler.compilation import Compilation
+from jitdelegate.compiler.compilation import Compilation, Reading
 from jitdelegate.compiler.litert_child import deadly_signal
 from jitdelegate.compiler.program_metadata import (
     as_in_file,
@@ -25,7 +25,6 @@ from jitdelegate.compiler.program_metadata import (
     ports,
     signatures,
 )
-from jitdelegate.compiler.reading import Reading
 from jitdelegate.compiler.trace import open_trace
 from jitdelegate.errors import CompileError, ModelError
 from jitdelegate.ir.faults import reason_of

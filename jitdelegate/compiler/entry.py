@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-    from jitdelegate.compiler.reading import Reading
+    from jitdelegate.compiler.compilation import Reading
     from jitdelegate.program.program import FileParts
 
 LARGE = 1 << 24

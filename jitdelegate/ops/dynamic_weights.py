@@ -83,7 +83,7 @@ def dynamic_sums(call: Call, lowering: Lowering, operands: Operands) -> Lowering
     rows = _Rows(source, data, (len(data) - 1,) if form.is_pointwise else (1, 2, 3))
     stored = rows.stored(form.padding)
     has_blocks = _has_blocks(weights)
-    weights = _rounded(weights) if has_blocks else weights
+    weights = rounded(weights) if has_blocks else weights
     numbers = dequantized(weights) if has_blocks else integers(weights)
     total, extra, maps = (_real_of_blocks if has_blocks else _real)(rows, weights, shape)
     if call.given(operands.bias):
@@ -96,7 +96,7 @@ def dynamic_sums(call: Call, lowering: Lowering, operands: Operands) -> Lowering
     return replace(lowering, form=form, inputs=(stored, numbers, ABSENT, *extra))
 
 
-def _rounded(weights: Tensor) -> Tensor:
+def rounded(weights: Tensor) -> Tensor:
     """Weights in blocks with scales rounded to bfloat16, half to even, as XNNPACK stores them."""
     assert weights.quant is not None
     bits = np.array(weights.quant.scales, np.float32).view(np.uint32)

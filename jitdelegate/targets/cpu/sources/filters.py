@@ -62,7 +62,7 @@ def contract_filters(machine: Level, graph: Graph, node: Node) -> ContractFilter
     source = graph.tensors[node.inputs[1]]
     bias = None if node.inputs[2] == ABSENT else graph.tensors[node.inputs[2]].data
     if source.dtype == "float32" and graph.tensors[node.inputs[0]].dtype != "float32":
-        return _block_filters(source, bias)
+        return block_filters(source, bias)
     integers = requantized(source) if source.dtype == "float32" and source.size >= LEAST_NARROW else None
     if integers is not None and (integers[1].shape[1] == 1 or _is_blockable(source.shape, integers[1])):
         numbers, scales = filters_of(integers[0]), integers[1]
@@ -80,7 +80,7 @@ def contract_filters(machine: Level, graph: Graph, node: Node) -> ContractFilter
     return ContractFilters(weights, bias=bias)
 
 
-def _block_filters(weights: Tensor, bias: np.ndarray | None) -> ContractFilters:
+def block_filters(weights: Tensor, bias: np.ndarray | None) -> ContractFilters:
     """The filters of bytes whose sums get the scale of their block.
 
     Raises:
