@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 import jitdelegate
+from jitdelegate.base.targets import LEVELS
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant, Tensor
 from jitdelegate.ir.index_forms import Gather
 from jitdelegate.passes.shared_matrices import shared_matrices
 from jitdelegate.targets.cpu.forms import gather
 from jitdelegate.targets.cpu.generate import generate
+from jitdelegate.targets.host import level
 from jitdelegate.targets.reference.evaluate import run_graph
 from jitdelegate.tflite.read import read
 from jitdelegate.tflite.write import GraphBuilder, ModelBuilder
@@ -128,7 +130,7 @@ def tied(dtype: str, rows: int, depth: int) -> bytes:
     return model.finish()
 
 
-@pytest.mark.skipif("x86-64-v4-vnni" not in RUNNABLE, reason="products of bytes on this machine")
+@pytest.mark.skipif(not LEVELS[level()].plus_bytes, reason="this machine does not multiply bytes")
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
 def test_a_quantized_table_and_matrix_are_stored_once_for_all_signatures(
     dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -142,7 +144,7 @@ def test_a_quantized_table_and_matrix_are_stored_once_for_all_signatures(
     for least in (0, 1 << 60):
         monkeypatch.setattr(gather, "FEWEST_PRODUCTS", least)
         cache = tmp_path / str(least)
-        with jitdelegate.load(content, serialization_dir=cache, target="cpu", cpu_features="x86-64-v4-vnni") as model:
+        with jitdelegate.load(content, serialization_dir=cache, target="cpu", cpu_features=level()) as model:
             model.prepare()
             for key, names in (("read", ["places"]), ("score", ["places", "data"])):
                 results = model.run({name: feeds[name] for name in names}, signature=key)
