@@ -2,7 +2,6 @@
 
 - `entry.py`: the functions that the load path calls; every failure of the compiler becomes one error there.
   `rare_collection.py`: less frequent garbage collection while compiling, and memory that is given back afterwards.
-- `compilation.py`: what the stages of one compilation share, and the model as it was read, for all its signatures.
 - `compile.py`: the table of contents. `codegen.py`: a lowered graph to the code of its target.
 - `partitioned.py`: graphs of which a part is compiled; `litert_partitions.py`: such graphs for LiteRT's own
   interpreter.

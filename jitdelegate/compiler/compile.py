@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from jitdelegate import passes
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.compiler.codegen import target_program
-from jitdelegate.compiler.compilation import Compilation, Reading
+from jitdelegate.compiler.compilation import Compilation
 from jitdelegate.compiler.litert_child import deadly_signal
 from jitdelegate.compiler.program_metadata import (
     as_in_file,
@@ -40,7 +40,7 @@ from jitdelegate.program.program import NO_TENSOR, NOTHING_ELSE, Program
 from jitdelegate.program.write import parts
 from jitdelegate.runtime.cache.key import FEATURES, Key
 from jitdelegate.targets import target_named
-from jitdelegate.tflite.read import read
+from jitdelegate.tflite.read import Reading, read
 from jitdelegate.tflite.svdf_states import narrow_states, widened
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-    from jitdelegate.compiler.compilation import Reading
     from jitdelegate.program.program import FileParts
+    from jitdelegate.tflite.read import Reading
 
 LARGE = 1 << 24
 """Bytes of a model whose compilation leaves so much garbage that it is collected at once."""

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
     from jitdelegate.base.options import DelegateOptions
-    from jitdelegate.compiler.compilation import Reading
     from jitdelegate.runtime.fallback import Fallback
     from jitdelegate.runtime.shared_file import SharedFile
+    from jitdelegate.tflite.read import Reading
 
     Made = TypeVar("Made")
 
@@ -119,7 +119,7 @@ class ModelFile:
     def reading(self) -> Reading:
         """What compilations of this model share."""
         if self._reading is None:
-            from jitdelegate.compiler.compilation import Reading  # not before: a compiled model never needs it
+            from jitdelegate.tflite.read import Reading  # not before: a compiled model never needs it
 
             self._reading = Reading()
         return self._reading

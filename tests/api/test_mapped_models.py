@@ -12,13 +12,13 @@ import pytest
 
 import jitdelegate
 from jitdelegate.base.options import DelegateOptions
-from jitdelegate.compiler import compilation
 from jitdelegate.engine import model_file
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import ModelError
 from jitdelegate.ir.graph import Model
 from jitdelegate.runtime.cache.key import fingerprint
 from jitdelegate.runtime.shared_file import SharedFile
+from jitdelegate.tflite import read as reader
 from tests.api import small_models
 
 MODEL = small_models.convolution()
@@ -129,7 +129,7 @@ def test_a_file_that_is_gone_is_an_error(path: Path, source: ModelFile) -> None:
 def test_a_program_compiled_while_others_touch_the_file_is_right(
     path: Path, tmp_path: Path, happens: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, contents = compilation.read, list[Any]()
+    real, contents = reader.read, list[Any]()
 
     def read(content: Any) -> Any:
         contents.append(content)
@@ -139,7 +139,7 @@ def test_a_program_compiled_while_others_touch_the_file_is_right(
 
     value = np.random.default_rng(0).uniform(size=(1, 8, 8, 3)).astype(np.float32)
     expected = jitdelegate.load(MODEL, target="cpu", serialization_dir=tmp_path / "apart")(value)
-    monkeypatch.setattr(compilation, "read", read)
+    monkeypatch.setattr(reader, "read", read)
     found = jitdelegate.load(path, target="cpu", serialization_dir=tmp_path / "cache")(value)
     np.testing.assert_array_equal(found, expected)
     assert len(contents) == 2
@@ -150,13 +150,13 @@ def test_a_program_compiled_while_others_touch_the_file_is_right(
 @pytest.fixture
 def parses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Bytes of each content that is read for a compilation."""
-    found, once = list[int](), compilation.read
+    found, once = list[int](), reader.read
 
     def read(content: memoryview) -> Model:
         found.append(len(content))
         return once(content)
 
-    monkeypatch.setattr(compilation, "read", read)
+    monkeypatch.setattr(reader, "read", read)
     return found
 
 

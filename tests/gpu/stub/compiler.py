@@ -17,8 +17,8 @@ from jitdelegate.tflite.write import ModelBuilder
 from tests.gpu.stub.programs import SCALE, SHIFT, scale_and_shift
 
 if TYPE_CHECKING:
-    from jitdelegate.compiler.compilation import Reading
     from jitdelegate.program.program import FileParts
+    from jitdelegate.tflite.read import Reading
 
 TOOLCHAIN = "numba-cuda 0.30.4"
 

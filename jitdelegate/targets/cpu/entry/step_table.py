@@ -63,9 +63,7 @@ class StepTable:
 
     @classmethod
     def of(cls, steps: Sequence[Step]) -> StepTable | None:
-        """The table of a program that gains by one; else None."""
-        if len(steps) < FEWEST_STEPS:
-            return None
+        """The table of a long program that gains by one; else None."""
         found = cls(steps)
         return found if len(found.kinds) * LEAST_ALIKE <= sum(map(len, found.starts)) else None
 
