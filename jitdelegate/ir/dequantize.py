@@ -24,7 +24,9 @@ def integers(tensor: Tensor) -> np.ndarray:
     if tensor.dtype not in PACKED:
         return tensor.data
     pairs = tensor.data.view(np.int8)
-    halves = np.stack([pairs << 4 >> 4, pairs >> 4], axis=1)  # the first element is in the low bits
+    halves = np.empty((pairs.size, 2), np.int8)  # filled in place: the table of a language model is large
+    np.right_shift(np.left_shift(pairs, 4, out=halves[:, 0]), 4, out=halves[:, 0])  # the first is in the low bits
+    np.right_shift(pairs, 4, out=halves[:, 1])
     return halves.reshape(-1)[: tensor.size].reshape(tensor.shape)
 
 
