@@ -255,6 +255,7 @@ class Model:
         for given in shapes:
             for executable in self._specializations.prepare(given):
                 executable.announce()
+        self._opened.source.forget()
 
     def reset_all_variables(self) -> None:
         """Reset every variable to its first value, resource variables too.

@@ -1,7 +1,7 @@
 """The compile path: from a model's bytes to a program's bytes. Read `compile.py` first.
 
 - `entry.py`: the functions that the load path calls; every failure of the compiler becomes one error there.
-  `rare_collection.py`: less frequent garbage collection while compiling.
+  `rare_collection.py`: less frequent garbage collection while compiling, and memory that is given back afterwards.
 - `compile.py`: the table of contents. `codegen.py`: a lowered graph to the code of its target.
 - `partitioned.py`: graphs of which a part is compiled; `litert_partitions.py`: such graphs for LiteRT's own
   interpreter.

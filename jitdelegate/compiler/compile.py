@@ -41,7 +41,7 @@ from jitdelegate.program.program import NO_TENSOR, NOTHING_ELSE, Program
 from jitdelegate.program.write import parts
 from jitdelegate.runtime.cache.key import FEATURES, Key
 from jitdelegate.targets import target_named
-from jitdelegate.tflite.read import read
+from jitdelegate.tflite.read import Reading, read
 from jitdelegate.tflite.svdf_states import narrow_states, widened
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def compile_model(
     key: Key,
     seconds: MutableMapping[str, float],
     sources: Sequence[Program | None] = (),
+    reading: Reading | None = None,
 ) -> FileParts:
     """The file of a model's program, in parts; equal inputs give equal bytes in every process.
 
@@ -73,6 +74,7 @@ def compile_model(
         seconds: receives the seconds of each stage, by its name.
         sources: the programs of `key.weight_sources`, verified, whose weights the file need not repeat; None for one
             that does not exist.
+        reading: has read the content for another program, or keeps what is read for the next one.
     Raises:
         ModelError: the bytes are not a model, or one that would corrupt LiteRT's memory.
         ShapesError: the model cannot run with inputs of the key's shapes, on LiteRT neither.
@@ -80,7 +82,7 @@ def compile_model(
     """
     trace = open_trace(key)
     with _stage(seconds, "read"):
-        model = read(content)
+        model = (reading or Reading()).model(content, key.subgraph)
         is_narrow = bool(narrow_states(model))
         if is_narrow and not key.hosted:
             content = widened(content)

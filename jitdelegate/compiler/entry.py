@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
     from jitdelegate.program.program import FileParts
+    from jitdelegate.tflite.read import Reading
+
+LARGE = 1 << 24
+"""Bytes of a model whose compilation leaves so much garbage that it is collected at once."""
 
 
 def compiled(
@@ -24,6 +28,7 @@ def compiled(
     key: Key,
     seconds: MutableMapping[str, float],
     sources: Sequence[Program | None] = (),
+    reading: Reading | None = None,
 ) -> FileParts:
     """The file of a model's program, as `compile_model` makes it.
 
@@ -32,7 +37,7 @@ def compiled(
         CompilerFailedError: the compiler cannot be imported, is too old, lacks memory or files, or raises an unexpected
             error outside of its stages. It has the cause.
     """
-    from jitdelegate.compiler.rare_collection import rare_collection
+    from jitdelegate.compiler.rare_collection import rare_collection, release_memory
 
     start = time.perf_counter()
     try:
@@ -40,7 +45,10 @@ def compiled(
             from jitdelegate.compiler.compile import compile_model  # here, since the import is what fails without LLVM
 
             seconds["import compiler"] = time.perf_counter() - start
-            return compile_model(content, options, key, seconds, sources)
+            parts = compile_model(content, options, key, seconds, sources, reading)
+        if memoryview(content).nbytes >= LARGE:
+            release_memory()
+        return parts
     except JitDelegateError:
         raise
     except Exception as error:

@@ -121,8 +121,8 @@ def _port(tensor: Tensor, index: int) -> Port:
         shape_signature=tensor.shape_signature or tensor.shape,
         dtype=tensor.dtype,
         nbytes=_bytes(tensor),
-        scales=quant.scales if quant else (),
-        zero_points=quant.zero_points if quant else (),
+        scales=tuple(quant.scales) if quant else (),
+        zero_points=tuple(quant.zero_points) if quant else (),
         axis=quant.axis if quant else 0,
     )
 

@@ -85,7 +85,7 @@ class _Compiling:
 
         def make(content: ReadableBuffer) -> FileParts:
             try:
-                return compiled(content, source.options, key, seconds, sources)
+                return compiled(content, source.options, key, seconds, sources, source.reading)
             except CompilerFailedError as error:
                 if error.may_pass or executable.is_left_to_litert:
                     raise

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.fallback import Fallback
     from jitdelegate.runtime.mapped_model import MappedModel
     from jitdelegate.runtime.shared_file import SharedFile
+    from jitdelegate.tflite.read import Reading
 
     Made = TypeVar("Made")
 
@@ -73,6 +74,8 @@ class ModelFile:
         self.narrow_states = False
         self._source = _keep(source)
         self._fingerprint = ""
+        self._reading: Reading | None = None
+        self._kept: tuple[SharedFile, memoryview] | None = None
         self._fallback: Fallback | None = None
         self._litert_arguments = litert_arguments
         self._make_delegate: Callable[[], Any] | None = None
@@ -113,31 +116,60 @@ class ModelFile:
         """
         return with_ports(self._stored(), self.options)
 
+    @property
+    def reading(self) -> Reading:
+        """What compilations of this model share."""
+        if self._reading is None:
+            from jitdelegate.tflite.read import Reading  # not before: a compiled model never needs it
+
+            self._reading = Reading()
+        return self._reading
+
+    def forget(self) -> None:
+        """Keep nothing of the content for further compilations."""
+        self._reading = self._kept = None
+
     def make(self, make: Callable[[ReadableBuffer], Made]) -> Made:
         """What `make` makes of the bytes that `content` returns, of which it keeps nothing.
 
         The bytes of a large file are mapped, so that they are no memory of this process. If it changes meanwhile, they
-        are made again, from a copy.
+        are made again, from a copy. While signatures are left to compile, the mapping stays for the next call, and so
+        does what was read of it.
 
         Raises:
             ModelError: as `content`; also whatever `make` raises.
         """
-        mapped = self._mapped()
+        kept, self._kept = self._kept, None
+        mapped, view = kept if kept and self._is_unchanged(kept[0]) else self._mapped() or (None, memoryview(b""))
         if mapped is None:
-            return make(self.content())
+            return self._made(make, self.content())
         try:
-            made = make(memoryview(mapped))
+            made = self._made(make, view)
             mapped.look()
             if not mapped.changes:
+                self._kept = (mapped, view) if self._reading else None
                 return made
         except Exception:
             mapped.look()
             if not mapped.changes:
                 raise
         content = bytes(mapped)  # of the file that was opened, which may be gone or replaced by now
-        return make(content if fingerprint(content) == self.fingerprint() else self.content())
+        return self._made(make, content if fingerprint(content) == self.fingerprint() else self.content())
 
-    def _mapped(self) -> SharedFile | None:
+    def _made(self, make: Callable[[ReadableBuffer], Made], content: ReadableBuffer) -> Made:
+        """What `make` makes; what it has read stays while signatures are left."""
+        try:
+            return make(content)
+        finally:
+            if self._reading and not self._reading.left:
+                self._reading = None
+
+    @staticmethod
+    def _is_unchanged(mapped: SharedFile) -> bool:
+        mapped.look()
+        return mapped.shared and not mapped.changes
+
+    def _mapped(self) -> tuple[SharedFile, memoryview] | None:
         """The file's bytes, with the fingerprint that the model was opened with; None where they have to be read."""
         if isinstance(self._source, bytes) or self.options.port_key:
             return None
@@ -152,10 +184,9 @@ class ModelFile:
                 mapped = share([(descriptor, 0, nbytes)])
             finally:
                 os.close(descriptor)
-            if mapped is None or fingerprint(mapped) != self.fingerprint():
+            if mapped is None or fingerprint(mapped) != self.fingerprint() or not self._is_unchanged(mapped):
                 return None
-            mapped.look()
-            return None if mapped.changes else mapped
+            return mapped, memoryview(mapped)
         except (ImportError, OSError, ValueError, MemoryError):
             return None  # whoever reads the file finds out
 
@@ -217,7 +248,7 @@ class ModelFile:
             return self.content()
         from jitdelegate.runtime.mapped_model import MappedModel  # not before: a compiled model never needs it
 
-        return MappedModel(mapped, self.fingerprint())
+        return MappedModel(mapped[0], self.fingerprint())
 
     def apart(self) -> ModelFile:
         """A copy without LiteRT's instance, for a delegate in that instance, which would otherwise never be freed."""
@@ -255,6 +286,7 @@ class ModelFile:
     def close(self) -> None:
         """Release LiteRT's instance."""
         self._fallback = None
+        self.forget()
 
 
 def with_ports(content: bytes, options: DelegateOptions) -> bytes:

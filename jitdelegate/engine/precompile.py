@@ -5,21 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.compiler.entry import compiled
 from jitdelegate.engine.load_path import find_key
-from jitdelegate.engine.model_file import with_ports
+from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.engine.named_shapes import all_subgraphs, named_shapes
-from jitdelegate.errors import CompilerFailedError, ModelError
+from jitdelegate.errors import CompilerFailedError
 from jitdelegate.program.program import Program
 from jitdelegate.runtime.cache.key import variant_parts
 from jitdelegate.runtime.cache.store import Lookup, open_store
 from jitdelegate.targets.target import Device
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jitdelegate.engine.named_shapes import NamedShapes
+    from jitdelegate.program.program import FileParts
     from jitdelegate.runtime.cache.key import Shapes
 
 
@@ -64,18 +65,17 @@ def precompile(
         CompilerFailedError: the compiler as a whole fails, or did so at an earlier start.
     """
     store = open_store(options.serialization_dir if output is None else output)
-    try:
-        with open(model, "rb") as file:
-            content = file.read()
-        fingerprint = store.fingerprint(content)
-    except OSError as error:
-        raise ModelError(f"could not open {model!r}: {error.strerror}") from error
+    source = ModelFile(model, options)
+    fingerprint = source.fingerprint()
 
     def fetch(subgraph: int, sizes: Shapes = ()) -> Lookup:
         key = find_key(device, options, fingerprint, variant_parts(subgraph, sizes))
-        lookup = store.fetch(
-            key, lambda: compiled(with_ports(content, options), options, key, {}, store.weight_sources(key))
-        )
+
+        def parts() -> FileParts:
+            sources = store.weight_sources(key)
+            return source.make(lambda content: compiled(content, options, key, {}, sources, source.reading))
+
+        lookup = store.fetch(key, parts)
         if lookup.program is not None and lookup.program.failure:
             raise CompilerFailedError(lookup.program.failure)
         return lookup

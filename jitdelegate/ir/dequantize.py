@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
+from math import prod
 
 import numpy as np
 
@@ -25,55 +26,127 @@ def integers(tensor: Tensor) -> np.ndarray:
     if tensor.dtype not in PACKED:
         return tensor.data
     stored, bits = tensor.data.view(np.int8), int(tensor.dtype.removeprefix("int"))
-    parts = [stored << 8 - bits - first >> 8 - bits for first in range(0, 8, bits)]  # the first is in the low bits
-    return np.stack(parts, axis=1).reshape(-1)[: tensor.size].reshape(tensor.shape)
+    parts = np.empty((stored.size, 8 // bits), np.int8)  # filled in place: the table of a language model is large
+    for number, part in enumerate(parts.T):  # the first is in the low bits
+        np.right_shift(np.left_shift(stored, 8 - bits * (number + 1), out=part), 8 - bits, out=part)
+    return parts.reshape(-1)[: tensor.size].reshape(tensor.shape)
 
 
 def real_numbers(tensor: Tensor) -> np.ndarray:
     """The float32 numbers that a dense constant of float16 or of quantized integers stands for."""
-    stored, quant = integers(tensor), tensor.quant
+    quant = tensor.quant
     if not tensor.is_quantized or quant is None:
-        return stored.astype(np.float32)
-    scales, zeros = (_spread(numbers, tensor.shape, quant) for numbers in (quant.scales, quant.zero_points or (0,)))
-    centred: np.ndarray = (stored.astype(np.int32) - zeros.astype(np.int32)).astype(np.float32)
-    return centred * scales.astype(np.float32)
+        return integers(tensor).astype(np.float32)
+    numbers, scales = centred(tensor).astype(np.float32), np.array(quant.scales, np.float32)
+    if quant.block_size and scales.size > 1:
+        numbers.reshape(scales.size, -1)[:] *= scales[:, None]
+    else:
+        numbers *= _spread(scales, tensor.shape, quant)
+    return numbers
+
+
+def _spread(numbers: np.ndarray, shape: tuple[int, ...], quant: Quant) -> np.ndarray:
+    """The numbers, per tensor, per slice or per block along the last axis, so that they broadcast to `shape`."""
+    if quant.block_size and numbers.size > 1:
+        return np.repeat(numbers, quant.block_size).reshape(shape)
+    along = [1] * len(shape)
+    if numbers.size > 1:
+        along[quant.axis] = numbers.size
+    return numbers.reshape(along)
+
+
+@dataclass(frozen=True, eq=False)
+class Dequantized(Tensor):
+    """The float32 constant that the quantized constant `stored` stands for. Floats take up to eight times its memory:
+    `data` makes them whenever it is read, and none are kept."""
+
+    stored: Tensor | None = None
+
+    @property  # type: ignore[misc]
+    def data(self) -> np.ndarray | None:
+        given: np.ndarray | None = self.__dict__["given"]
+        if given is not None or self.stored is None:
+            return given
+        numbers = real_numbers(self.stored)
+        numbers.flags.writeable = False
+        return numbers
+
+    @data.setter
+    def data(self, elements: np.ndarray | None) -> None:
+        """Called by the constructor; a copy that is made by `replace` has floats of its own."""
+        self.__dict__["given"] = elements
+
+    @property
+    def integers(self) -> Tensor | None:
+        """The constant whose real numbers the elements are; None for a copy with other elements."""
+        return self.stored if self.__dict__["given"] is None else None
+
+    @property
+    def is_constant(self) -> bool:
+        return True
 
 
 def dequantized(tensor: Tensor) -> Tensor:
     """The float32 constant that `tensor` stands for; it remembers the integers, so that `requantized` finds them."""
-    quant = tensor.quant if tensor.is_quantized else None
-    return replace(tensor, dtype="float32", quant=None, grid=quant).holding(real_numbers(tensor))
+    if not tensor.is_quantized:
+        return replace(tensor, dtype="float32", quant=None).holding(real_numbers(tensor))
+    others = {each.name: getattr(tensor, each.name) for each in fields(tensor)}
+    return Dequantized(
+        **others | {"dtype": "float32", "data": None, "quant": None, "grid": tensor.quant}, stored=tensor
+    )
 
 
-def _spread(numbers: tuple[float, ...], shape: tuple[int, ...], quant: Quant) -> np.ndarray:
-    """The numbers, per tensor, per slice or per block along the last axis, so that they broadcast to `shape`."""
-    found = np.array(numbers)
-    if quant.block_size and found.size > 1:
-        return np.repeat(found, quant.block_size)[: int(np.prod(shape))].reshape(shape)
-    along = [1] * len(shape)
-    if found.size > 1:
-        along[quant.axis] = found.size
-    return found.reshape(along)
-
-
-def requantized(data: np.ndarray, grid: Quant, dtype: str = "int8") -> tuple[np.ndarray, np.ndarray] | None:
-    """(integers of type `dtype` [O, ...], f32[O, blocks]) whose products are exactly the floats `data` [O, ...]; None
-    if there are none.
+def requantized(tensor: Tensor, dtype: str = "int8") -> tuple[np.ndarray, np.ndarray] | None:
+    """(integers of type `dtype` [O, ...], f32[O, blocks]) whose products are exactly the elements of a float32 constant
+    [O, ...]; None if there are none.
 
     Each of the `blocks` equal parts of a row has a scale of its own.
     """
-    rows = len(data)
+    if tensor.grid is None:
+        return None
+    stored = tensor.integers if isinstance(tensor, Dequantized) else None
+    if stored is None:
+        assert tensor.data is not None
+        return on_grid(tensor.data, tensor.grid, dtype)
+    scales = _scales_of_rows(tensor.grid, tensor.shape)
+    return None if scales is None or not np.isfinite(scales).all() else _in_range(centred(stored), scales, dtype)
+
+
+def centred(tensor: Tensor) -> np.ndarray:
+    """The integers of a quantized constant minus its zero points."""
+    stored, quant = integers(tensor), tensor.quant
+    if quant is None or not any(quant.zero_points):
+        return stored
+    zeros = _spread(np.array(quant.zero_points, np.int32), tensor.shape, quant)
+    return np.asarray(stored.astype(np.int32) - zeros)
+
+
+def on_grid(data: np.ndarray, grid: Quant, dtype: str = "int8") -> tuple[np.ndarray, np.ndarray] | None:
+    """As `requantized`, for floats [O, ...] that may have been such products."""
+    scales = _scales_of_rows(grid, data.shape)
+    if scales is None:
+        return None
+    blocks = data.reshape(*scales.shape, -1)
+    numbers = np.rint(blocks / np.where(scales, scales, 1)[..., None])
+    is_exact = np.array_equal(numbers * scales[..., None], blocks)
+    return _in_range(numbers.reshape(data.shape), scales, dtype) if is_exact else None
+
+
+def _scales_of_rows(grid: Quant, shape: tuple[int, ...]) -> np.ndarray | None:
+    """f32[O, blocks] of weights [O, ...]; None where parts of rows, or rows, share none."""
+    rows, size = shape[0], prod(shape)
     scales = np.array(grid.scales, np.float32)
     if scales.size > 1 and not grid.block_size and (grid.axis != 0 or scales.size != rows):
         return None
     parts = scales.reshape(rows, -1) if scales.size % rows == 0 else np.repeat(scales, rows).reshape(rows, -1)
-    if parts.size > data.size or data.size % parts.size:
-        return None
-    blocks = data.reshape(*parts.shape, -1)
-    numbers = np.rint(blocks / np.where(parts, parts, 1)[..., None])
-    fits = np.abs(numbers + 0.5).max(initial=0) < -np.iinfo(dtype).min
-    is_exact = fits and np.array_equal(numbers * parts[..., None], blocks)
-    return (numbers.astype(dtype).reshape(data.shape), parts) if is_exact else None
+    return None if parts.size > size or size % parts.size else parts
+
+
+def _in_range(numbers: np.ndarray, scales: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray] | None:
+    """The numbers in a type that may not hold all of them, and their scales."""
+    limits = np.iinfo(dtype)
+    fits = limits.min <= numbers.min(initial=0) and numbers.max(initial=0) <= limits.max
+    return (numbers.astype(dtype, copy=False), scales) if fits else None
 
 
 def is_half(data: np.ndarray) -> bool:
@@ -103,4 +176,4 @@ def bfloat16_numbers(bits: np.ndarray) -> np.ndarray:
 
 def is_narrow(tensor: Tensor) -> bool:
     """Whether a float32 constant may be stored as integers on its grid, or as float16."""
-    return tensor.data is not None and (tensor.grid is not None or is_half(tensor.data))
+    return tensor.is_constant and (tensor.grid is not None or (tensor.data is not None and is_half(tensor.data)))

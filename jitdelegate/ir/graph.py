@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -21,12 +21,45 @@ ABSENT = -1
 """Marks an optional operand that is not given in a node's inputs."""
 
 
+class Numbers(Sequence[Any]):
+    """A read-only array as a sequence of Python numbers, which are made when they are read: a language model has
+    millions of scales."""
+
+    __slots__ = ("_array",)
+
+    _AT_ONCE = 1 << 12
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array.reshape(-1)
+
+    def __len__(self) -> int:
+        return int(self._array.size)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self._array[index]
+        return Numbers(found) if isinstance(index, slice) else found.item()
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, len(self), self._AT_ONCE):
+            yield from self._array[start : start + self._AT_ONCE].tolist()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Numbers | tuple) and np.array_equal(self._array, np.asarray(other))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self._array.astype(dtype, copy=bool(copy))
+
+
 @dataclass(frozen=True, slots=True)
 class Quant:
-    """real = scale * (stored - zero_point), per tensor (one entry) or per slice along `axis`."""
+    """real = scale * (stored - zero_point), per tensor (one entry), per slice along `axis`, or per `block_size` ones
+    in a row. One zero point may stand for all of them."""
 
-    scales: tuple[float, ...]
-    zero_points: tuple[int, ...]
+    scales: Sequence[float]
+    zero_points: Sequence[int]
     axis: int = 0
     block_size: int = 0
     minimum: tuple[float, ...] = ()
@@ -105,8 +138,10 @@ class Tensor:
         return int(prod(self.shape))
 
     def holding(self, elements: ArrayLike) -> Tensor:
-        """The tensor as a constant: a read-only copy of these elements, which have its shape, in its type."""
-        data = np.array(elements, np.dtype(self.dtype), order="C")
+        """The tensor as a constant: a read-only copy of these elements, which have its shape, in its type. Those of
+        another constant are shared rather than copied."""
+        is_constant = isinstance(elements, np.ndarray) and not elements.flags.writeable
+        data = (np.asarray if is_constant else np.array)(elements, np.dtype(self.dtype), order="C")
         assert data.shape == self.shape, f"'{self.name}' cannot hold {data.shape}, its shape is {self.shape}"
         data.flags.writeable = False
         return replace(self, data=data)

@@ -12,10 +12,10 @@ from math import prod
 
 import numpy as np
 
-from jitdelegate.ir.dequantize import bfloat16_bits, bfloat16_numbers, dequantized, integers, real_numbers
+from jitdelegate.ir.dequantize import bfloat16_bits, bfloat16_numbers, dequantized, integers
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr, binary, maximum, minimum, select, unary
 from jitdelegate.ir.forms import NO_HALO, Contract, IndexMap, Map, Reduce
-from jitdelegate.ir.graph import ABSENT, Tensor
+from jitdelegate.ir.graph import ABSENT, Numbers, Tensor
 from jitdelegate.ir.quantized import quantize
 from jitdelegate.ops.call import ACTIVATIONS, OPTION, Call, Shape
 from jitdelegate.ops.pointwise import X, Y, Z, mapped
@@ -32,6 +32,8 @@ LEAST_PRODUCTS = 128
 1x1 and 3x3 filters, with AVX-512 and VNNI."""
 
 
+SUMMED_AT_ONCE = 1 << 20
+"""Weights whose real numbers are in memory at a time."""
 BLOCK = 32
 """XNNPACK takes blocks of a multiple of this many weights with a scale of their own, if they are int4."""
 
@@ -81,7 +83,7 @@ def dynamic_sums(call: Call, lowering: Lowering, operands: Operands) -> Lowering
     rows = _Rows(source, data, (len(data) - 1,) if form.is_pointwise else (1, 2, 3))
     stored = rows.stored(form.padding)
     has_blocks = _has_blocks(weights)
-    weights = _rounded(weights) if has_blocks else weights
+    weights = rounded(weights) if has_blocks else weights
     numbers = dequantized(weights) if has_blocks else integers(weights)
     total, extra, maps = (_real_of_blocks if has_blocks else _real)(rows, weights, shape)
     if call.given(operands.bias):
@@ -94,11 +96,11 @@ def dynamic_sums(call: Call, lowering: Lowering, operands: Operands) -> Lowering
     return replace(lowering, form=form, inputs=(stored, numbers, ABSENT, *extra))
 
 
-def _rounded(weights: Tensor) -> Tensor:
+def rounded(weights: Tensor) -> Tensor:
     """Weights in blocks with scales rounded to bfloat16, half to even, as XNNPACK stores them."""
     assert weights.quant is not None
     scales = bfloat16_numbers(bfloat16_bits(np.array(weights.quant.scales, np.float32)))
-    return replace(weights, quant=replace(weights.quant, scales=tuple(scales.tolist())))
+    return replace(weights, quant=replace(weights.quant, scales=Numbers(scales)))
 
 
 Operand = int | Lowering | np.ndarray
@@ -118,9 +120,21 @@ def _real(rows: _Rows, weights: Tensor, shape: Shape) -> tuple[Expr, list[Operan
 def _real_of_blocks(rows: _Rows, weights: Tensor, shape: Shape) -> tuple[Expr, list[Operand], list[IndexMap]]:
     """The same where scales are in the sums: (sum - zero * sum of weights) / factor."""
     extra, maps = rows.operands(shape)
-    extra.append(real_numbers(weights).sum(1, dtype=np.float64).astype(np.float32))
+    extra.append(_row_sums(weights))
     maps.append(IndexMap.along(len(shape) - 1))
     return (RESULT - Cast(Arg(1), "float32") * Arg(3)) * Arg(2), extra, maps
+
+
+def _row_sums(weights: Tensor) -> np.ndarray:
+    """f32[O], the sums of rows of real numbers [O, K], of which only some are in memory at a time."""
+    assert weights.quant is not None
+    numbers, (rows, depth) = integers(weights), weights.shape
+    scales, sums = np.array(weights.quant.scales, np.float32).reshape(rows, -1, 1), np.empty(rows, np.float32)
+    at_once = max(1, SUMMED_AT_ONCE // depth)
+    for part in (slice(first, first + at_once) for first in range(0, rows, at_once)):
+        real = numbers[part].reshape(*scales[part].shape[:2], -1).astype(np.float32) * scales[part]
+        sums[part] = real.reshape(-1, depth).sum(1, dtype=np.float64)
+    return sums
 
 
 class _Rows:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
+from jitdelegate.ir.dequantize import integers
 from jitdelegate.ir.expr import Arg, Cast, Expr, binary, select
 from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.graph import Tensor
@@ -226,8 +228,11 @@ class EmbeddingLookup(Lookup):
         scales = np.array(table.quant.scales, np.float32).reshape(-1, 1)
         scales = np.repeat(scales, rows, axis=0) if len(scales) == 1 else scales.reshape(rows, -1)
         parts = scales.shape[1]
-        numbers = self._whole(table, indices, (count, depth)) if table.dtype == "int4" else None
-        numbers = numbers or Lowering(GatherForm(), (call.index(1), indices), (count, depth), "int8")
+        if table.dtype == "int4" and not table.is_matrix:
+            numbers = self._whole(table, indices, (count, depth))
+        else:  # a target reads the rows of a matrix where a product has them
+            source = replace(table, dtype="int8", data=integers(table)) if table.dtype == "int4" else call.index(1)
+            numbers = Lowering(GatherForm(), (source, indices), (count, depth), "int8")
         checked = GatherForm(refusal=self.refusal(call))
         chosen = Lowering(checked, (scales, indices), (count, parts), "float32")
         shape, own = (count, parts, depth // parts), (count, parts, 1)

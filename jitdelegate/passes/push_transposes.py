@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jitdelegate.ir.expr import Arg
@@ -79,6 +79,7 @@ class _Regions:
         self._graph = graph
         self._found = arranged(graph)
         self._shapes = [self._operands(node) for node in graph.nodes]
+        self._orders: dict[int | None, Order] = {}
         self._reads: dict[int, list[_Read]] = {}
         for position, node in enumerate(graph.nodes):
             if self._is_root(node):
@@ -118,16 +119,13 @@ class _Regions:
     # regions
 
     def reordered(self) -> Graph | None:
-        """The graph with the regions that gain in their new order of axes; None where no region gains."""
-        taken: set[int] = set()
-        orders: dict[int, Order] = {}
+        """The graph with the regions that gain in their new order of axes, one after the other; None where no region
+        gains."""
         for region in self._regions():
-            roots = self._roots(region)
-            best = self._best(region, roots) if taken.isdisjoint(roots) else None
+            best = self._best(region)
             if best is not None:
-                taken |= roots
-                orders |= dict.fromkeys(region, best)
-        return _Reordering(self._graph, self._shapes, orders).graph() if orders else None
+                self._orders |= dict.fromkeys(region, best)
+        return _Reordering(self._graph, self._shapes, self._orders).graph() if self._orders else None
 
     def _regions(self) -> list[set[int]]:
         """Sets of positions of nodes that read each other's results with the same axes, or share a transpose."""
@@ -162,28 +160,29 @@ class _Regions:
 
     # the gain
 
-    def _best(self, region: set[int], roots: set[int]) -> Order | None:
+    def _best(self, region: set[int]) -> Order | None:
         """The order of axes with the fewest bytes to transpose at the region's borders; None for the file's order."""
-        orders = Counter[Order]()
-        for order, saved in self._orders(region, roots):
-            orders[order] += saved
-        likely = (order for order, _ in orders.most_common(MOST_ORDERS))
+        roots = self._roots(region)
+        saved = Counter[Order]()
+        for order, nbytes_saved in self._likely_orders(region, roots):
+            saved[order] += nbytes_saved
+        likely = (order for order, _ in saved.most_common(MOST_ORDERS))
         costs = {order: cost for order in likely if (cost := self._cost(region, roots, order)) is not None}
         best = min(costs, key=costs.__getitem__, default=None)
         return best if best is not None and costs[best] < (self._cost(region, roots, None) or 0) else None
 
-    def _orders(self, region: set[int], roots: set[int]) -> Iterator[tuple[Order, int]]:
+    def _likely_orders(self, region: set[int], roots: set[int]) -> Iterator[tuple[Order, int]]:
         """(order of axes in which a transpose at the border is not needed, bytes that it writes) pairs."""
         for root in roots:
             writer = self._graph.writer[root]
             for read in self._reads[root]:
-                order = None
-                if read.arrangement.is_identity:
+                arrangement, order = self._way(region, root, read, None), None
+                if arrangement is None or arrangement.is_identity:
                     continue
                 if writer in region:
-                    order = read.arrangement.order_of(_result_shape(self._graph, self._graph.nodes[writer]))
+                    order = arrangement.order_of(_result_shape(self._graph, self._graph.nodes[writer]))
                 elif read.position in region and read.shape is not None:
-                    order = read.arrangement.inverse.order_of(read.shape)
+                    order = arrangement.inverse.order_of(read.shape)
                 if order is not None:
                     yield order, nbytes(self._graph, root)
 
@@ -203,14 +202,17 @@ class _Regions:
         return total
 
     def _way(self, region: set[int], root: int, read: _Read, order: Order | None) -> Arrangement | None:
-        """How the tensor is arranged for one reader, where the region's axes have this order."""
+        """How the tensor is arranged for one reader, where the region's axes have this order, and those of regions
+        before it the order that was chosen."""
         found: Arrangement | None = read.arrangement
         writer = self._graph.writer[root]
-        if order is not None and writer in region:
+        written = order if writer in region else self._orders.get(writer)
+        if written is not None and writer is not None:
             result = _result_shape(self._graph, self._graph.nodes[writer])
-            found = Arrangement.permutation(result, order).inverse.then(read.arrangement)
-        if order is not None and found is not None and read.position in region and read.shape is not None:
-            found = found.then(Arrangement.permutation(read.shape, order))
+            found = Arrangement.permutation(result, written).inverse.then(read.arrangement)
+        seen = order if read.position in region else self._orders.get(read.position)
+        if seen is not None and found is not None and read.shape is not None:
+            found = found.then(Arrangement.permutation(read.shape, seen))
         return found if found is None or len(found.sizes) <= MAX_RANK else None
 
 
@@ -227,7 +229,9 @@ def _is_read_in_place(arrangement: Arrangement, shape: Shape) -> bool:
 class _Reordering:
     """Computes the nodes at some positions with other orders of axes, between transposes from and to the old order."""
 
-    def __init__(self, graph: Graph, shapes: list[tuple[Shape | None, ...] | None], orders: dict[int, Order]) -> None:
+    def __init__(
+        self, graph: Graph, shapes: list[tuple[Shape | None, ...] | None], orders: Mapping[int | None, Order]
+    ) -> None:
         self._graph = graph
         self._shapes = shapes
         self._orders = orders

@@ -31,7 +31,10 @@ def turn_products(graph: Graph) -> Graph:
 
     So it is with convolutions over the heads of attention, before and after its softmax.
     """
-    turned = push_transposes(_Turning(graph).graph())
+    turned = _Turning(graph).graph()
+    if turned is graph:
+        return graph
+    turned = push_transposes(turned)
     return turned if moved_bytes(turned) < moved_bytes(graph) else graph
 
 
@@ -50,8 +53,11 @@ class _Turning:
                 self._batches[one.root, arrangement.sizes[-1]] = prod(arrangement.sizes[:-2])
 
     def graph(self) -> Graph:
-        for node in self._graph.nodes:
-            batch = self._batch(node)
+        """The graph with all of them turned; the graph itself where there are none."""
+        batches = [self._batch(node) for node in self._graph.nodes]
+        if all(batch is None for batch in batches):
+            return self._graph
+        for node, batch in zip(self._graph.nodes, batches, strict=True):
             if batch is None:
                 self._nodes.append(node)
             else:

@@ -3,7 +3,7 @@ file lacks them (`Program.shared`)."""
 
 from __future__ import annotations
 
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_128_intdigest
 
 from jitdelegate.program.program import ALIGNMENT as PAGE
 
@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 
 LEAST_PAGES = 16
 """Shortest run of pages to share: a shorter one is rather stored again than mapped."""
+HASHED_AT_ONCE = 1 << 24
+"""Bytes of a mapped file that are resident while its pages are hashed."""
 
 
 def find_shared(weights: Bytes, sources: Sequence[Program | None], lacking: SharedPages = ()) -> SharedPages:
-    """The longest runs of pages that begin where a page of a source begins, for `Program.shared`.
+    """The longest runs of pages that begin where a page of a source begins, for `Program.shared`. Pages of one hash of
+    128 bits are the same, as contents of models are.
 
     Args:
         weights: what is not `lacking`.
@@ -29,14 +32,14 @@ def find_shared(weights: Bytes, sources: Sequence[Program | None], lacking: Shar
     ranges = stored_ranges(lacking, whole_bytes(own, lacking))
     if all(end - start < LEAST_PAGES * PAGE for start, end in ranges):
         return lacking
-    stored = [_pages(source) for source in sources]
+    stored = [_stored_hashes(source) for source in sources]
     known: dict[int, tuple[int, int]] = {}
-    for number, pages in enumerate(stored):
-        for start, page in enumerate(pages):
-            known.setdefault(xxh3_64_intdigest(page), (number, start))
+    for number, hashes in enumerate(stored):
+        for start, page in enumerate(hashes):
+            known.setdefault(page, (number, start))
     runs, before = [*lacking], 0
     for start, end in ranges:
-        part = _whole_pages(own[before : before + end - start])
+        part = list(_hashes(own[before : before + end - start]))
         before += end - start
         runs += [(start // PAGE + first, *there) for first, there in _runs(part, known, stored)]
     return tuple(sorted(runs))
@@ -83,26 +86,38 @@ def stored_ranges(shared: SharedPages, nbytes: int) -> list[tuple[int, int]]:
     return ranges
 
 
-def _pages(source: Program | None) -> list[memoryview]:
-    """The whole pages that a program's own file stores."""
+def _stored_hashes(source: Program | None) -> list[int]:
+    """The hashes of the whole pages that a program's own file stores."""
     if source is None:
         return []
     weights = memoryview(source.weights).cast("B")
     ranges = stored_ranges(source.shared, len(weights))
-    return [page for start, end in ranges for page in _whole_pages(weights[start:end])]
+    return [page for start, end in ranges for page in _hashes(weights[start:end])]
 
 
-def _whole_pages(content: memoryview) -> list[memoryview]:
-    return [content[at : at + PAGE] for at in range(0, len(content) - PAGE + 1, PAGE)]
+def _hashes(content: memoryview) -> Iterator[int]:
+    """The hash of each whole page."""
+    for start in range(0, len(content), HASHED_AT_ONCE):
+        part = content[start : start + HASHED_AT_ONCE]
+        for at in range(0, len(part) - PAGE + 1, PAGE):
+            yield xxh3_128_intdigest(part[at : at + PAGE])
+        unload(part)
+
+
+def unload(view: memoryview) -> None:
+    """Let the system take what a view shows from the memory of this process, where a mapped file has it."""
+    from_file = getattr(view.obj, "unload", None)  # `runtime.shared_file.SharedFile`
+    if from_file is not None:
+        from_file(view)
 
 
 def _runs(
-    own: list[memoryview], known: Mapping[int, tuple[int, int]], stored: Sequence[list[memoryview]]
+    own: list[int], known: Mapping[int, tuple[int, int]], stored: Sequence[list[int]]
 ) -> Iterator[tuple[int, tuple[int, int, int]]]:
     """The runs among these pages of its own: the first page, and (source, first page there, pages)."""
     first = 0
     while first < len(own):
-        number, start = known.get(xxh3_64_intdigest(own[first]), (-1, 0))
+        number, start = known.get(own[first], (-1, 0))
         length = _equal(own, first, stored[number], start) if number >= 0 else 0
         if length >= LEAST_PAGES:
             yield first, (number, start, length)
@@ -111,7 +126,7 @@ def _runs(
             first += 1
 
 
-def _equal(own: list[memoryview], first: int, pages: list[memoryview], start: int) -> int:
+def _equal(own: list[int], first: int, pages: list[int], start: int) -> int:
     """Number of equal pages from there on."""
     count = 0
     while first + count < len(own) and start + count < len(pages) and own[first + count] == pages[start + count]:

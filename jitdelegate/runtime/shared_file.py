@@ -127,6 +127,17 @@ class SharedFile(mmap.mmap):
                     self.madvise(mmap.MADV_DONTNEED, at - self._address, nbytes)
             return self._read_at[wanted]
 
+    def unload(self, view: memoryview) -> None:
+        """Take the whole pages that a view shows from the resident memory of this process. They stay in the file, and
+        are loaded again when they are read."""
+        held = Borrowed(view)
+        first = -(-held.address // mmap.PAGESIZE) * mmap.PAGESIZE
+        end = (held.address + held.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        held.release()
+        with _lock:
+            if self.shared and first < end and hasattr(mmap, "MADV_DONTNEED"):  # private memory would be lost
+                self.madvise(mmap.MADV_DONTNEED, first - self._address, end - first)
+
     def _mapped_before(self, first: int, end: int) -> int:
         for start, stop, there, source in self._mapped:
             if start <= first and end <= stop and self._follow(source):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+
+import numpy as np
 
 from jitdelegate.errors import ModelError
-from jitdelegate.ir.graph import Quant, Tensor
+from jitdelegate.ir.graph import Numbers, Quant, Tensor
 from jitdelegate.tflite.record import Record
 
 
@@ -69,49 +70,36 @@ def with_block_scales(
     Raises:
         ModelError: the scales are not a constant with one element per block.
     """
-    numbers = _Numbers(tensors)
     return tuple(
-        _with_block_scales(tensor, record["quantization"]["details"], numbers, title)
+        _with_block_scales(tensor, record["quantization"]["details"], tensors, title)
         if tensor.quant is not None and tensor.quant.block_size
         else tensor
         for tensor, record, title in zip(tensors, records, titles, strict=True)
     )
 
 
-def _with_block_scales(tensor: Tensor, details: Record, numbers: _Numbers, where: str) -> Tensor:
+def _with_block_scales(tensor: Tensor, details: Record, tensors: Sequence[Tensor], where: str) -> Tensor:
     assert tensor.quant is not None
     blocks = tensor.size // tensor.quant.block_size
-    scales = numbers.floats(details["scales"], blocks, f"{where}, scales of its blocks")
-    zero_points = (0,) * blocks
+    scales = _numbers(tensors, details["scales"], blocks, ("float16", "float32"), f"{where}, scales of its blocks")
+    zero_points: Sequence[int] = (0,)
     if details["zero_points"] > 0:
-        zero_points = numbers.integers(details["zero_points"], blocks, f"{where}, zero points of its blocks")
-    return replace(tensor, quant=replace(tensor.quant, scales=scales, zero_points=zero_points))
+        types, own = ("int8", "int32", "int64"), f"{where}, zero points of its blocks"
+        stored = _numbers(tensors, details["zero_points"], blocks, types, own)
+        zero_points = Numbers(stored) if stored.any() else zero_points
+    return replace(tensor, quant=replace(tensor.quant, scales=Numbers(scales), zero_points=zero_points))
 
 
-class _Numbers:
-    """The elements of constants as tuples, cached for tensors that share them."""
-
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self._tensors = tensors
-        self._made: dict[int, tuple[Any, ...]] = {}
-
-    def floats(self, index: int, count: int, where: str) -> tuple[float, ...]:
-        return self._elements(index, count, ("float16", "float32"), where)
-
-    def integers(self, index: int, count: int, where: str) -> tuple[int, ...]:
-        return self._elements(index, count, ("int8", "int32", "int64"), where)
-
-    def _elements(self, index: int, count: int, dtypes: Sequence[str], where: str) -> tuple[Any, ...]:
-        if not 0 <= index < len(self._tensors):
-            raise ModelError(f"{where}: tensor {index} does not exist, there are {len(self._tensors)}")
-        tensor = self._tensors[index]
-        if tensor.data is None or tensor.sparsity or tensor.dtype not in dtypes or tensor.size != count:
-            raise ModelError(
-                f"{where}: tensor {index} {tensor.dtype}{list(tensor.shape)} is not a constant of {count} {dtypes[0]}"
-            )
-        if index not in self._made:
-            self._made[index] = tuple(tensor.data.ravel().tolist())
-        return self._made[index]
+def _numbers(tensors: Sequence[Tensor], index: int, count: int, dtypes: Sequence[str], where: str) -> np.ndarray:
+    """The elements of a constant."""
+    if not 0 <= index < len(tensors):
+        raise ModelError(f"{where}: tensor {index} does not exist, there are {len(tensors)}")
+    tensor = tensors[index]
+    if tensor.data is None or tensor.sparsity or tensor.dtype not in dtypes or tensor.size != count:
+        raise ModelError(
+            f"{where}: tensor {index} {tensor.dtype}{list(tensor.shape)} is not a constant of {count} {dtypes[0]}"
+        )
+    return tensor.data
 
 
 def quantization_record(quant: Quant) -> Record:

@@ -212,9 +212,10 @@ class GraphBuilder:
 
     def _blocks(self, quant: Quant) -> Record:
         """The record of blockwise quantization, with scales and zero points added as constants."""
+        zero_points = np.broadcast_to(np.array(quant.zero_points or (0,), np.int32), len(quant.scales))
         return {
             "scales": self.constant(np.array(quant.scales, np.float16)),
-            "zero_points": self.constant(np.array(quant.zero_points, np.int32)),
+            "zero_points": self.constant(zero_points),
             "block_size": quant.block_size,
         }
 

@@ -13,12 +13,13 @@ import pytest
 
 import jitdelegate
 from jitdelegate.base.options import DelegateOptions
-from jitdelegate.compiler import compile as compiler
 from jitdelegate.engine import model_file
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import DeviceError, ModelError
+from jitdelegate.ir.graph import Model
 from jitdelegate.runtime.cache.key import fingerprint
 from jitdelegate.runtime.shared_file import SharedFile
+from jitdelegate.tflite import read as reader
 from tests.api import small_models
 
 MODEL = small_models.convolution()
@@ -129,7 +130,7 @@ def test_a_file_that_is_gone_is_an_error(path: Path, source: ModelFile) -> None:
 def test_a_program_compiled_while_others_touch_the_file_is_right(
     path: Path, tmp_path: Path, happens: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, contents = compiler.read, list[Any]()
+    real, contents = reader.read, list[Any]()
 
     def read(content: Any) -> Any:
         contents.append(content)
@@ -139,7 +140,7 @@ def test_a_program_compiled_while_others_touch_the_file_is_right(
 
     value = np.random.default_rng(0).uniform(size=(1, 8, 8, 3)).astype(np.float32)
     expected = jitdelegate.load(MODEL, target="cpu", serialization_dir=tmp_path / "apart")(value)
-    monkeypatch.setattr(compiler, "read", read)
+    monkeypatch.setattr(reader, "read", read)
     found = jitdelegate.load(path, target="cpu", serialization_dir=tmp_path / "cache")(value)
     np.testing.assert_array_equal(found, expected)
     assert len(contents) == 2
@@ -195,3 +196,45 @@ def test_guards_of_litert_s_mappings_go_with_them(path: Path, source: ModelFile)
     del model
     gc.collect()
     assert len(guard.free) > taken
+
+
+@pytest.fixture
+def parses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of each content that is read for a compilation."""
+    found, once = list[int](), reader.read
+
+    def read(content: memoryview) -> Model:
+        found.append(len(content))
+        return once(content)
+
+    monkeypatch.setattr(reader, "read", read)
+    return found
+
+
+@pytest.mark.parametrize("is_path", [True, False])
+def test_a_file_is_parsed_once_for_all_signatures(parses: list[int], path: Path, is_path: bool) -> None:
+    content = small_models.two_signatures()
+    path.write_bytes(content)
+    model = jitdelegate.load(path if is_path else content, serialization_dir=False, target="cpu")
+    model.prepare()
+    source = model._opened.source
+    assert parses == [len(content)]
+    assert source._kept is None
+    assert source._reading is None
+
+
+def test_a_file_that_was_touched_between_two_signatures_is_parsed_again(parses: list[int], path: Path) -> None:
+    path.write_bytes(small_models.two_signatures())
+    model = jitdelegate.load(path, serialization_dir=False, target="cpu")
+    touch(path)
+    model.prepare()
+    assert len(parses) == 2
+
+
+def test_a_model_that_is_closed_keeps_no_mapping(path: Path) -> None:
+    path.write_bytes(small_models.two_signatures())
+    model = jitdelegate.load(path, serialization_dir=False, target="cpu")
+    source = model._opened.source
+    assert source._kept is not None
+    model.close()
+    assert source._kept is None

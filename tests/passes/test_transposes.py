@@ -11,10 +11,10 @@ import pytest
 
 from jitdelegate import passes
 from jitdelegate.ir.forms import IndexMap, MatMul, View
-from jitdelegate.ir.graph import Graph
+from jitdelegate.ir.graph import Graph, Node
 from jitdelegate.ir.verify import verify
-from jitdelegate.passes import fold_transposes, lower, push_reshapes, push_transposes, remove_dead, run
-from jitdelegate.passes.arrangement import Arrangement, moved_bytes, reshaped
+from jitdelegate.passes import arrangement, fold_transposes, lower, push_reshapes, push_transposes, remove_dead, run
+from jitdelegate.passes.arrangement import Arrangement, arrangement_of, moved_bytes, reshaped
 from jitdelegate.passes.merge_transposes import merge_transposes
 from tests.passes.graphs import Builder, assert_same, ops
 from tests.targets.move_graphs import move_graph_of
@@ -132,6 +132,24 @@ def test_an_operand_that_is_not_transposed_is_transposed_instead_of_two() -> Non
     graph = build.finish(build.transpose(total, (0, 2, 3, 1)))
     assert moved_bytes(push_transposes(lower(graph))) == 4 * 5 * 6 * 8
     assert kernels(finished(graph)) == ["TRANSPOSE"]
+
+
+@pytest.mark.parametrize("count", [4, 40])
+def test_regions_that_share_an_operand_are_reordered_together(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the layers of a decoder, which all turn their queries by the same angles."""
+    nodes, build, results = list[Node](), Chain(), list[int]()
+    angles = build.input(1, 1, 5, 8)
+    for _ in range(count):
+        heads = build.transpose(build.input(1, 5, 6, 8), (0, 2, 1, 3))
+        results.append(build.transpose(build.op("MUL", [heads, angles], (1, 6, 5, 8)), (0, 2, 1, 3)))
+    graph = lower(build.finish(*results))
+    monkeypatch.setattr(
+        arrangement, "arrangement_of", lambda graph, node: nodes.append(node) or arrangement_of(graph, node)
+    )
+    pushed = push_transposes(graph)
+    assert_same(graph, pushed)
+    assert moved_bytes(pushed) == 0
+    assert len(nodes) <= 12 * len(graph.nodes)
 
 
 def test_a_single_transpose_stays_where_the_file_has_it() -> None:

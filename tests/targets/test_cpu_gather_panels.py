@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import jitdelegate
+from jitdelegate.base.targets import LEVELS
 from jitdelegate.ir.forms import Contract
-from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant, Tensor
 from jitdelegate.ir.index_forms import Gather
 from jitdelegate.passes.shared_matrices import shared_matrices
+from jitdelegate.targets.cpu.forms import gather
 from jitdelegate.targets.cpu.generate import generate
+from jitdelegate.targets.host import level
 from jitdelegate.targets.reference.evaluate import run_graph
 from jitdelegate.tflite.read import read
-from jitdelegate.tflite.write import ModelBuilder
+from jitdelegate.tflite.write import GraphBuilder, ModelBuilder
 from tests.targets.execute import execute
 from tests.targets.levels import RUNNABLE
 
@@ -92,3 +97,60 @@ def test_tables_of_one_subgraph_that_are_matrices_of_another_are_marked() -> Non
         [True, False],
         [False, False, False],
     ]
+
+
+def tied(dtype: str, rows: int, depth: int) -> bytes:
+    """Signature "read": int32[3] -> rows of a quantized table, times a matrix; "score": f32[1,depth] -> its products
+    with the same table, f32[1,rows], and rows of it."""
+    random, half = np.random.default_rng(0), dtype == "int4"
+    model = ModelBuilder()
+    second = model.subgraph("second")
+    low, high = (-8, 8) if half else (-127, 128)
+    numbers, others = (random.integers(low, high, (count, depth)) for count in (rows, 64))
+    for graph, key in ((model, "read"), (second, "score")):
+
+        def constant(values: np.ndarray, graph: GraphBuilder = graph) -> int:
+            if not half:
+                scales = np.random.default_rng(1).uniform(0.01, 0.02, len(values)).astype(np.float32)
+                return graph.constant(values.astype(np.int8), quant=Quant(tuple(scales.tolist()), (0,) * len(values)))
+            pairs = (values.reshape(-1, 2)[:, 0] & 15 | values.reshape(-1, 2)[:, 1] << 4).astype(np.uint8)
+            scales = np.random.default_rng(1).uniform(0.01, 0.02, values.size // 32).astype(np.float16)
+            quant = Quant(tuple(scales.astype(float).tolist()), (0,), 0, 32)
+            return graph.constant(pairs, quant=quant, dtype="int4", shape=values.shape)
+
+        table, places = constant(numbers), graph.input((3,), "int32", name=f"{key} places")
+        found = graph.op("EMBEDDING_LOOKUP", [places, table], (3, depth))
+        data = found if key == "read" else graph.input((1, depth), name="data")
+        matrix = constant(others) if key == "read" else table
+        shape = (3, 64) if key == "read" else (1, rows)
+        scores = graph.op("FULLY_CONNECTED", [data, matrix, -1], shape, options={"keep_num_dims": False})
+        graph.output(found, scores)
+        inputs = {"places": places} | ({"data": data} if key == "score" else {})
+        model.signature(key, inputs, {"found": found, "scores": scores}, int(key == "score"))
+    return model.finish()
+
+
+@pytest.mark.skipif(not LEVELS[level()].plus_bytes, reason="this machine does not multiply bytes")
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_a_quantized_table_and_matrix_are_stored_once_for_all_signatures(
+    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, depth = 3000, 64
+    content, sizes, outputs = tied(dtype, rows, depth), list[int](), list[dict[str, np.ndarray]]()
+    feeds = {
+        "places": np.int32([0, 2999, 1234]),
+        "data": np.random.default_rng(2).normal(0, 1, (1, depth)).astype(np.float32),
+    }
+    for least in (0, 1 << 60):
+        monkeypatch.setattr(gather, "FEWEST_PRODUCTS", least)
+        cache = tmp_path / str(least)
+        with jitdelegate.load(content, serialization_dir=cache, target="cpu", cpu_features=level()) as model:
+            model.prepare()
+            for key, names in (("read", ["places"]), ("score", ["places", "data"])):
+                results = model.run({name: feeds[name] for name in names}, signature=key)
+                outputs.append({name: np.array(value) for name, value in results.items()})
+        sizes.append(sum(each.stat().st_size for each in cache.glob("*.jitd")))
+    for shared, apart in zip(outputs[:2], outputs[2:], strict=True):
+        for name, value in shared.items():
+            np.testing.assert_array_equal(value, apart[name])
+    assert sizes[1] - sizes[0] > 0.9 * rows * depth * (0.5 if dtype == "int4" else 1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.base.targets import LEVELS
-from jitdelegate.ir.dequantize import dequantized, integers, requantized
+from jitdelegate.ir.dequantize import Dequantized, dequantized, integers, on_grid, requantized
 from jitdelegate.ir.expr import RESULT, maximum
 from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant, Tensor
@@ -118,19 +118,42 @@ def test_dequantized_constants_are_requantized_exactly(kind: str) -> None:
     found = dequantized(source)
     assert found.data is not None
     assert found.grid is not None
-    again = requantized(found.data, found.grid)
+    again, from_floats = requantized(found), on_grid(found.data, found.grid)
     assert again is not None
+    assert from_floats is not None
+    for one, other in zip(again, from_floats, strict=True):
+        np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(again[0], integers(source))
     np.testing.assert_array_equal(
         (again[0].reshape(*again[1].shape, -1) * again[1][..., None]).ravel(), found.data.ravel()
     )
 
 
+def test_no_floats_of_a_dequantized_constant_are_kept() -> None:
+    found = dequantized(constant("int8", (5, 96)))
+    assert isinstance(found, Dequantized)
+    assert found.data is not found.data
+    assert requantized(found, "int16") is not None
+    other = replace(found, data=np.float32([[0.3]]), shape=(1, 1))
+    assert other.data is other.data
+    assert requantized(other) is None
+
+
+def test_zero_points_leave_no_bytes_where_the_difference_is_none() -> None:
+    source = Tensor("w", (2, 2), "uint8", np.uint8([[0, 255], [3, 4]]), Quant((0.5,), (3,)))
+    found = dequantized(source)
+    wide = requantized(found, "int16")
+    assert requantized(found) is None
+    assert wide is not None
+    np.testing.assert_array_equal(wide[0], [[-3, 252], [0, 1]])
+    np.testing.assert_array_equal(found.data, np.float32([[-1.5, 126], [0, 0.5]]))
+
+
 def test_floats_beside_the_grid_stay_floats() -> None:
     grid = Quant((0.5,), (0,))
-    assert requantized(np.float32([[0.5, 1.0], [-64, 63.5]]), grid) is not None
-    assert requantized(np.float32([[0.5, 1.0], [-64, 64]]), grid) is None
-    assert requantized(np.float32([[0.5, 1.25], [-64, 63.5]]), grid) is None
+    assert on_grid(np.float32([[0.5, 1.0], [-64, 63.5]]), grid) is not None
+    assert on_grid(np.float32([[0.5, 1.0], [-64, 64]]), grid) is None
+    assert on_grid(np.float32([[0.5, 1.25], [-64, 63.5]]), grid) is None
 
 
 @pytest.mark.parametrize("features", INTEGERS)

@@ -15,13 +15,13 @@ from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.layout import Layout
 from jitdelegate.program.program import Program
 from jitdelegate.runtime.cpu.session import Session
-from jitdelegate.targets.cpu.code.kernel import Generator, Job, Memory, Step
+from jitdelegate.targets.cpu.code.kernel import Address, Generator, Job, Memory, Step
 from jitdelegate.targets.cpu.code.vector_ir import Module
-from jitdelegate.targets.cpu.entry import schedule
+from jitdelegate.targets.cpu.entry import schedule, step_table
 from jitdelegate.targets.cpu.forms.map import Operand, map_jobs, whole
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cpu.products import chunks, depthwise
-from tests.targets.execute import program_of
+from tests.targets.execute import execute, program_of
 from tests.targets.test_cpu_graphs import RUNNABLE, Network, pyramid
 
 
@@ -32,13 +32,22 @@ def late_layers(net: Network) -> Graph:
     return net.graph(net.conv(net.depthwise(net.conv(x, 1000)), 40))
 
 
-@pytest.fixture(params=[pyramid, late_layers])
+def tabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs of any length call by tables."""
+    monkeypatch.setattr(step_table, "FEWEST_STEPS", 1)
+    monkeypatch.setattr(step_table, "LEAST_ALIKE", 0)
+
+
+@pytest.fixture(params=[(pyramid, False), (late_layers, False), (pyramid, True), (late_layers, True)])
 def many_chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Graph, Program]:
-    """A network in small chunks."""
+    """A network in small chunks, with code for each call or by tables."""
+    make, is_tabled = request.param
+    if is_tabled:
+        tabled(monkeypatch)
     monkeypatch.setattr(chunks, "SMALL_WORK", 1)
     monkeypatch.setattr(chunks, "CHUNK_WORK", 5000)
     monkeypatch.setattr(depthwise, "CHUNK_WORK", 5000)
-    graph = passes.run(request.param(Network(np.random.default_rng(0))))
+    graph = passes.run(make(Network(np.random.default_rng(0))))
     return graph, program_of(graph, generate(graph, RUNNABLE[-1]), RUNNABLE[-1])
 
 
@@ -114,3 +123,30 @@ def test_parts_of_the_same_rows_are_cut_alike() -> None:
         for ends in ((0, 24), (24, 28))
     )
     assert [job.chunks for job in wide] == [job.chunks for job in narrow] == [7]
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
+def test_calls_by_tables_give_the_same_bits(features: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = passes.run(pyramid(Network(np.random.default_rng(0))))
+    feeds = [np.random.default_rng(1).normal(0, 1, graph.tensors[i].shape).astype(np.float32) for i in graph.inputs]
+    expected = execute(graph, feeds, features)
+    tabled(monkeypatch)
+    for one, other in zip(execute(graph, feeds, features), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_calls_of_equal_layers_need_no_code_of_their_own() -> None:
+    """Lines of the calling functions, as many for 600 layers as for 1200."""
+
+    def lines(count: int) -> int:
+        module = Module(LEVELS["generic"])
+        jobs = (
+            Job("layer", 1 + n % 2, (Address("arena", n), Address("io", n, 8), Address("code", 0)))
+            for n in range(count)
+        )
+        steps = [Step("Map", [job]) for job in jobs]
+        schedule.write_entries(module, steps, has_threads=False, flushes=False)
+        return sum(function.count("\n") for function in module.functions)
+
+    assert lines(600) == lines(1200)
+    assert lines(step_table.FEWEST_STEPS - 1) > lines(1200)

@@ -59,7 +59,7 @@ def test_quantization_per_channel_is_read(model: Model) -> None:
 
 
 def test_quantization_per_block_has_the_scales_of_its_tensor(model: Model) -> None:
-    assert named(model.graphs[0], "packed").quant == Quant((0.5, 2.0, 1.0, 0.25), (0, 0, 0, 0), 0, block_size=2)
+    assert named(model.graphs[0], "packed").quant == Quant((0.5, 2.0, 1.0, 0.25), (0,), 0, block_size=2)
 
 
 def test_scales_without_zero_points_have_zero_points_of_zero() -> None:

@@ -156,7 +156,7 @@ def blockwise(**details: int) -> Record:
 
 
 def test_the_blockwise_parts_make_a_model_by_themselves() -> None:
-    assert read(packed(blockwise())).graphs[0].tensors[0].quant == Quant((0.0, 0.0), (0, 0), 0, 2)
+    assert read(packed(blockwise())).graphs[0].tensors[0].quant == Quant((0.0, 0.0), (0,), 0, 2)
 
 
 @pytest.mark.parametrize(

@@ -209,8 +209,14 @@ class Store:
 
     def weight_sources(self, key: Key) -> list[Program | None]:
         """The programs whose weights one for `key` may share, verified; None for each that is not usable."""
+        from jitdelegate.program.shared_pages import unload  # not before: a hit needs none
+
         programs = [self._look_up(source).program for source in key.weight_sources] if self.directory else []
-        return [program if program is not None and _is_whole(program) else None for program in programs]
+        sources = [program if program is not None and _is_whole(program) else None for program in programs]
+        for source in sources:
+            if source is not None:
+                unload(memoryview(source.weights))
+        return sources
 
     def remember_model(self, fingerprint: str, path: str) -> None:
         """Remember the file name of a model that was compiled, for `cache_tools`."""

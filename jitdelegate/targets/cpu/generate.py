@@ -26,7 +26,7 @@ from jitdelegate.targets.cpu.forms.map import copy_jobs
 from jitdelegate.targets.cpu.plan import plan
 from jitdelegate.targets.cpu.unsigned import store_unsigned
 from jitdelegate.targets.planning.choose_layout import choose_layout
-from jitdelegate.targets.planning.constants import Constants
+from jitdelegate.targets.planning.constants import Constants, unload_constants
 from jitdelegate.targets.target import Generated, Trace
 
 TYPE_CHECKING = False
@@ -123,6 +123,7 @@ def write_steps(generator: Generator, plan: Plan) -> None:
             filled.add(whole)
             form = "+".join(type(node.form).__name__ for node in task.nodes) or "Copy"
             generator.steps.append(Step(form, [*jobs, *halo], task.origin))
+            unload_constants(plan.graph.tensors[index] for index in task.reads() if index >= 0)
     faults.settle()
 
 

@@ -18,6 +18,7 @@ from tests.gpu.stub.programs import SCALE, SHIFT, scale_and_shift
 
 if TYPE_CHECKING:
     from jitdelegate.program.program import FileParts
+    from jitdelegate.tflite.read import Reading
 
 TOOLCHAIN = "numba-cuda 0.30.4"
 
@@ -57,10 +58,11 @@ class Compiler:
         key: Key,
         seconds: MutableMapping[str, float],
         sources: Sequence[Program | None],
+        reading: Reading | None = None,
     ) -> FileParts:
         self.keys.append(key)
         if key.part("target") != "cuda":
-            return self._compile(content, options, key, seconds, sources)
+            return self._compile(content, options, key, seconds, sources, reading)
         if self.error:
             raise self.error
         return parts(self._litert(key) if self.reason else self._program(key))

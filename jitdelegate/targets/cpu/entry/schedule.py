@@ -11,14 +11,16 @@ Whether a run calls workers at all is decided by `team.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from dataclasses import dataclass
+from itertools import pairwise
 
 from jitdelegate.runtime.memory import TEAM
-from jitdelegate.targets.cpu.code.kernel import RANGES, Address, Job, Step, table_name
+from jitdelegate.targets.cpu.code.kernel import RANGES, Job, Step
 from jitdelegate.targets.cpu.code.vector_ir import BOOL, INDEX, POINTER, Function, Module, Value
-from jitdelegate.targets.cpu.entry import team
+from jitdelegate.targets.cpu.entry import step_table, team
 from jitdelegate.targets.cpu.entry.futex import I32, add_atomic, load_atomic, store_atomic, write_wait_and_wake
 from jitdelegate.targets.cpu.entry.stamps import Stamps
+from jitdelegate.targets.cpu.entry.step_table import WORD, StepTable, address_of
 
 ENTRY_PARAMETERS = (
     ("arena", POINTER),
@@ -27,7 +29,6 @@ ENTRY_PARAMETERS = (
     ("sync", POINTER),
     ("scratch", POINTER),
 )
-WORD = 8
 LINE = 64
 RUN, SLEEPERS, STOPPED = 0, 4, LINE
 """Offsets in the sync memory: id of the last run with workers, count of workers asleep between runs, stop flag. `TEAM`
@@ -38,6 +39,9 @@ workers has reached, and what `team` remembers."""
 FIRST_STEP, STEP = 4 * LINE, (RANGES + 1) * LINE
 """Offset of the steps' words, and bytes of a step: a cache line per claim word, one for the count of chunks done."""
 
+PIECE_WORDS = 5
+"""Numbers of a piece of a step in the table: end, shift, start of the row, panels, width of a half or 0."""
+Number = Value | int
 SHARED, AWAITED, FLAGS = 1, 2, 2
 """Flags of a step, and their number: threads share it; it is the calling thread's, and others wait for it."""
 CONTROL = "i32"
@@ -69,11 +73,15 @@ def write_entries(
     If no step is large enough to be shared, workers would only cost time, and the graph runs on the calling thread.
     """
     shared = [number for number, step in enumerate(steps) if step.is_shared] if has_threads else []
-    _write_alone(module, steps, stamps)
+    is_long = len(steps) >= step_table.FEWEST_STEPS and not stamps
+    table = StepTable.of(steps) if is_long else None
+    if table:
+        table.write_call(module)
+    _write_alone(module, steps, stamps, table)
     if stamps:
         stamps.write_clock(module)
     if shared:
-        _write_dispatch(module, steps)
+        _write_dispatch(module, steps, table)
         write_wait_and_wake(module)
         _write_claim(module)
         _write_await(module)
@@ -87,11 +95,14 @@ def write_entries(
     _write_stop(module, has_team=bool(shared))
 
 
-def _write_dispatch(module: Module, steps: Sequence[Step]) -> None:
+def _write_dispatch(module: Module, steps: Sequence[Step], table: StepTable | None) -> None:
     """`void dispatch(arena, weights, io, chunk, scratch, step)`: runs one chunk of one step."""
     parameters = [("arena", POINTER), ("weights", POINTER), ("io", POINTER), ("chunk", INDEX), ("scratch", POINTER)]
     f = module.function("dispatch", [*parameters, ("step", INDEX)])
     *arguments, step = f.parameters
+    if table:
+        _call_by_table(f, table, arguments, step)
+        return
     labels = [f"step{i}" for i in range(len(steps))]
     cases = " ".join(f"i64 {i}, label %{label}" for i, label in enumerate(labels))
     f.do(f"switch {step}, label %end [{cases}]")
@@ -102,28 +113,50 @@ def _write_dispatch(module: Module, steps: Sequence[Step]) -> None:
     f.finish()
 
 
-def _call_jobs(f: Function, jobs: Sequence[Job], arguments: list[Value]) -> None:
-    """Calls the job to which the chunk belongs, with the chunk's number within the job.
+@dataclass(frozen=True)
+class _Piece:
+    """Chunks of one job that follow each other in a step.
 
-    The chunks of several jobs take turns, by parts of each job: so the first range of a step has the first part of
-    every job, and a thread always has the same part of an image.
+    Attributes:
+        job: the number of the job in its step.
+        end: chunks of the step up to the end of the piece.
+        shift: added to a chunk of the step, its number within the job.
     """
-    *spaces, chunk, scratch = arguments
+
+    job: int
+    end: int
+    shift: int
+
+
+def _pieces(jobs: Sequence[Job]) -> list[_Piece]:
+    """The chunks of several jobs take turns, by parts of each job: so the first range of a step has the first part of
+    every job, and a thread always has the same part of an image."""
+    pieces, end = list[_Piece](), 0
     ends = [part / RANGES for part in range(RANGES + 1)] if len(jobs) > 1 else [0, 1]
-    pieces = [(job, int(low * job.chunks), int(high * job.chunks)) for low, high in pairwise(ends) for job in jobs]
-    pieces = [piece for piece in pieces if piece[1] < piece[2]]
-    starts = [0, *accumulate(last - first for _, first, last in pieces)]
+    for low, high in pairwise(ends):
+        for number, job in enumerate(jobs):
+            first, last = int(low * job.chunks), int(high * job.chunks)
+            if first < last:
+                pieces.append(_Piece(number, end + last - first, first - end))
+                end += last - first
+    return pieces
+
+
+def _call_jobs(f: Function, jobs: Sequence[Job], arguments: list[Value]) -> None:
+    """Calls the job to which the chunk belongs, with the chunk's number within the job."""
+    *spaces, chunk, scratch = arguments
+    pieces = _pieces(jobs)
 
     def find(low: int, high: int) -> None:
         """Calls the job of one of the pieces from `low` to `high` - 1: grouped layers have a thousand."""
         if high - low == 1:
-            job, first, _ = pieces[low]
-            _call_job(f, job, spaces, _by_halves(job, chunk + (first - starts[low])), scratch)
+            job = jobs[pieces[low].job]
+            _call_job(f, job, spaces, _by_halves(job, chunk + pieces[low].shift), scratch)
             f.jump("end")
             return
         middle = (low + high) // 2
         before, after = f.new_label("before"), f.new_label("after")
-        f.branch(f.compare("ult", chunk, starts[middle]), before, after)
+        f.branch(f.compare("ult", chunk, pieces[middle - 1].end), before, after)
         f.start_block(before)
         find(low, middle)
         f.start_block(after)
@@ -135,32 +168,66 @@ def _call_jobs(f: Function, jobs: Sequence[Job], arguments: list[Value]) -> None
 def _by_halves(job: Job, chunk: Value) -> Value:
     """The chunk in the order of threads: of each image all panels of the first half of its pixels, then all panels of
     the second. A thread alone goes panel by panel, which stay in its cache."""
-    width = job.parts // 2
     if job.parts % 2 or job.panels == 1:
         return chunk
-    image, rest = chunk // (job.panels * job.parts), chunk % (job.panels * job.parts)
-    half, index = rest // (job.panels * width), rest % (job.panels * width)
-    return (image * job.panels + index // width) * job.parts + half * width + index % width
+    width = job.parts // 2
+    return _in_halves(chunk, job.panels, job.parts, width, job.panels * width, job.panels * job.parts)
+
+
+def _in_halves(chunk: Value, panels: Number, parts: Number, width: Number, of_half: Number, of_image: Number) -> Value:
+    """The chunk, where a panel has `parts` chunks in an image, `width` in a half, and all panels have `of_image` and
+    `of_half`."""
+    image, rest = chunk // of_image, chunk % of_image
+    half, index = rest // of_half, rest % of_half
+    return (image * panels + index // width) * parts + half * width + index % width
+
+
+def _call_by_table(f: Function, table: StepTable, arguments: list[Value], step: Value) -> None:
+    """The same for all steps: looks the piece up, which are few in a step."""
+    words, firsts = list[int](), list[int]()
+    for body, starts in zip(table.steps, table.starts, strict=True):
+        firsts.append(WORD * len(words))
+        for piece in _pieces(body.jobs):
+            job = body.jobs[piece.job]
+            halves = (1, 0) if job.parts % 2 or job.panels == 1 else (job.panels, job.parts // 2)
+            words += [piece.end, piece.shift, starts[piece.job], *halves]
+    *spaces, chunk, scratch = arguments
+    pieces, first = (
+        Value(f, POINTER, f.module.constant(f"step_{name}", numbers))
+        for name, numbers in (("pieces", words), ("firsts", firsts))
+    )
+    begin = pieces + f.load(INDEX, first + step * WORD, WORD)
+    found = Value(f, POINTER, "%piece")
+    f.enter("look")
+    f.do(f"%piece = phi ptr [{begin.text}, %entry], [%following, %next]")
+    f.branch(f.compare("ult", chunk, f.load(INDEX, found, WORD)), "found", "next")
+    f.start_block("next")
+    f.do(f"%following = getelementptr i8, {found}, i64 {PIECE_WORDS * WORD}")
+    f.jump("look")
+    f.start_block("found")
+    shift, start, panels, width = (f.load(INDEX, found + place * WORD, WORD) for place in range(1, PIECE_WORDS))
+    own, row, of_half = chunk + shift, table.row(f, start), panels * width
+    f.branch(f.compare("eq", width, 0), "whole", "halves")
+    f.start_block("whole")
+    f.call("call", *spaces, own, scratch, row)
+    f.jump("end")
+    f.start_block("halves")
+    f.call("call", *spaces, _in_halves(own, panels, width * 2, width, of_half, of_half * 2), scratch, row)
+    f.enter("end")
+    f.finish()
 
 
 def _call_job(f: Function, job: Job, spaces: Sequence[Value], chunk: Value, scratch: Value) -> None:
-    f.call(job.function, chunk, scratch, *(_address(f, address, *spaces) for address in job.addresses))
+    f.call(job.function, chunk, scratch, *(address_of(f, address, *spaces) for address in job.addresses))
 
 
-def _address(f: Function, address: Address, arena: Value, weights: Value, io: Value) -> Value:
-    if address.space == "io":
-        return f.load(POINTER, io + address.offset * WORD, WORD) + address.distance
-    if address.space == "code":
-        return Value(f, POINTER, f"@{table_name(address.offset)}") + address.distance
-    if address.space == "number":
-        return Value(f, POINTER, f"inttoptr (i64 {address.offset} to ptr)")
-    return {"arena": arena, "weights": weights}[address.space] + (address.offset + address.distance)
-
-
-def _write_alone(module: Module, steps: Sequence[Step], stamps: Stamps | None) -> None:
+def _write_alone(module: Module, steps: Sequence[Step], stamps: Stamps | None, table: StepTable | None) -> None:
     """`alone(entry parameters)`: all chunks of all steps, on the calling thread."""
     f = module.function("alone", ENTRY_PARAMETERS)
     arena, weights, io, sync, scratch = f.parameters
+    if table:
+        _run_table(f, table, (arena, weights, io), scratch)
+        return
     for number, step in enumerate(steps):
         for job in step.jobs:
 
@@ -170,6 +237,26 @@ def _write_alone(module: Module, steps: Sequence[Step], stamps: Stamps | None) -
             f.loop(job.chunks, body)
         if stamps:
             stamps.end(f, sync, f.load(INDEX, sync + RUNS), f.index(number))
+    f.finish()
+
+
+def _run_table(f: Function, table: StepTable, spaces: Sequence[Value], scratch: Value) -> None:
+    """Calls all jobs in order."""
+    pairs = [
+        (job, start)
+        for step, starts in zip(table.steps, table.starts, strict=True)
+        for job, start in zip(step.jobs, starts, strict=True)
+    ]
+    jobs = Value(
+        f, POINTER, f.module.constant("step_jobs", [word for job, start in pairs for word in (start, job.chunks)])
+    )
+
+    def body(number: Value) -> None:
+        own = jobs + number * (2 * WORD)
+        row, chunks = table.row(f, f.load(INDEX, own, WORD)), f.load(INDEX, own + WORD, WORD)
+        f.loop(chunks, lambda chunk: f.call("call", *spaces, chunk, scratch, row))
+
+    f.loop(len(pairs), body)
     f.finish()
 
 

@@ -6,22 +6,25 @@ panels, so that the program, or all programs of the model, store the table once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
+from jitdelegate.ir.dequantize import dequantized
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import ABSENT, Node
 from jitdelegate.ir.index_forms import Gather
 from jitdelegate.ir.layout import Layout
+from jitdelegate.ops.dynamic_weights import rounded
 from jitdelegate.targets.cpu.code.kernel import Axis, Job, Kernel, offset_of
 from jitdelegate.targets.cpu.code.rows import Placed, is_dense, job_of_rows, look_up, placed, refusal_check, size_of
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT, FLOAT_BYTES, Function, Value, vector
 from jitdelegate.targets.cpu.code.writer import Writer
-from jitdelegate.targets.cpu.multiply.narrow_products import channel_bytes, read_lines
-from jitdelegate.targets.cpu.multiply.products import QUAD
-from jitdelegate.targets.cpu.sources.filters import contract_filters
+from jitdelegate.targets.cpu.multiply.narrow_products import BlockBytes, channel_bytes, read_lines
+from jitdelegate.targets.cpu.multiply.products import QUAD, ByteProducts, Products, folded
+from jitdelegate.targets.cpu.sources.filters import ContractFilters, block_filters, contract_filters
 from jitdelegate.targets.cpu.sources.panels import pack, panel_groups
 
 FEWEST_PRODUCTS = 1000
@@ -71,6 +74,9 @@ def write_gather(writer: Writer, node: Node, form: Gather) -> list[Job]:
     reader = _reader_of_table(writer, node, form)
     if reader is not None:
         return _gather_from_panels(writer, node, form, reader)
+    integers = _integers_of_table(writer, node, form)
+    if integers is not None:
+        return _gather_integers(writer, node, form, *integers)
     data, indices, out = placed(writer, node)
     slices = slices_of(form, data, indices, out)
     pieces = size_of(slices.inner[0])
@@ -116,10 +122,9 @@ def _copy(
 def _reader_of_table(writer: Writer, node: Node, form: Gather) -> Node | None:
     """The Contract whose matrix f32[O, K] is the table from which the node gathers rows, of this graph or of another
     subgraph; None if there is none, or if it takes too little time for the reads of single elements not to matter."""
-    table, indices = node.inputs[:2]
-    is_row = not form.axis and not form.batch and writer.shape(indices)[-1] == 1
+    table = node.inputs[0]
     is_paired = writer.generator.machine.multiplies_bfloats  # a row is not every so many bytes of a panel
-    if not is_row or is_paired or len(writer.shape(table)) != 2 or writer.graph.tensors[table].dtype != "float32":
+    if is_paired or not _gathers_rows(writer, node, form) or writer.graph.tensors[table].dtype != "float32":
         return None
     least = FEWEST_PRODUCTS * prod(writer.shape(node.outputs[0]))
     for index in writer.graph.readers[table]:
@@ -132,6 +137,40 @@ def _reader_of_table(writer: Writer, node: Node, form: Gather) -> Node | None:
     return None
 
 
+def _gathers_rows(writer: Writer, node: Node, form: Gather) -> bool:
+    """Whether the node gathers whole rows of a matrix."""
+    table, indices = node.inputs[:2]
+    return not form.axis and not form.batch and writer.shape(indices)[-1] == 1 and len(writer.shape(table)) == 2
+
+
+def _integers_of_table(writer: Writer, node: Node, form: Gather) -> tuple[ContractFilters, Products, int] | None:
+    """The weights, the products and the zero point of data by which products of bytes multiply a quantized table, in
+    this graph or in another subgraph, if it is read from their panels; else None."""
+    index, graph = node.inputs[0], writer.graph
+    table, depth = graph.tensors[index], writer.shape(index)[-1]
+    is_likely = table.is_matrix and table.dtype == "int8" and _gathers_rows(writer, node, form)
+    if not is_likely or table.quant is None or depth % (QUAD * ByteProducts.channels):
+        return None
+    if sum(_products(writer, each) for each in graph.nodes) < FEWEST_PRODUCTS * prod(writer.shape(node.outputs[0])):
+        return None
+    has_blocks = table.quant.block_size > 0 and len(table.quant.scales) > 1
+    accumulator = "float32" if has_blocks else "int32"
+    for like in graph.nodes:
+        own, data = like.form, graph.tensors[like.inputs[0]].dtype if like.inputs else ""
+        if not isinstance(own, Contract) or own.accumulator != accumulator or data not in ("int8", "uint8"):
+            continue
+        if has_blocks:
+            filters = block_filters(dequantized(rounded(table)), None)
+        else:
+            filters = contract_filters(
+                writer.generator.machine, graph, replace(like, inputs=(like.inputs[0], index, ABSENT))
+            )
+        layout = Layout((1, 1, 1, depth), writer.generator.lanes, dtype=data)
+        products = filters.products(writer.generator.machine, own, layout)
+        return (filters, products, own.input_zero) if type(products) in (ByteProducts, BlockBytes) else None
+    return None
+
+
 def _products(writer: Writer, node: Node) -> int:
     """Multiplications of a node; 0 for other forms than a Contract."""
     if not isinstance(node.form, Contract):
@@ -140,18 +179,61 @@ def _products(writer: Writer, node: Node) -> int:
 
 
 def _gather_from_panels(writer: Writer, node: Node, gather: Gather, reader: Node) -> list[Job]:
-    """The jobs of a Gather node: one row per slice."""
-    generator, (rows, depth) = writer.generator, writer.shape(node.inputs[0])
-    filters, form = contract_filters(generator.machine, writer.graph, reader), reader.form
+    """The jobs of a Gather node: one row of floats per slice."""
+    filters, form = contract_filters(writer.generator.machine, writer.graph, reader), reader.form
     assert isinstance(form, Contract)
+    generator, (rows, depth) = writer.generator, writer.shape(node.inputs[0])
     products = filters.products(generator.machine, form, Layout((1, 1, rows, depth), generator.lanes))
     quads, singles = divmod(depth, QUAD)
-    steps, order = filters.stored.reshape(rows, depth, 1), np.arange(depth)
+
+    def copy(f: Function, panel: Value, channels: Value, lane: Value, is_inside: Value, target: Value) -> None:
+        lane_of = _Lane(f, filters.narrow or "float32", panel, channels, lane, is_inside)
+        lane_of.copy(target, products.scales, quads, singles)
+
+    return _gather_rows(writer, node, gather, filters, products, copy)
+
+
+def _gather_integers(
+    writer: Writer, node: Node, gather: Gather, filters: ContractFilters, products: Products, zero: int
+) -> list[Job]:
+    """The jobs of a Gather node: one row of bytes per slice, from panels of bytes, or of int4 that come in pairs."""
+    rows, depth = writer.shape(node.inputs[0])
+    bias = folded(
+        None, filters.stored.reshape(rows, depth), zero + products.offset, products.accumulator, filters.scales
+    )
+    is_paired = isinstance(products, BlockBytes)
+    word = vector(ByteProducts.channels, "i8")
+
+    def copy(f: Function, panel: Value, channels: Value, lane: Value, is_inside: Value, target: Value) -> None:
+        def step(_: Value, at: Value, to: Value) -> list[Value]:
+            loaded = f.load(word, at, 1)
+            steps = [f.ashr(loaded << 4, 4), f.ashr(loaded, 4)] if is_paired else [loaded]
+            for number, one in enumerate(steps):
+                f.store(f.select(is_inside, one, f.literal(word, 0)), to + number * ByteProducts.channels, 1)
+            return [at + channels * ByteProducts.channels, to + len(steps) * ByteProducts.channels]
+
+        start = panel + channels * ((1 + products.scales) * FLOAT_BYTES) + lane * ByteProducts.channels
+        f.loop(depth // (ByteProducts.channels * (1 + is_paired)), step, start, target)
+
+    return _gather_rows(writer, node, gather, replace(filters, bias=bias), products, copy)
+
+
+Copy = Callable[[Function, Value, Value, Value, Value, Value], None]
+"""Writes a channel of a panel with so many channels: f, panel, channels, channel, whether it exists, target."""
+
+
+def _gather_rows(
+    writer: Writer, node: Node, gather: Gather, filters: ContractFilters, products: Products, copy: Copy
+) -> list[Job]:
+    generator, (rows, depth) = writer.generator, writer.shape(node.inputs[0])
+    quads, singles = divmod(depth // products.channels, QUAD)
+    steps, order = filters.stored.reshape(rows, -1, products.channels), np.arange(depth // products.channels)
     groups = panel_groups(products, rows)
     packed = pack(generator, products, groups, steps, [(order, quads)], filters.bias, filters.scales)
     indices = Placed(writer.memory(node.inputs[1]), writer.shape(node.inputs[1]))
     check = refusal_check(writer, node, gather, indices, [Axis(rows, 1)])
     out = writer.memory(node.outputs[0])
+    row_bytes = depth * out.layout.element
 
     def one(kernel: Kernel, number: Value) -> None:
         f = kernel.f
@@ -165,8 +247,8 @@ def _gather_from_panels(writer: Writer, node: Node, gather: Gather, reader: Node
             lane = f.select(is_here, (row - first) % width, lane)
             channels = f.select(is_here, f.index(width), channels)
             first, before = first + group.count * width, before + group.count * size
-        lane_of = _Lane(f, filters.narrow or "float32", kernel.constants(packed) + panel, channels, lane, is_inside)
-        lane_of.copy(kernel.pointer(out) + number * (depth * FLOAT_BYTES), products.scales, quads, singles)
+        target = kernel.pointer(out) + number * row_bytes
+        copy(f, kernel.constants(packed) + panel, channels, lane, is_inside, target)
 
     return [job_of_rows(generator, "gather", prod(indices.shape), depth, one, check)]
 

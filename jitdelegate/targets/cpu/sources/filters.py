@@ -10,8 +10,8 @@ import numpy as np
 from jitdelegate.base.targets import BFLOAT16, Level
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.dequantize import LEAST_NARROW, bfloat16_bits, is_half, requantized
-from jitdelegate.ir.forms import Contract
-from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant
+from jitdelegate.ir.forms import Contract, Shape
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.multiply.bfloat_pairs import BfloatPairs
 from jitdelegate.targets.cpu.multiply.narrow_products import NARROW, BlockBytes, NibbleBytes
@@ -75,20 +75,20 @@ def contract_filters(machine: Level, graph: Graph, node: Node) -> ContractFilter
     """
     source = graph.tensors[node.inputs[1]]
     bias = None if node.inputs[2] == ABSENT else graph.tensors[node.inputs[2]].data
+    if source.dtype == "float32" and graph.tensors[node.inputs[0]].dtype != "float32":
+        return block_filters(source, bias)
+    integers = requantized(source) if source.dtype == "float32" and source.size >= LEAST_NARROW else None
+    if integers is not None and (integers[1].shape[1] == 1 or _is_blockable(source.shape, integers[1])):
+        numbers, scales = filters_of(integers[0]), integers[1]
+        return ContractFilters(numbers, "int4" if _are_small(numbers) else "int8", scales, bias)
     assert source.data is not None
     weights = filters_of(source.data)
-    if graph.tensors[node.inputs[0]].dtype != "float32" and weights.dtype == np.float32:
-        return _block_filters(weights, source.grid, bias)
     if weights.size < LEAST_NARROW:
         return ContractFilters(weights, bias=bias)
     if weights.dtype != np.float32:
         multiplies_bytes = machine.plus_bytes and isinstance(node.form, Contract) and node.form.accumulator == "int32"
         is_narrow = multiplies_bytes and weights.size < MOST_NIBBLES * len(weights) and _are_small(weights)
         return ContractFilters(weights, "int4" if is_narrow else "", bias=bias)
-    integers = requantized(weights, source.grid) if source.grid else None
-    if integers is not None and (integers[1].shape[1] == 1 or _is_blockable(weights, integers[1])):
-        numbers, scales = integers
-        return ContractFilters(numbers, "int4" if _are_small(numbers) else "int8", scales, bias)
     is_float16 = machine.has_half and is_half(weights)
     is_few = source.data.ndim == 2 or prod(graph.tensors[node.outputs[0]].shape[:-1]) <= machine.tiles[0]
     if machine.multiplies_bfloats or (machine.precision == BFLOAT16 and is_few and not is_float16):
@@ -98,16 +98,16 @@ def contract_filters(machine: Level, graph: Graph, node: Node) -> ContractFilter
     return ContractFilters(weights, bias=bias)
 
 
-def _block_filters(weights: np.ndarray, grid: Quant | None, bias: np.ndarray | None) -> ContractFilters:
+def block_filters(weights: Tensor, bias: np.ndarray | None) -> ContractFilters:
     """The filters of bytes whose sums get the scale of their block.
 
     Raises:
         CompileError: the weights are no int4 in blocks that a tile can walk along.
     """
-    integers, block = requantized(weights, grid) if grid else None, QUAD * BlockBytes.channels
+    integers, block = requantized(weights), QUAD * BlockBytes.channels
     if integers is None or not _are_small(integers[0]) or weights.shape[-1] % (integers[1].shape[1] * block):
         raise CompileError("The weights of bytes are floats, expected int4 in blocks of a multiple of 16.")
-    return ContractFilters(integers[0], "int4", integers[1], bias)
+    return ContractFilters(filters_of(integers[0]), "int4", integers[1], bias)
 
 
 def _are_small(numbers: np.ndarray) -> bool:
@@ -115,7 +115,7 @@ def _are_small(numbers: np.ndarray) -> bool:
     return bool(numbers.dtype == np.int8 and numbers.min() >= -8 and numbers.max() <= 7)
 
 
-def _is_blockable(weights: np.ndarray, scales: np.ndarray) -> bool:
+def _is_blockable(shape: Shape, scales: np.ndarray) -> bool:
     """Whether the tile can walk along blocks: rows of a matrix, cut into whole quads."""
-    outputs, height, width, depth = weights.shape
-    return bool(height == width == 1 and depth % (scales.size // outputs * QUAD) == 0)
+    outputs, *window, depth = shape
+    return prod(window) == 1 and depth % (scales.size // outputs * QUAD) == 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from jitdelegate.base.targets import Level
-from jitdelegate.ir.dequantize import LEAST_NARROW, is_half, requantized
+from jitdelegate.ir.dequantize import LEAST_NARROW, is_half, on_grid
 from jitdelegate.ir.forms import Depthwise
 from jitdelegate.ir.graph import Tensor
 from jitdelegate.ir.layout import Layout
@@ -142,7 +142,7 @@ def narrow_taps(machine: Level, weights: Tensor) -> tuple[np.ndarray, np.ndarray
     data, grid = weights.data, weights.grid
     assert data is not None
     if grid is not None and data.size >= LEAST_NARROW and (len(grid.scales) == 1 or grid.axis == 3):
-        integers = requantized(np.ascontiguousarray(data.reshape(-1, data.shape[3]).T), replace(grid, axis=0))
+        integers = on_grid(np.ascontiguousarray(data.reshape(-1, data.shape[3]).T), replace(grid, axis=0))
         if integers is not None and integers[1].shape[1] == 1:
             return np.ascontiguousarray(integers[0].T).reshape(data.shape), integers[1][:, 0]
     return (data.astype(np.float16) if machine.has_half and data.dtype == np.float32 and is_half(data) else data), None

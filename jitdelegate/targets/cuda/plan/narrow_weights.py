@@ -76,8 +76,8 @@ def _integers(draft: GraphBuilder, node: Node) -> tuple[np.ndarray, np.ndarray] 
     if not isinstance(node.form, Contract) or node.form.accumulator != "float32":
         return None
     weights = draft.tensors[node.inputs[1]]
-    if weights.grid is None or weights.data is None:
+    if not weights.is_constant:
         return None
-    exact = (requantized(weights.data, weights.grid, dtype) for dtype in WIDTHS)
+    exact = (requantized(weights, dtype) for dtype in WIDTHS)
     numbers, scales = next((pair for pair in exact if pair is not None), (None, None))
     return None if numbers is None or scales is None or scales.shape[1] > 1 else (numbers, scales.reshape(-1))

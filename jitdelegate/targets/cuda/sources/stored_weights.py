@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jitdelegate.ir.dequantize import is_half, requantized
+from jitdelegate.ir.dequantize import is_half, on_grid
 from jitdelegate.targets.cuda.code.device_code import Value
 from jitdelegate.targets.cuda.code.element import OWN, Element
 from jitdelegate.targets.cuda.code.narrow_integers import are_int4, pairs_of_int4
@@ -72,7 +72,7 @@ def rows_of(writer: Writer, problem: ConvProblem) -> Rows:
 def _parts(writer: Writer, problem: ConvProblem, numbers: np.ndarray) -> Rows | None:
     """Weights whose rows consist of parts with scales of their own; None for others, or for parts of odd lengths."""
     grid = writer.graph.tensors[problem.node.inputs[1]].grid
-    pair = None if grid is None else requantized(numbers, grid)
+    pair = None if grid is None else on_grid(numbers, grid)
     if pair is None or pair[1].shape[1] == 1:
         return None
     whole, scales = pair
