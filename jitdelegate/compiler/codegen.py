@@ -36,7 +36,7 @@ def target_program(
     trace.kernels(graph)
     target = key.part("target")
     generated = target_named(target).generate(graph, options, key, trace.text, known)
-    found = states(graph, generated)
+    found = states(graph, generated.weights, generated.shared)
     program = Program(
         key=key.tuned([generated.tuned]).parts,
         target=target,

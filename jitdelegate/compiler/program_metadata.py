@@ -19,11 +19,11 @@ from jitdelegate.program.program import (
     IdleSubgraph,
     Operator,
     Port,
+    SharedPages,
     Signature,
     State,
 )
 from jitdelegate.program.shared_pages import whole_bytes
-from jitdelegate.targets.target import Generated
 from jitdelegate.tflite.options import BUILTIN_CODES
 
 STATE_ALIGNMENT = 16
@@ -135,14 +135,14 @@ def _bytes(tensor: Tensor) -> int:
         return 0
 
 
-def states(graph: Graph, generated: Generated) -> tuple[State, ...]:
-    """The states as a program describes them; appends their first values to the generated weights."""
-    found, weights = [], generated.weights
+def states(graph: Graph, weights: bytearray, shared: SharedPages = ()) -> tuple[State, ...]:
+    """The states as a program describes them; appends their first values to its weights, which lack `shared` pages."""
+    found = []
     for state in graph.states:
         initial = ZEROS
         if state.initial is not None and any(state.initial.tobytes()):
             weights.extend(bytes(-len(weights) % STATE_ALIGNMENT))
-            initial = whole_bytes(weights, generated.shared)
+            initial = whole_bytes(weights, shared)
             weights.extend(np.ascontiguousarray(state.initial).tobytes())
         tensor = graph.tensors[state.before]
         found.append(

@@ -81,5 +81,5 @@ def test_a_partition_that_litert_cuts_between_complex_numbers_is_not_compiled() 
     answer(interpreter, (400,))
     shapes = {each["index"]: tuple(each["shape"]) for each in interpreter.get_tensor_details()}
     found = next(each.index for each in delegate.report().operators if each.op == "RFFT2D")
-    delegate._hosted.kernel(0, (found,), shapes)
+    delegate._hosted.kernel(0, (found,), shapes, 0)
     assert any("is complex64, which does not pass to and from LiteRT" in note for note in delegate.report().notes)

@@ -94,7 +94,7 @@ def _largest(generator: Generator, epilogue: Epilogue, taps: np.ndarray, bias: n
             is_by_channel = memory.layout.dtype == "float32" and memory.layout.shape == (1, 1, 1, sums.size)
             stored = generator.weights.read(memory.offset) if memory.space == "weights" and is_by_channel else None
             if stored is not None:
-                return float((np.abs(np.frombuffer(stored, np.float32)) * sums).max())
+                return float((np.abs(np.frombuffer(stored, np.float32, sums.size)) * sums).max())
     return inf
 
 
