@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -19,12 +21,14 @@ from jitdelegate.program.program import (
     IdleSubgraph,
     Operator,
     Port,
-    SharedPages,
     Signature,
     State,
 )
 from jitdelegate.program.shared_pages import whole_bytes
 from jitdelegate.tflite.options import BUILTIN_CODES
+
+if TYPE_CHECKING:
+    from jitdelegate.program.program import SharedPages
 
 STATE_ALIGNMENT = 16
 """Alignment in bytes of a state's first value in the weights."""
