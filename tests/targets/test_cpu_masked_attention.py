@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from jitdelegate.ir.forms import MatMul
 from jitdelegate.ir.graph import Graph
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cpu.products.attention import LARGEST_BLOCK
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
-from tests.targets.matmul_graphs import attention, feeds_of
+from tests.targets.matmul_graphs import HEADS, attention, feeds_of
 from tests.targets.test_cpu_graphs import RUNNABLE
 
 LOWEST = float(np.finfo(np.float32).min)
@@ -56,6 +59,21 @@ def test_keys_and_values_behind_the_last_block_are_not_read(features: str, sizes
     feeds[3][:, LARGEST_BLOCK:] = np.nan
     [answer] = execute(graph, feeds, features)
     assert np.linalg.norm(answer - expected) <= 1e-6 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 60])
+@pytest.mark.parametrize("features", RUNNABLE)
+def test_values_may_be_stored_transposed(features: str, rows: int) -> None:
+    graph = attention((rows, 40, KEYS, 37), adj_y=rows == 4)
+    values, product = graph.tensors[3], graph.nodes[2]
+    turned = replace(values, shape=(2, 3, 37, KEYS))
+    graph = replace(
+        graph,
+        tensors=(*graph.tensors[:3], turned, *graph.tensors[4:]),
+        nodes=(*graph.nodes[:2], replace(product, form=MatMul(adj_y=True, order=HEADS))),
+    )
+    for first in (1, KEYS // 3, KEYS - rows):
+        check(graph, masked(graph, first + np.arange(rows), -np.inf), features)
 
 
 @pytest.mark.parametrize("features", RUNNABLE)
