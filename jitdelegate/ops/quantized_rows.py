@@ -13,7 +13,7 @@ import numpy as np
 
 from jitdelegate.ir.expr import Arg, Cast, Const, binary, minimum, select, unary
 from jitdelegate.ir.fixed_point import Arrays, FixedPoint, exponential
-from jitdelegate.ir.forms import IndexMap, Reduce
+from jitdelegate.ir.forms import Reduce
 from jitdelegate.ir.index_forms import Scan
 from jitdelegate.ir.quantized import Table, quantize, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
@@ -21,7 +21,7 @@ from jitdelegate.ops.call import Call, Shape, scale, zero
 from jitdelegate.ops.pointwise import X, Y, Z, mapped
 from jitdelegate.ops.quantization import FIXED, centred, limits, multiplier
 from jitdelegate.ops.quantized_words import HALF, RANGE, exponential_32, interpolated, table_16
-from jitdelegate.ops.registry import Lowering, moved
+from jitdelegate.ops.registry import Lowering
 from jitdelegate.ops.rounding import AWAY
 
 PAIRS = (("int8", "int8"), ("int8", "int16"), ("uint8", "uint8"), ("int16", "int16"))
@@ -54,10 +54,8 @@ def reduced(kind: str, source: int | Lowering, shape: Shape, dtype: str) -> tupl
 
 def summed_in_order(source: Lowering, shape: Shape) -> tuple[Lowering, Shape]:
     """The sum of each row of float32, added up from its first element on, as LiteRT's loops do."""
-    column, last = (*shape[:-1], 1), len(shape) - 1
-    sums = Lowering(Scan(axis=last), (source,), shape, "float32")
-    start = (0,) * last + (shape[-1] - 1,)
-    return moved(sums, IndexMap.along(*range(last), -1, starts=start), column, "float32"), column
+    column = (*shape[:-1], 1)
+    return Lowering(Scan(axis=len(shape) - 1, total=True), (source,), column, "float32"), column
 
 
 def exponentials(step: np.float32) -> Table:
