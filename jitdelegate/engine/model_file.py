@@ -243,7 +243,9 @@ class ModelFile:
             from jitdelegate.tflite.svdf_states import widened  # not before: few models need it
 
             return widened(self.content())
-        mapped = self._mapped()
+        kept = self._kept
+        self.forget()  # what compilations keep is memory that LiteRT may need
+        mapped = kept if kept and self._is_unchanged(kept[0]) else self._mapped()
         if mapped is None:
             return self.content()
         from jitdelegate.runtime.mapped_model import MappedModel  # not before: a compiled model never needs it

@@ -7,7 +7,6 @@ with an error, and a truncated one does not end the process.
 
 from __future__ import annotations
 
-import mmap
 import os
 
 from jitdelegate.errors import DeviceError
@@ -35,15 +34,18 @@ class MappedModel:
     def __init__(self, file: SharedFile, content: str) -> None:
         """
         Args:
-            file: maps the whole file.
+            file: maps the whole file; it is not kept, as LiteRT's mapping is the one that is needed.
             content: the fingerprint of its bytes.
         """
-        self._file = file
+        self._descriptor = os.dup(file.descriptors[0])
+        self.path = f"/proc/self/fd/{self._descriptor}"
         self._content = content
-        self._changes = file.changes
-        if hasattr(mmap, "MADV_DONTNEED"):
-            file.madvise(mmap.MADV_DONTNEED)  # they were read for the fingerprint
-        self.path = f"/proc/self/fd/{file.descriptors[0]}"
+        stamp = self._stamp()
+        file.look()
+        self._known = () if file.changes else stamp
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
 
     def mappings(self) -> set[Range]:
         """The addresses at which this process maps the file."""
@@ -65,10 +67,16 @@ class MappedModel:
         Raises:
             DeviceError: the interpreter may have read other bytes than the model's.
         """
-        self._file.look()
+        stamp = self._stamp()
         if any(net.hits for net in nets):
             raise DeviceError(CHANGED)
-        if self._file.changes != self._changes:
-            if fingerprint(self._file) != self._content:
-                raise DeviceError(CHANGED)
-            self._changes = self._file.changes
+        if stamp != self._known:
+            with open(self.path, "rb") as file:
+                if fingerprint(file.read()) != self._content:
+                    raise DeviceError(CHANGED)
+            self._known = stamp
+
+    def _stamp(self) -> tuple[int, ...]:
+        """Another one after each change of the file."""
+        found = os.fstat(self._descriptor)
+        return found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -155,9 +155,10 @@ class ContractWriter:
                 zero = form.input_zero + products.offset
                 bias = folded(part.bias, sweep.weights, zero, products.accumulator, part.scales)
                 ready = replace(part, bias=bias)
-                jobs += write_winograd(self.generator, form, sweep, products, (a, c), ready, shifted) or (
-                    self._sweep_jobs(sweep, products, a, c, ready, shifted)
+                faster = isinstance(products, WordPairs) and write_winograd(
+                    self.generator, form, sweep, products, (a, c), ready, shifted
                 )
+                jobs += faster or self._sweep_jobs(sweep, products, a, c, ready, shifted)
         return jobs
 
     def _to_channel(self, channel: int, layout: Layout, block: int | None = None) -> int:

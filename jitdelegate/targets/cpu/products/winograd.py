@@ -56,7 +56,7 @@ def write_winograd(
     generator: Generator,
     form: Contract,
     sweep: Sweep,
-    products: Products,
+    products: WordPairs,
     ends: tuple[Memory, Memory],
     filters: ContractFilters,
     epilogue: Epilogue,
@@ -70,7 +70,6 @@ def write_winograd(
     depth = filters.stored.shape[3]
     if (
         (form.kernel, form.stride, form.dilation, form.groups, form.transposed) != ((3, 3), (1, 1), (1, 1), 1, False)
-        or not isinstance(products, WordPairs)
         or c.dtype not in ("int8", "uint8")
         or c.blocked
         or depth % (GROUP // 2)
