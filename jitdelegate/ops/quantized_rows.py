@@ -149,8 +149,9 @@ def _interpolated(call: Call) -> Lowering:
     power = interpolated(below + Const(HALF - 1), table_16(np.exp, LONGEST / RANGE, HALF - 1, 2.0 / RANGE, "float64"))
     powers = mapped(Cast(power, "int16"), data, top, shape=shape, dtype="int16")
     total = reduced("sum", powers, shape, "int32")
-    # the sum is 1 + x, times a power of two; x is a number from the lowest int16 on
-    over = binary("shift_right", FixedPoint("normalized", X) + Const(1 << 13), Const(14)) - Const(3 * HALF)
+    # the sum is 1 + x, times a power of two; x is a number from the lowest int16 on, and rounded to the largest at most
+    limited = minimum(FixedPoint("normalized", X), (1 << 31) - 1 - (1 << 13))
+    over = binary("shift_right", limited + Const(1 << 13), Const(14)) - Const(3 * HALF)
     entries = table_16(lambda x: 1 / (1 + x), 1.0 / RANGE, -HALF, 2.0 / RANGE, "float64")
     share = mapped(interpolated(over, entries), total, shape=total[1], dtype="int32")
     shift = mapped(Const(31) - FixedPoint("leading_zeros", X), total, shape=total[1], dtype="int32")
