@@ -54,10 +54,10 @@ def test_the_largest_share_below_a_half_is_rounded_as_litert_does(name: str) -> 
 
 
 def test_a_sum_just_below_a_power_of_two_is_not_rounded_up_to_it() -> None:
-    """Eight exponentials of 32767 and seven of 1 are 2**18 - 1."""
+    """Sixteen exponentials of 32762 and 47 of 2 are 2**19 - 2."""
     source, zero, _, (share, least) = TYPES["int16 of int16"]
-    content = one_op("SOFTMAX", [((1, 15), source, 2.0**-11, zero)], ((1, 15), "int16", share, least), 2, beta=1.0)
-    data = np.array([[*[32767] * 8, *[-32768] * 7]], np.int16)
+    content = one_op("SOFTMAX", [((1, 63), source, 2.0**-11, zero)], ((1, 63), "int16", share, least), 2, beta=1.0)
+    data = np.array([[*[32767] * 16, *[-32768] * 47]], np.int16)
     np.testing.assert_array_equal(load(content, target="cpu")(data), LiteRT(content, "litert").run(data))
 
 
