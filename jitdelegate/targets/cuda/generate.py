@@ -89,7 +89,7 @@ class Builder:
         wanted = dict.fromkeys(template for planned in plans for template in planned.templates)
         new = [template for template in wanted if template not in self._compiled]
         self._compiled.update(zip(new, compile_templates(new, self.gpu.architecture, self.store), strict=True))
-        return [self._program(generated(one, [self._compiled[each] for each in one.templates])) for one in plans]
+        return [self._program(generated(one, [self._compiled[key] for key in one.templates])) for one in plans]
 
     def _program(self, made: Generated) -> program.Program:
         key = ("model", "0" * 32), ("target", "cuda")
