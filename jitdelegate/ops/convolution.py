@@ -397,9 +397,9 @@ class FullyConnected(QuantizedWeighted):
         filters, bias = Matrix.of(call, 1, is_turned=True), self.bias_operand
         rows = (prod(call.shape(0)) // filters.shape[1], filters.shape[1])
         data = Matrix(view(call.index(0), rows, call.tensor(0).dtype), rows, call.tensor(0))
-        given = call.index(bias) if call.given(bias) else None
+        bias_index = call.index(bias) if call.given(bias) else None
         output = rows[0], filters.shape[0]
-        return IntegerMatMul(call, data, filters, output, self._rule(call), self._factors(call), given).lowering()
+        return IntegerMatMul(call, data, filters, output, self._rule(call), self._factors(call), bias_index).lowering()
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, weights, bias = split(arrays)
