@@ -25,11 +25,11 @@ from jitdelegate.ops.quantization import (
     fixed,
     limits,
     multiple,
-    parameter_problems,
     per_tensor_problems,
     reach,
     result_problems,
     shifted,
+    tensor_problems,
 )
 from jitdelegate.ops.quantized_elementwise import quotient
 from jitdelegate.ops.registry import FLOATS, HALF, MAX_PARTS, NUMBERS, QUANTIZED, Lowering, Op, op, view
@@ -252,8 +252,7 @@ class Mul(QuantizedArithmetic):
 
     def scale_problems(self, call: Call) -> Iterator[str]:
         """Only the product of the scales counts: a large one may meet a small one."""
-        for tensor in (*call.operands, call.output):
-            yield from (f"MUL: {problem}" for problem in parameter_problems(tensor, HIGHEST_SCALE))
+        yield from tensor_problems(call, *call.operands, call.output, most=HIGHEST_SCALE)
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
         yield from super().quantized_problems(call)

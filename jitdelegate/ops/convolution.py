@@ -23,10 +23,10 @@ from jitdelegate.ops.integer_matmul import IntegerMatMul, Matrix
 from jitdelegate.ops.pointwise import X, Y, mapped
 from jitdelegate.ops.quantization import (
     factor_problems,
-    parameter_problems,
     per_tensor_problems,
     reach,
     result_problems,
+    tensor_problems,
 )
 from jitdelegate.ops.quantized_weights import (
     WEIGHTS,
@@ -376,7 +376,7 @@ class FullyConnected(QuantizedWeighted):
         if self.is_constant(call):
             yield from scale_problems(call, weights, self.channel_axis)
         else:
-            yield from (f"{self.name}: {problem}" for problem in parameter_problems(weights))
+            yield from tensor_problems(call, weights)
         is_odd = weights.dtype not in WEIGHTS[data.dtype] or (data.dtype == "int16" and zero(weights))
         if is_odd and not self._of_words(call):
             kind = f"{weights.dtype} with the zero point {zero(weights)}"
