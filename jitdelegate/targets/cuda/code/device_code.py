@@ -416,8 +416,8 @@ class Code:
     def word_product(self, value: Value, factor: Value | int) -> None:
         """Products of 32 bits are as fast."""
 
-    def look_up(self, entries: Sequence[int], place: Value) -> Value:
-        """entries[place] as int32, from a table in global memory; `place` is an int32 within it."""
+    def look_up(self, entries: Sequence[int], index: Value) -> Value:
+        """entries[index] as int32, from a table in global memory; `index` is an int32 within it."""
         builder, type_ = self.builder, ir.ArrayType(I32, len(entries))
         name = f"table_{xxh3_64_hexdigest(repr(tuple(entries)).encode())}"
         table = builder.module.globals.get(name)
@@ -425,9 +425,9 @@ class Code:
             table = ir.GlobalVariable(builder.module, type_, name, addrspace=GLOBAL)
             table.linkage, table.global_constant, table.align = "internal", True, size_of(I32)
             table.initializer = ir.Constant(type_, list(entries))
-        return Value(self, builder.load(builder.gep(table, [I32(0), place.value])))
+        return Value(self, builder.load(builder.gep(table, [I32(0), index.value])))
 
-    def look_up_bytes(self, entries: Sequence[int], place: Value) -> None:
+    def look_up_bytes(self, entries: Sequence[int], index: Value) -> None:
         """There is no faster way than `look_up`."""
 
     def dynamic_shared(self) -> Value:
@@ -533,9 +533,9 @@ class Code:
     def _shuffle_halves(self, value: Value, mask: int) -> Value:
         builder = self.builder
         halves = builder.bitcast(value.value, ir.VectorType(I32, 2))
-        for place in map(I32, range(2)):
-            half = self.shuffle_xor(Value(self, builder.extract_element(halves, place)), mask)
-            halves = builder.insert_element(halves, half.value, place)
+        for lane in map(I32, range(2)):
+            half = self.shuffle_xor(Value(self, builder.extract_element(halves, lane)), mask)
+            halves = builder.insert_element(halves, half.value, lane)
         return Value(self, builder.bitcast(halves, I64))
 
     def special(self, register: str) -> Value:

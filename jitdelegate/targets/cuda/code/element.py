@@ -133,8 +133,8 @@ def joined(code: Code, values: Sequence[Value], nbytes: int) -> Value:
     """Equally wide integers joined into one of `nbytes`, the first one lowest."""
     type_, bits = _REGISTERS[nbytes], 8 * nbytes // len(values)
     first, *rest = (resized(code, value, type_) for value in values)
-    for place, value in enumerate(rest, 1):
-        first = first | (value << place * bits)
+    for position, value in enumerate(rest, 1):
+        first = first | (value << position * bits)
     return first
 
 
@@ -169,8 +169,8 @@ def pack(code: Code, element: Element, values: Sequence[Value]) -> list[Value]:
 def _pack_half(code: Code, low: Value, high: Value) -> Value:
     builder = code.builder
     pair: Any = ir.Constant(ir.VectorType(HALF, 2), ir.Undefined)
-    for place, value in enumerate((low, high)):
-        pair = builder.insert_element(pair, builder.fptrunc(value.value, HALF), I32(place))
+    for position, value in enumerate((low, high)):
+        pair = builder.insert_element(pair, builder.fptrunc(value.value, HALF), I32(position))
     return Value(code, builder.bitcast(pair, I32))
 
 

@@ -277,8 +277,8 @@ class Writer:
             raise CompileError(f"{node.op} takes a grid of {grid} blocks, expected at most {LARGEST_GRID}.")
         assert all(
             isinstance(one, WeightsPointer | NoPointer)
-            for place in template.constants
-            for one in flattened(arguments[place])
+            for position in template.constants
+            for one in flattened(arguments[position])
         ), f"{template.family} reads tensors as constants"
         flat: list[Argument] = flattened(arguments)
         assert all(isinstance(flat[at], TensorPointer) for at in template.written), f"{template.family} writes none"
