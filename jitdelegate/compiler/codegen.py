@@ -36,14 +36,14 @@ def target_program(
     trace.kernels(graph)
     target = key.part("target")
     generated = target_named(target).generate(graph, options, key, trace.text, known)
-    described = states(graph, generated)
+    found = states(graph, generated)
     program = Program(
         key=key.tuned([generated.tuned]).parts,
         target=target,
         features=key.part(FEATURES),
         inputs=ports(graph, graph.given),
         outputs=ports(graph, graph.returned),
-        states=described,
+        states=found,
         aliases=aliases(graph),
         **generated.of_program(),
     )

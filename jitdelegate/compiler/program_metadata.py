@@ -137,7 +137,7 @@ def _bytes(tensor: Tensor) -> int:
 
 def states(graph: Graph, generated: Generated) -> tuple[State, ...]:
     """The states as a program describes them; appends their first values to the generated weights."""
-    described, weights = [], generated.weights
+    found, weights = [], generated.weights
     for state in graph.states:
         initial = ZEROS
         if state.initial is not None and any(state.initial.tobytes()):
@@ -145,7 +145,7 @@ def states(graph: Graph, generated: Generated) -> tuple[State, ...]:
             initial = whole_bytes(weights, generated.shared)
             weights.extend(np.ascontiguousarray(state.initial).tobytes())
         tensor = graph.tensors[state.before]
-        described.append(
+        found.append(
             State(
                 name=tensor.name,
                 nbytes=_bytes(tensor),
@@ -156,7 +156,7 @@ def states(graph: Graph, generated: Generated) -> tuple[State, ...]:
                 dtype=tensor.dtype,
             )
         )
-    return tuple(described)
+    return tuple(found)
 
 
 def signatures(model: Model) -> tuple[Signature, ...]:
