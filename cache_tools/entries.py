@@ -250,10 +250,10 @@ def _details(program: Program, weights_bytes: int) -> dict[str, Any]:
         "loader": program.loader,
         "inputs": [_port(port) for port in program.inputs],
         "outputs": [_port(port) for port in program.outputs],
-        "operators": [_fields(operator) for operator in program.operators],
-        "kernels": [_fields(kernel) for kernel in program.kernels],
-        "launches": [_fields(launch) for launch in program.launches],
-        "partitions": [_fields(partition) for partition in program.partitions],
+        "operators": [operator.contents() for operator in program.operators],
+        "kernels": [kernel.contents() for kernel in program.kernels],
+        "launches": [launch.contents() for launch in program.launches],
+        "partitions": [partition.contents() for partition in program.partitions],
         "segments": {"code": len(program.code), "weights": weights_bytes},
         "memory": {
             "arena": program.arena_bytes,
@@ -267,8 +267,4 @@ def _details(program: Program, weights_bytes: int) -> dict[str, Any]:
 
 
 def _port(port: Port) -> dict[str, Any]:
-    return _fields(port) | {"shape": list(port.shape)}
-
-
-def _fields(record: Any) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in record.__slots__}
+    return port.contents() | {"shape": list(port.shape)}

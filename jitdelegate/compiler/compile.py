@@ -301,8 +301,8 @@ def refuse_unsafe(model: Model, key: Key) -> None:
     """
     for graph in model.graphs:
         _refuse_lacking_tensors(graph)
-    for each in narrow_states(model) if key.hosted else ():
-        raise ModelError(f"operator {each.position}: {each.reason} Its own interpreter cannot be given one")
+    for state in narrow_states(model) if key.hosted else ():
+        raise ModelError(f"operator {state.position}: {state.reason} Its own interpreter cannot be given one")
 
 
 def _refuse_lacking_tensors(graph: Graph) -> None:
@@ -343,13 +343,13 @@ def _refuse_misfit(content: ReadableBuffer, model: Model, key: Key) -> None:
     from jitdelegate.compiler.misfit import misfit  # not before: most programs are for the file's shapes
 
     try:
-        found = misfit(content, model, key)
+        problem = misfit(content, model, key)
     except JitDelegateError:
         raise
     except Exception:  # noqa: BLE001 - the passes meet it again, and tell
         return
-    if found:
-        raise ShapesError(found)
+    if problem:
+        raise ShapesError(problem)
 
 
 def _odd_scales(model: Model) -> Iterator[str]:

@@ -53,8 +53,8 @@ class LiteRTPartitions(PartitionedModel):
         if self._key.nodes:  # folding could remove some of them
             return self._grouped(self._entered(self._key.shapes, passes.INFER), (self._key.nodes,))
         if self._key.shapes:
-            found = self._hosted_delegation()
-            return self._grouped(self._folded(self._key.shapes), found.groups) if found.groups else None
+            hosted = self._hosted_delegation()
+            return self._grouped(self._folded(self._key.shapes), hosted.groups) if hosted.groups else None
         graph = self._folded()
         made = self._until_compiled(graph, lambda delegation: self._hosted(graph, delegation), self._refused(graph))
         likely = self._likelier(sum(len(partition.nodes) for partition in made.partitions) if made else 0)
@@ -76,13 +76,13 @@ class LiteRTPartitions(PartitionedModel):
 
     def _hosted_delegation(self) -> HostedDelegation:
         """The delegation for the file's shapes, or a larger one for likely shapes."""
-        found = self._delegate_for(self._folded())
-        return self._likelier(found.size) or found
+        hosted = self._delegate_for(self._folded())
+        return self._likelier(hosted.size) or hosted
 
     def _delegate_for(self, graph: Graph) -> HostedDelegation:
-        found = delegate(self._model, graph, self._number, self._options, self._rates, self._refused(graph))
-        groups = _delegated_groups(self._original, graph, found)
-        return HostedDelegation(graph, found, tuple(subset.nodes for subset in groups))
+        delegation = delegate(self._model, graph, self._number, self._options, self._rates, self._refused(graph))
+        groups = _delegated_groups(self._original, graph, delegation)
+        return HostedDelegation(graph, delegation, tuple(subset.nodes for subset in groups))
 
     def _likelier(self, size: int) -> HostedDelegation | None:
         """The largest delegation for likely shapes, if it has more than `size` operators; else None."""
@@ -90,23 +90,23 @@ class LiteRTPartitions(PartitionedModel):
         for shapes in likely_shapes(self._original):
             if size == len(self._original.nodes):
                 break
-            found = self._delegate_for(self._folded(shapes))
-            if found.size > size:
-                best, size = found, found.size
+            hosted = self._delegate_for(self._folded(shapes))
+            if hosted.size > size:
+                best, size = hosted, hosted.size
         return best
 
-    def _later(self, found: HostedDelegation, file: Graph) -> Program:
+    def _later(self, hosted: HostedDelegation, file: Graph) -> Program:
         """A program whose partitions are compiled later, when LiteRT knows their shapes.
 
         Args:
             file: the subgraph for the file's shapes, which the interpreter begins with.
         """
         content = Content(self._sources)
-        for group in found.groups:
-            _, inputs, outputs = self._borders(found.graph, group)
+        for group in hosted.groups:
+            _, inputs, outputs = self._borders(hosted.graph, group)
             content.add(self._key.part("target"), group, (inputs, outputs), b"")
-        self.reasons = list(self._reasons(found.graph, found.delegation).items())
-        return self._program("delegate", content, found.delegation, found.graph, described=file)
+        self.reasons = list(self._reasons(hosted.graph, hosted.delegation).items())
+        return self._program("delegate", content, hosted.delegation, hosted.graph, described=file)
 
     def _grouped(self, graph: Graph, groups: Sequence[Positions]) -> Program:
         """A program of these groups of a folded graph, without those that cannot be compiled."""
@@ -192,13 +192,13 @@ def _delegated_groups(original: Graph, graph: Graph, delegation: Delegation) -> 
 
 def _only_needed_by(original: Graph, delegated: set[int], candidates: set[int]) -> set[int]:
     """The candidates whose results are read only by delegated operators and by each other."""
-    found: set[int] = set()
+    needed: set[int] = set()
     for position in sorted(candidates, reverse=True):
         outputs = original.nodes[position].outputs
         readers = {reader for index in outputs for reader in original.readers[index]}
-        if readers and readers <= delegated | found and not set(outputs) & set(original.outputs):
-            found.add(position)
-    return found
+        if readers and readers <= delegated | needed and not set(outputs) & set(original.outputs):
+            needed.add(position)
+    return needed
 
 
 def _read_elsewhere(original: Graph, subset: Subset, known: set[int]) -> set[int]:

@@ -119,7 +119,9 @@ class Content:
     def add_compiled(self, program: Program, nodes: Sequence[int], origins: Origins) -> None:
         """Append a compiled partition."""
         start = len(self.kernels)
-        self.kernel_of |= {position: start + kernel for kernel, each in enumerate(origins) for position in each}
+        self.kernel_of |= {
+            position: start + kernel for kernel, positions in enumerate(origins) for position in positions
+        }
         self.kernels += program.kernels
         self.states += [state.altered(initial=ZEROS) for state in program.states]  # the partition has their values
         self.arena_bytes = max(self.arena_bytes, program.arena_bytes)
@@ -178,12 +180,12 @@ class PartitionedModel:
             Exception: the error is no fault of the compiler.
         """
         if isinstance(error, CompileError):
-            found = error.reasons or dict.fromkeys(origins_of(graph, nodes), reason_of(error))
+            reasons = error.reasons or dict.fromkeys(origins_of(graph, nodes), reason_of(error))
         else:
             groups = self._failing(graph, nodes, reason_of(error))
-            found = {origin: why for group, why in groups for origin in origins_of(graph, group)}
-        self._faults.reasons |= found
-        return found
+            reasons = {origin: why for group, why in groups for origin in origins_of(graph, group)}
+        self._faults.reasons |= reasons
+        return reasons
 
     def _failing(self, graph: Graph, nodes: Sequence[int], reason: str) -> Iterator[tuple[Sequence[int], str]]:
         """The smallest groups of nodes that fail by themselves, as far as compiling halves of halves may find them, and
@@ -195,7 +197,7 @@ class PartitionedModel:
             if 1 < len(group) <= room:
                 room -= len(group)
                 halves = group[: len(group) // 2], group[len(group) // 2 :]
-                failing = [(half, found) for half in halves if (found := self._trial(graph, half))]
+                failing = [(half, told) for half in halves if (told := self._trial(graph, half))]
             if failing:
                 pending += failing
             else:
@@ -229,17 +231,17 @@ class PartitionedModel:
     def _faulty(self, graph: Graph, rounds: int) -> dict[int, str]:
         """The nodes that are not tried again after so many rounds of faults, with reasons."""
         reasons = self._faults.reasons
-        found = {
+        faulty = {
             position: reasons[origin]
             for position, node in enumerate(graph.nodes)
             for origin in node.origin
             if origin in reasons
         }
-        if found and rounds >= MOST_ROUNDS:
-            return dict.fromkeys(range(len(graph.nodes)), next(iter(found.values()))) | found
-        named = {graph.nodes[position].op: reason for position, reason in found.items()} if rounds > 1 else {}
+        if faulty and rounds >= MOST_ROUNDS:
+            return dict.fromkeys(range(len(graph.nodes)), next(iter(faulty.values()))) | faulty
+        named = {graph.nodes[position].op: reason for position, reason in faulty.items()} if rounds > 1 else {}
         alike = {at: named[node.op] for at, node in enumerate(graph.nodes) if node.op in named}
-        return alike | found
+        return alike | faulty
 
     def _cut(self, graph: Graph, delegation: Delegation) -> Program | None:
         if not delegation.delegated:
@@ -325,8 +327,8 @@ class PartitionedModel:
             lowered = passes.run(part, trace.graph, passes.REWRITE, self._faults)
             program, origins = target_program(lowered, self._options, self._key, trace, self._known)
         except Exception as error:
-            found = self.blame(graph, nodes, error)
-            mine = {at: found[origin] for at in nodes for origin in graph.nodes[at].origin if origin in found}
+            reasons = self.blame(graph, nodes, error)
+            mine = {at: reasons[origin] for at in nodes for origin in graph.nodes[at].origin if origin in reasons}
             raise RefusedError(mine or dict.fromkeys(nodes, str(error))) from error
         content.tuned.append(program.part(TUNED))
         program.key = ()
@@ -382,13 +384,13 @@ class PartitionedModel:
             position: number for number, partition in enumerate(content.partitions) for position in partition.nodes
         }
         reasons = self._reasons(graph, delegation)
-        found = []
+        operators = []
         for index, node in enumerate(self._original.nodes):
             partition = partition_of.get(index, NO_PARTITION)
             reason = reasons.get(index, left if partition == NO_PARTITION else "")
             place = LITERT if reason else "folded" if partition == NO_PARTITION else content.partitions[partition].place
             kernel = content.kernel_of.get(index, NO_KERNEL)
-            found.append(
+            operators.append(
                 Operator(
                     index=index,
                     op=node.op,
@@ -400,7 +402,7 @@ class PartitionedModel:
                     execution=content.executions.get(index, ""),
                 )
             )
-        return tuple(found)
+        return tuple(operators)
 
 
 class RefusedError(Exception):

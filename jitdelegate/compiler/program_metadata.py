@@ -57,14 +57,14 @@ def litert_operators(graph: Graph, reasons: Iterable[tuple[int, str]]) -> tuple[
 def executions(folded: Graph, lowered: Graph) -> dict[int, str]:
     """By position in the file, how code for quantized operators computes; as `Operator.execution`."""
     summing = {position for node in lowered.nodes if _sums_integers(node) for position in node.origin}
-    found = {}
+    by_position = {}
     for node in folded.nodes:
         kind = Call(folded, node).quantization
         in_floats = kind == "hybrid" or folded.quantized.execution == "float_view"
         for position in node.origin if kind else ():
             in_integers = "dynamic" if kind == "hybrid" else "integer"
-            found[position] = in_integers if position in summing or not in_floats else "float_view"
-    return found
+            by_position[position] = in_integers if position in summing or not in_floats else "float_view"
+    return by_position
 
 
 def _sums_integers(node: Node) -> bool:
@@ -103,15 +103,15 @@ def ports(graph: Graph, indices: tuple[int, ...]) -> tuple[Port, ...]:
     return tuple(_port(graph.tensors[index], index) for index in indices)
 
 
-def as_in_file(found: Sequence[Port], graph: Graph, indices: Sequence[int]) -> tuple[Port, ...]:
+def as_in_file(compiled: Sequence[Port], graph: Graph, indices: Sequence[int]) -> tuple[Port, ...]:
     """The ports with the file's tensor indices and names, by which signatures and callers know them.
 
     Args:
-        found: inputs or outputs of a compiled graph, in which an output may be a new tensor.
+        compiled: inputs or outputs of a compiled graph, in which an output may be a new tensor.
         graph: as it was read.
         indices: its inputs or outputs, one per port.
     """
-    pairs = zip(found, indices, strict=True)
+    pairs = zip(compiled, indices, strict=True)
     return tuple(port.altered(index=index, name=graph.tensors[index].name) for port, index in pairs)
 
 
@@ -166,12 +166,12 @@ def signatures(model: Model) -> tuple[Signature, ...]:
     """The model's signatures, with arguments in the order of the subgraph's inputs and outputs."""
     return tuple(
         Signature(
-            key=each.key,
-            graph=each.graph,
-            inputs=_in_order(each.inputs, model.graphs[each.graph].inputs),
-            outputs=_in_order(each.outputs, model.graphs[each.graph].outputs),
+            key=signature.key,
+            graph=signature.graph,
+            inputs=_in_order(signature.inputs, model.graphs[signature.graph].inputs),
+            outputs=_in_order(signature.outputs, model.graphs[signature.graph].outputs),
         )
-        for each in model.signatures
+        for signature in model.signatures
     )
 
 

@@ -66,8 +66,8 @@ def decided(executable: Executable) -> Key:
 def _measured(key: Key, exact: str, sessions: dict[str, IOBinding], inputs: Sequence[np.ndarray], bound: float) -> Key:
     try:
         outputs = {name: session.run(inputs) for name, session in sessions.items()}
-        errors = {name: largest_error(found, outputs[exact]) for name, found in outputs.items()}
-        seconds = _seconds({name: each for name, each in sessions.items() if errors[name] <= bound}, inputs)
+        errors = {name: largest_error(output, outputs[exact]) for name, output in outputs.items()}
+        seconds = _seconds({name: session for name, session in sessions.items() if errors[name] <= bound}, inputs)
     except (DeviceError, ProgramError) as error:
         return _chosen(key, exact, f"not measured: {error}")
     told = ", ".join(f"{name} {error:.2g}" for name, error in errors.items() if name != exact)
@@ -91,23 +91,23 @@ def _seconds(sessions: dict[str, IOBinding], inputs: Sequence[np.ndarray]) -> di
             start = now()
             session.run(inputs)
             taken[name].append(now() - start)
-    return {name: median(each) for name, each in taken.items()}
+    return {name: median(durations) for name, durations in taken.items()}
 
 
-def largest_error(found: Sequence[Any], expected: Sequence[Any]) -> float:
+def largest_error(outputs: Sequence[Any], expected: Sequence[Any]) -> float:
     """The largest error of an output; infinite where NaN or infinities are in other places."""
-    pairs = zip(map(np.asarray, found), map(np.asarray, expected), strict=True)
+    pairs = zip(map(np.asarray, outputs), map(np.asarray, expected), strict=True)
     return max((_error(*pair) for pair in pairs), default=0.0)
 
 
-def _error(found: np.ndarray, expected: np.ndarray) -> float:
+def _error(output: np.ndarray, expected: np.ndarray) -> float:
     if expected.dtype.kind not in "fc":
-        return float(np.mean(found != expected)) if expected.size else 0.0
+        return float(np.mean(output != expected)) if expected.size else 0.0
     counted = np.isfinite(expected)
-    if not np.array_equal(found[~counted], expected[~counted], equal_nan=True):
+    if not np.array_equal(output[~counted], expected[~counted], equal_nan=True):
         return math.inf
-    one, other = (each[counted].astype(np.complex128) for each in (found, expected))
-    difference, scale = (float(np.sqrt(np.sum(np.abs(each) ** 2))) for each in (one - other, other))
+    one, other = (array[counted].astype(np.complex128) for array in (output, expected))
+    difference, scale = (float(np.sqrt(np.sum(np.abs(array) ** 2))) for array in (one - other, other))
     if math.isnan(difference):
         return math.inf
     return difference / scale if scale else math.inf if difference else 0.0
@@ -148,8 +148,8 @@ def _fitting(port: Port, arrays: Mapping[str, np.ndarray], has: str) -> np.ndarr
     if port.name not in arrays:
         there = ", ".join(arrays) or "nothing"
         raise OptionError(f"{has} {there}, but an input of the model is {port.name!r}")
-    found = np.ascontiguousarray(arrays[port.name])
-    if (str(found.dtype), found.shape) != (port.dtype, tuple(port.shape)):
-        is_found, expected = f"{found.dtype}{list(found.shape)}", f"{port.dtype}{list(port.shape)}"
+    array = np.ascontiguousarray(arrays[port.name])
+    if (str(array.dtype), array.shape) != (port.dtype, tuple(port.shape)):
+        is_found, expected = f"{array.dtype}{list(array.shape)}", f"{port.dtype}{list(port.shape)}"
         raise OptionError(f"{has} {is_found} for {port.name!r}, expected {expected}")
-    return found
+    return array

@@ -227,8 +227,8 @@ class CompiledInterpreter:
 
     def _unkept(self, tensor_index: int) -> TensorError:
         inputs, outputs = sorted(self._input_positions), sorted(self._output_positions)
-        found = f"tensor {tensor_index} is neither an input nor an output: inputs are {inputs}, outputs are {outputs}"
-        return TensorError(f"{found}; a compiled graph keeps no other tensor")
+        problem = f"tensor {tensor_index} is neither an input nor an output: inputs are {inputs}, outputs are {outputs}"
+        return TensorError(f"{problem}; a compiled graph keeps no other tensor")
 
     def _kept_view(self, tensor_index: int) -> np.ndarray:
         """View of an input or output, made once: its memory stays in place while the tensors are allocated."""
@@ -275,8 +275,8 @@ class CompiledInterpreter:
 
     def _get_full_signature_list(self) -> dict[str, Any]:
         return {
-            each.key: {"inputs": dict(sorted(each.inputs)), "outputs": dict(sorted(each.outputs))}
-            for each in self._base.program.signatures
+            signature.key: {"inputs": dict(sorted(signature.inputs)), "outputs": dict(sorted(signature.outputs))}
+            for signature in self._base.program.signatures
         }
 
     def _litert(self) -> Any:

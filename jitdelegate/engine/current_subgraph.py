@@ -77,18 +77,18 @@ class CurrentSubgraph:
         with self._lock:
             self.shapes = self._fitted(inputs)
             if self.base.program.shape_inputs and not self.base.subgraph:
-                found = self._specializations.for_values(self.base, inputs)
+                executable = self._specializations.for_values(self.base, inputs)
             else:
-                found = self.executable
-            is_other, self.ran = found is not self.ran, found
-            if is_other and found.session is not None:
-                found.session.reset_states(resources=False)
-        return found, is_other
+                executable = self.executable
+            is_other, self.ran = executable is not self.ran, executable
+            if is_other and executable.session is not None:
+                executable.session.reset_states(resources=False)
+        return executable, is_other
 
     def _fitted(self, inputs: Sequence[Any]) -> tuple[Shape, ...]:
         """The shapes of the inputs for these values."""
         ports = self.base.program.inputs
-        return tuple(_fitted(each, port, now) for each, port, now in zip(inputs, ports, self.shapes, strict=True))
+        return tuple(_fitted(value, port, now) for value, port, now in zip(inputs, ports, self.shapes, strict=True))
 
     def output_shapes(self) -> tuple[Shape, ...]:
         """Shapes of the outputs for the current shapes of the inputs; LiteRT may tell them only by a run on zeros."""
@@ -112,14 +112,14 @@ class CurrentSubgraph:
         fallback, program = self.base.source.fallback(), self.base.program
         if self.base.subgraph == 0:
             return fallback.run(inputs, shapes)
-        signature = next(each for each in program.signatures if each.graph == self.base.subgraph)
+        signature = next(candidate for candidate in program.signatures if candidate.graph == self.base.subgraph)
         positions = {port.index: position for position, port in enumerate(program.inputs)}
-        found = fallback.run_signature(
+        by_name = fallback.run_signature(
             signature.key,
             {name: inputs[positions[index]] for name, index in signature.inputs},
             {name: shapes[positions[index]] for name, index in signature.inputs},
         )
-        results = {index: found[name] for name, index in signature.outputs}
+        results = {index: by_name[name] for name, index in signature.outputs}
         return tuple(results[port.index] for port in program.outputs)
 
 

@@ -107,7 +107,7 @@ def _lines(operators: Iterable[Operator]) -> tuple[str, ...]:
         if operator.reason.startswith(FAILED):
             failed.setdefault(operator.reason, {})[operator.op] = None
     named = {reason: f"{', '.join(names)}: {reason}" for reason, names in failed.items()}
-    return tuple(dict.fromkeys(named.get(each.reason) or _line(each) for each in ordered))
+    return tuple(dict.fromkeys(named.get(operator.reason) or _line(operator) for operator in ordered))
 
 
 def _shown(lines: Sequence[str]) -> list[str]:

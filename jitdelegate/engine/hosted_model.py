@@ -74,7 +74,7 @@ class HostedModel(DelegateClient):
         """Fetch the programs of all subgraphs for the file's shapes, and of those with inputs of these names for these
         sizes; raises the errors of `specialize` and `named_shapes`."""
         opened = {number: self._open(number) for number in range(self.num_subgraphs) if number not in self._idle}
-        programs = {number: each.program for number, each in opened.items()}
+        programs = {number: executable.program for number, executable in opened.items()}
         for given in shapes:
             for subgraph, sizes in named_shapes(programs, given).items():
                 if sizes != opened[subgraph].shapes:
@@ -83,15 +83,15 @@ class HostedModel(DelegateClient):
     def executables(self) -> list[Executable]:
         """Per subgraph, the program for the shapes at the last allocation; the first subgraph comes first."""
         with self._lock:
-            further = {key: each for key, each in self._opened.items() if key[0] and not key[2]}
-        latest = {key[0]: each for key, each in further.items()}  # the shapes that came last
+            further = {key: executable for key, executable in self._opened.items() if key[0] and not key[2]}
+        latest = {key[0]: executable for key, executable in further.items()}  # the shapes that came last
         return [self._ready, *(latest[number] for number in sorted(latest))]
 
     @property
     def further(self) -> list[Executable]:
         """The kept programs for other shapes than the file's."""
         with self._lock:
-            return [each for (_, shapes, nodes), each in self._opened.items() if shapes and not nodes]
+            return [executable for (_, shapes, nodes), executable in self._opened.items() if shapes and not nodes]
 
     def delegate(self) -> NativeDelegate:
         """A delegate for one interpreter; raises the errors of `NativeDelegate`."""
@@ -121,7 +121,9 @@ class HostedModel(DelegateClient):
             return Facts(idle.num_tensors, idle.num_nodes, _facts(idle.ports), codes=list(enumerate(idle.codes)))
         program = self._open(subgraph).program
         ports = [*program.inputs, *program.outputs, *program.between]
-        codes = [(each.index, each.code) for each in program.operators] if subgraph else ()  # only the first is sure
+        codes = (
+            [(operator.index, operator.code) for operator in program.operators] if subgraph else ()
+        )  # only the first is sure
         return Facts(program.num_tensors, program.num_nodes, _facts(ports), codes=codes)
 
     def partitions(self, subgraph: int) -> Sequence[tuple[int, ...]]:
@@ -155,16 +157,16 @@ class HostedModel(DelegateClient):
     def _open(self, subgraph: int, shapes: Shapes = (), nodes: tuple[int, ...] = ()) -> Executable:
         key = subgraph, shapes, nodes
         with self._lock:
-            found = self._opened.pop(key, None)
-            is_new = found is None
-            if found is None:
-                found = self._specialize(self.main, variant_parts(subgraph, shapes, hosted=True, nodes=nodes))
-            self._opened[key] = found
+            executable = self._opened.pop(key, None)
+            is_new = executable is None
+            if executable is None:
+                executable = self._specialize(self.main, variant_parts(subgraph, shapes, hosted=True, nodes=nodes))
+            self._opened[key] = executable
             if is_new:
                 self._let_go(subgraph)
-                if found.failure:
-                    found.announce()
-            return found
+                if executable.failure:
+                    executable.announce()
+            return executable
 
     def _let_go(self, subgraph: int) -> None:
         """Keep the programs of a subgraph for the last few shapes. Kernels that LiteRT has go on with theirs."""
@@ -240,10 +242,10 @@ def _partition_program(program: Program, nodes: tuple[int, ...]) -> Program:
     if partition is None:
         reason = next((one.reason for one in program.operators if one.index in nodes and one.reason), "")
         raise _UnknownError(reason or "they are not compiled as one partition.")
-    found = read(program.content(partition))
-    if (_indices(found.inputs), _indices(found.outputs)) != (partition.inputs, partition.outputs):
+    compiled = read(program.content(partition))
+    if (_indices(compiled.inputs), _indices(compiled.outputs)) != (partition.inputs, partition.outputs):
         raise ProgramError(f"a partition has other tensors than {partition.inputs} and {partition.outputs}")
-    return found
+    return compiled
 
 
 def _data_offset(index: int) -> int:

@@ -113,11 +113,11 @@ def resolve_target(options: DelegateOptions, notes: list[str], seconds: dict[str
     Raises:
         DeviceError: this machine lacks the requested target.
     """
-    found: list[Device] = []
+    devices: list[Device] = []
     for target in candidates(options, notes):
         start = time.perf_counter()
         try:
-            found.append(target.find_device(options))
+            devices.append(target.find_device(options))
         except (DeviceError, ImportError, OSError) as error:  # the machine may be out of files
             if options.target != AUTO:
                 raise DeviceError(f"target is {target.name!r}, but {error}") from error
@@ -126,12 +126,12 @@ def resolve_target(options: DelegateOptions, notes: list[str], seconds: dict[str
         if not target.is_accelerator:
             break  # the CPU runs whatever an accelerator cannot
         seconds["device"] = time.perf_counter() - start
-    if not found:
+    if not devices:
         why = "; ".join(notes)
         if options.hardware_accelerators & CPU:
             raise DeviceError(f"no target can be used: {why}")
         raise DeviceError(f"only a GPU is asked for, but {why}; GPU | CPU runs the model on the CPU there")
-    return tuple(found)
+    return tuple(devices)
 
 
 def find_key(device: Device, options: DelegateOptions, fingerprint: str, variant: Parts = ()) -> Key:
@@ -287,10 +287,10 @@ def _similar(executable: Executable, store: Store) -> Lookup | None:
     if key.part(TOOLCHAIN):
         return None
     alternatives = device.alternatives(key)
-    found = store.first([key, *alternatives]) if alternatives else None
-    if found is None:
+    stored = store.first([key, *alternatives]) if alternatives else None
+    if stored is None:
         return None
-    executable.key, lookup = found
+    executable.key, lookup = stored
     if executable.key is not key:
         executable.note(device.difference(executable.key))
     return lookup

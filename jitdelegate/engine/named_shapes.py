@@ -30,7 +30,7 @@ def named_shapes(programs: Mapping[int, Program], given: NamedShapes) -> dict[in
     Raises:
         TensorError: there is no such subgraph; says which input, and what was expected.
     """
-    found, problems, known = dict[int, "Shapes"](), list[str](), dict[str, int]()
+    shapes, problems, known = dict[int, "Shapes"](), list[str](), dict[str, int]()
     for number, program in programs.items():
         names = _names(programs[0].signatures, number, program.inputs)
         known |= names
@@ -42,9 +42,9 @@ def named_shapes(programs: Mapping[int, Program], given: NamedShapes) -> dict[in
         problems += wrong
         if not wrong:
             ports = enumerate(program.inputs)
-            found[number] = tuple(wanted[at][1] if at in wanted else port.shape for at, port in ports)
-    if found:
-        return found
+            shapes[number] = tuple(wanted[at][1] if at in wanted else port.shape for at, port in ports)
+    if shapes:
+        return shapes
     if problems:
         raise TensorError(problems[0])
     lacking = [name for name in given if name not in known]
@@ -63,7 +63,7 @@ def _names(signatures: Sequence[Signature], subgraph: int, ports: Sequence[Port]
 def _problem(name: str, shape: tuple[int, ...], port: Port, program: Program) -> str:
     """Why an input cannot have these sizes; "" if it can. Where the file leaves no sizes open, LiteRT's interpreter
     takes others all the same."""
-    is_open = any(-1 in each.shape_signature for each in program.inputs)
+    is_open = any(-1 in other.shape_signature for other in program.inputs)
     allowed = fits(shape, port.shape_signature) if is_open else len(shape) == len(port.shape)
     if allowed and all(0 < size <= LARGEST_MEMORY for size in shape):
         return ""

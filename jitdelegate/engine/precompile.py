@@ -80,19 +80,21 @@ def precompile(
             raise CompilerFailedError(lookup.program.failure)
         return lookup
 
-    found = fetch(0)
-    assert found.program is not None
-    signed = [number for number in all_subgraphs(found.program) if number]
-    programs = {0: found.program} | {number: each for number in signed if (each := fetch(number).program) is not None}
+    main = fetch(0)
+    assert main.program is not None
+    signed = [number for number in all_subgraphs(main.program) if number]
+    programs = {0: main.program} | {
+        number: program for number in signed if (program := fetch(number).program) is not None
+    }
     resized = [
         [fetch(*one) for one in named_shapes(programs, given).items() if one[1] != _own(programs[one[0]])]
         for given in shapes
     ]
-    further = [each for number, each in programs.items() if number]
+    further = [program for number, program in programs.items() if number]
     further += [one.program for lookups in resized for one in lookups if one.program is not None]
     hits = tuple(all(one.hit for one in lookups) for lookups in resized)
-    path = found.path if found.path and not found.write_failure and os.path.exists(found.path) else ""
-    return Precompiled(found.program, found.hit, path, found.write_failure or found.reason, tuple(further), hits)
+    path = main.path if main.path and not main.write_failure and os.path.exists(main.path) else ""
+    return Precompiled(main.program, main.hit, path, main.write_failure or main.reason, tuple(further), hits)
 
 
 def _own(program: Program) -> Shapes:

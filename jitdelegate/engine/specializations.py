@@ -43,10 +43,10 @@ class Specializations:
 
     def subgraph(self, index: int) -> Executable:
         """The program of a subgraph for the file's shapes; raises the errors of `specialize`."""
-        found = self._subgraphs.get(index)
-        if found is None:
-            found = specialize(self.main, variant_parts(index))
-        return self._subgraphs.setdefault(index, found)
+        executable = self._subgraphs.get(index)
+        if executable is None:
+            executable = specialize(self.main, variant_parts(index))
+        return self._subgraphs.setdefault(index, executable)
 
     def resized(self, base: Executable, shapes: Shapes) -> Executable:
         """The program of the same subgraph as `base` for inputs of these shapes; raises the errors of `specialize`.
@@ -57,17 +57,17 @@ class Specializations:
         if shapes == base.shapes:
             return base
         key = base.subgraph, shapes
-        found = self._used_last(key)
-        if found is None:
+        executable = self._used_last(key)
+        if executable is None:
             if not self._may_compile(base):
                 return base
-            found = specialize(base, variant_parts(*key))
-            self._count_failure(found)
+            executable = specialize(base, variant_parts(*key))
+            self._count_failure(executable)
         with self._lock:
-            found = self._resized.setdefault(key, found)  # another thread may have been faster
+            executable = self._resized.setdefault(key, executable)  # another thread may have been faster
             while len(self._resized) > MOST_SHAPES:
                 del self._resized[next(iter(self._resized))]
-        return found
+        return executable
 
     def prepare(self, given: NamedShapes) -> list[Executable]:
         """The programs of all subgraphs that have inputs of these names, for these sizes.
@@ -80,14 +80,14 @@ class Specializations:
         from jitdelegate.engine.named_shapes import all_subgraphs, named_shapes  # not before: few callers give any
 
         bases = {number: self.subgraph(number) for number in all_subgraphs(self.main.program)}
-        found = []
-        for number, shapes in named_shapes({at: each.program for at, each in bases.items()}, given).items():
+        executables = []
+        for number, shapes in named_shapes({at: executable.program for at, executable in bases.items()}, given).items():
             base = bases[number]
             if base.program.loader == "delegate" and shapes != base.shapes:
-                found.append(specialize(base, variant_parts(number, shapes, hosted=True)))
+                executables.append(specialize(base, variant_parts(number, shapes, hosted=True)))
             else:
-                found.append(self.resized(base, shapes))
-        return found
+                executables.append(self.resized(base, shapes))
+        return executables
 
     def _may_compile(self, base: Executable) -> bool:
         """Whether to try other shapes: a `base` on LiteRT may be there because of its shapes. A hosted `base` needs no
@@ -116,20 +116,20 @@ class Specializations:
         values = tuple((k, integers(inputs[k], ports[k], shapes[k])) for k in base.program.shape_inputs)
         resized = () if shapes == base.shapes else shapes
         with self._lock:
-            found = self._by_values.get((resized, values))
-            if found is not None or len(self._by_values) >= MOST_VALUES:
-                return found or base
-        found = specialize(base, variant_parts(0, resized, values))
+            executable = self._by_values.get((resized, values))
+            if executable is not None or len(self._by_values) >= MOST_VALUES:
+                return executable or base
+        executable = specialize(base, variant_parts(0, resized, values))
         with self._lock:
-            return self._by_values.setdefault((resized, values), found)
+            return self._by_values.setdefault((resized, values), executable)
 
     def _used_last(self, key: tuple[int, Shapes]) -> Executable | None:
         """The kept program, marked as the most recently used one."""
         with self._lock:
-            found = self._resized.pop(key, None)
-            if found is not None:
-                self._resized[key] = found
-        return found
+            executable = self._resized.pop(key, None)
+            if executable is not None:
+                self._resized[key] = executable
+        return executable
 
     def reset(self) -> None:
         """Reset all variables of all programs, resource variables too."""

@@ -25,11 +25,11 @@ from jitdelegate.ops.quantization import (
     fixed,
     limits,
     multiple,
-    parameter_problems,
     per_tensor_problems,
     reach,
     result_problems,
     shifted,
+    tensor_problems,
 )
 from jitdelegate.ops.quantized_elementwise import quotient
 from jitdelegate.ops.registry import FLOATS, HALF, MAX_PARTS, NUMBERS, QUANTIZED, Lowering, Op, op, view
@@ -83,8 +83,8 @@ def refused_where(condition: Expr, call: Call, operand: int, words: str) -> Lowe
     index = mapped(-Cast(condition, "int32"), (call.index(operand), shape), shape=shape, dtype="int32")
     if prod(shape) != 1:
         index = Lowering(Reduce(kind="min", axes=tuple(range(len(shape)))), (index,), (), "int32")
-    zero = Lowering(Gather(refusal=words), (np.zeros(1, np.int32), view(index, (1, 1), "int32")), (1,), "int32")
-    return view(zero, (), "int32")
+    gathered = Lowering(Gather(refusal=words), (np.zeros(1, np.int32), view(index, (1, 1), "int32")), (1,), "int32")
+    return view(gathered, (), "int32")
 
 
 def checked(result: Lowering, check: Lowering) -> Lowering:
@@ -252,8 +252,7 @@ class Mul(QuantizedArithmetic):
 
     def scale_problems(self, call: Call) -> Iterator[str]:
         """Only the product of the scales counts: a large one may meet a small one."""
-        for tensor in (*call.operands, call.output):
-            yield from (f"MUL: {problem}" for problem in parameter_problems(tensor, HIGHEST_SCALE))
+        yield from tensor_problems(call, *call.operands, call.output, most=HIGHEST_SCALE)
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
         yield from super().quantized_problems(call)
@@ -321,12 +320,12 @@ class FloorDiv(Division):
         whole = size - size % EIGHT if call.shape(0) == call.shape(1) else 0
         if not whole:
             return super().quantized_lowering(call)
-        quotient, limit = self._of_stored(), limits(call.output)[1]
+        exact, limit = self._of_stored(), limits(call.output)[1]
         if whole == size:
-            return self._refusing(pointwise(Cast(minimum(quotient, limit), call.output.dtype), call), call)
+            return self._refusing(pointwise(Cast(minimum(exact, limit), call.output.dtype), call), call)
         highest = np.where(np.arange(size) < whole, limit, limit + 1).astype(np.int32).reshape(shape)
         first, second = ((call.index(operand), shape) for operand in (0, 1))
-        limited = Cast(minimum(quotient, Z), call.output.dtype)
+        limited = Cast(minimum(exact, Z), call.output.dtype)
         divided = mapped(limited, first, second, (highest, shape), shape=shape, dtype=call.output.dtype)
         return self._refusing(divided, call)
 

@@ -23,10 +23,10 @@ from jitdelegate.ops.integer_matmul import IntegerMatMul, Matrix
 from jitdelegate.ops.pointwise import X, Y, mapped
 from jitdelegate.ops.quantization import (
     factor_problems,
-    parameter_problems,
     per_tensor_problems,
     reach,
     result_problems,
+    tensor_problems,
 )
 from jitdelegate.ops.quantized_weights import (
     WEIGHTS,
@@ -376,7 +376,7 @@ class FullyConnected(QuantizedWeighted):
         if self.is_constant(call):
             yield from scale_problems(call, weights, self.channel_axis)
         else:
-            yield from (f"{self.name}: {problem}" for problem in parameter_problems(weights))
+            yield from tensor_problems(call, weights)
         is_odd = weights.dtype not in WEIGHTS[data.dtype] or (data.dtype == "int16" and zero(weights))
         if is_odd and not self._of_words(call):
             kind = f"{weights.dtype} with the zero point {zero(weights)}"
@@ -397,9 +397,9 @@ class FullyConnected(QuantizedWeighted):
         filters, bias = Matrix.of(call, 1, is_turned=True), self.bias_operand
         rows = (prod(call.shape(0)) // filters.shape[1], filters.shape[1])
         data = Matrix(view(call.index(0), rows, call.tensor(0).dtype), rows, call.tensor(0))
-        given = call.index(bias) if call.given(bias) else None
+        bias_index = call.index(bias) if call.given(bias) else None
         output = rows[0], filters.shape[0]
-        return IntegerMatMul(call, data, filters, output, self._rule(call), self._factors(call), given).lowering()
+        return IntegerMatMul(call, data, filters, output, self._rule(call), self._factors(call), bias_index).lowering()
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, weights, bias = split(arrays)

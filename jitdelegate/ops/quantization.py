@@ -62,17 +62,21 @@ def parameter_problems(tensor: Tensor, most: float = SCALES[1]) -> Iterator[str]
         yield f"the zero point of '{tensor.title}' is {middle}, which is no {tensor.dtype}."
 
 
+def tensor_problems(call: Call, *tensors: Tensor, most: float = SCALES[1]) -> Iterator[str]:
+    """Reasons to refuse a node whose tensors have `parameter_problems`."""
+    for tensor in tensors:
+        yield from (f"{call.node.op}: {problem}" for problem in parameter_problems(tensor, most))
+
+
 def per_tensor_problems(call: Call, *tensors: Tensor) -> Iterator[str]:
     """Reasons to refuse tensors with `parameter_problems`, or too large a ratio to the scale of the output."""
-    name = call.node.op
-    for tensor in tensors:
-        for problem in parameter_problems(tensor):
-            yield f"{name}: {problem}"
+    yield from tensor_problems(call, *tensors)
     if any(tensor is call.output for tensor in tensors):
         for tensor in tensors:
             ratio, most = float(scale(tensor) / scale(call.output)), HIGHEST_RATIOS.get(tensor.dtype, HIGHEST_RATIO)
             if ratio > most:
-                yield f"{name}: an operand's scale is {ratio:.3g} times the output's, expected up to {most:.3g}."
+                problem = f"an operand's scale is {ratio:.3g} times the output's, expected up to {most:.3g}."
+                yield f"{call.node.op}: {problem}"
 
 
 def factor_problems(call: Call, *factors: float | np.floating, least: float = 0.0) -> Iterator[str]:

@@ -25,11 +25,11 @@ from jitdelegate.ops.quantization import (
     limits,
     multiple,
     multiplier,
-    parameter_problems,
     per_tensor_problems,
     reach,
     result_problems,
     same_scale_problems,
+    tensor_problems,
 )
 from jitdelegate.ops.registry import BOOLEANS, BYTES, HALF, MAX_PARTS, NUMBERS, Lowering, Op, cast, op, view
 from jitdelegate.ops.rounding import AWAY, EVEN, SIXTEENS, UP, WIDE, rounding
@@ -119,7 +119,7 @@ class Mean(Reduction):
     def quantized_problems(self, call: Call) -> Iterator[str]:
         data, output = call.tensor(0), call.output
         if self._rule(call) == EVEN:  # floats, which large results do not leave
-            yield from (f"MEAN: {problem}" for tensor in (data, output) for problem in parameter_problems(tensor))
+            yield from tensor_problems(call, data, output)
         else:
             yield from per_tensor_problems(call, data, output)
         channels = call.output.shape[-1] if call.output.shape else 1

@@ -154,17 +154,18 @@ class Record(metaclass=_Declared):
             for name, value in values.items():
                 setattr(self, name, value)
 
-    def _contents(self) -> dict[str, object]:
+    def contents(self) -> dict[str, Any]:
+        """The values by name."""
         return {name: getattr(self, name) for name in self.fields}
 
     def altered(self: Made, **values: object) -> Made:
         """A copy with other values."""
-        return type(self)(**(self._contents() | values))
+        return type(self)(**(self.contents() | values))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Record) or type(other) is not type(self):
             return NotImplemented
-        return self._contents() == other._contents()
+        return self.contents() == other.contents()
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -52,26 +52,26 @@ def whole_bytes(stored: Bytes, shared: Sequence[tuple[int, int, int, int]]) -> i
 
 def stored_pages(source: Program, first: int, pages: int) -> list[memoryview]:
     """So many pages of what a program's own file stores, one part after another."""
-    weights, found, before = memoryview(source.weights).cast("B"), [], 0
+    weights, parts, before = memoryview(source.weights).cast("B"), [], 0
     for start, end in stored_ranges(source.shared, len(weights)):
         begin, stop = max(first * PAGE, before), min((first + pages) * PAGE, before + end - start)
         if begin < stop:
-            found.append(weights[start + begin - before : start + stop - before])
+            parts.append(weights[start + begin - before : start + stop - before])
         before += end - start
-    return found
+    return parts
 
 
 def whole_parts(stored: Bytes, sources: Sequence[Program | None], shared: SharedPages) -> list[Bytes]:
     """A program's weights, one part after another: the stored ones, and the `shared` pages of the sources."""
     own, before, at = memoryview(stored).cast("B"), 0, 0
-    found: list[Bytes] = []
+    parts: list[Bytes] = []
     for first, number, there, pages in shared:
         end = before + first * PAGE - at
         source = sources[number]
         assert source is not None
-        found += [own[before:end], *stored_pages(source, there, pages)]
+        parts += [own[before:end], *stored_pages(source, there, pages)]
         before, at = end, (first + pages) * PAGE
-    return [*found, own[before:]]
+    return [*parts, own[before:]]
 
 
 def stored_ranges(shared: SharedPages, nbytes: int) -> list[tuple[int, int]]:

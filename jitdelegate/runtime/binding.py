@@ -178,18 +178,18 @@ def overlapping(port: Port, other: Port) -> TensorError:
 
 def overlaps(places: Sequence[Place], inputs: int) -> list[tuple[int, list[int]]]:
     """(position of an output, the other places that share a byte with it), for outputs that have any."""
-    found: dict[int, list[int]] = {}
+    sharing: dict[int, list[int]] = {}
     active: list[tuple[int, int]] = []
-    for start, end, position in sorted((place.address, place.end, each) for each, place in enumerate(places)):
+    for start, end, position in sorted((place.address, place.end, number) for number, place in enumerate(places)):
         if active:
             active = [other for other in active if other[0] > start]
         for _, other in active:
             if places[position].overlaps(places[other]):
                 for one, another in ((position, other), (other, position)):
                     if one >= inputs:
-                        found.setdefault(one, []).append(another)
+                        sharing.setdefault(one, []).append(another)
         active.append((end, position))
-    return list(found.items())
+    return list(sharing.items())
 
 
 def check_place(place: Place, port: Port) -> None:

@@ -235,8 +235,8 @@ def taken(value: Any, port: Port, shape: tuple[int, ...]) -> memoryview:
         raise _mismatch(view, port, shape)
     import numpy
 
-    found: Any = in_type(numpy.asarray(view), port.title, port.dtype)
-    return memoryview(found)
+    numbers: Any = in_type(numpy.asarray(view), port.title, port.dtype)
+    return memoryview(numbers)
 
 
 def counted_type(dtype: str, scales: Sequence[float]) -> str:
@@ -287,13 +287,13 @@ def accepted_shape(value: Any, port: Port) -> tuple[int, ...]:
 
     Only an array of a type that the port takes counts; the length of a flat buffer determines no sizes.
     """
-    found = getattr(value, "shape", None)
-    if not isinstance(found, tuple) or found == port.shape:
+    shape = getattr(value, "shape", None)
+    if not isinstance(shape, tuple) or shape == port.shape:
         return port.shape
     dtype = str(getattr(value, "dtype", "")).rpartition(".")[2]  # of "float32", or "torch.float32"
     if dtype != port.dtype and not takes_integers(port, dtype):
         return port.shape
-    return tuple(found) if fits(found, port.shape_signature) else port.shape
+    return tuple(shape) if fits(shape, port.shape_signature) else port.shape
 
 
 def fits(shape: Sequence[int], signature: Sequence[int]) -> bool:
@@ -332,13 +332,13 @@ def _view(value: Any, port: Port) -> memoryview:
         raise no_memory(port, port.nbytes) from error
 
 
-def _numbers(found: Any, value: Any, port: Port) -> Any:
+def _numbers(array: Any, value: Any, port: Port) -> Any:
     """A list's numbers in the port's type; numpy alone would also accept None and strings, and truncate fractions."""
     import numpy
 
     kinds = "bui" if port.dtype.startswith(("int", "uint", "bool")) else "buifc"
-    if found.size and found.dtype.kind not in kinds:
-        raise TypeError(f"it holds {found.dtype.name} values, expected numbers that fit {port.dtype}")
+    if array.size and array.dtype.kind not in kinds:
+        raise TypeError(f"it holds {array.dtype.name} values, expected numbers that fit {port.dtype}")
     return numpy.asarray(value, port.dtype)
 
 

@@ -164,18 +164,18 @@ class _Guard:
 
     def _install(self) -> None:
         """Install the handler first, and keep the disposition before it."""
-        found = (ctypes.c_uint64 * _DISPOSITION_WORDS)()
+        before = (ctypes.c_uint64 * _DISPOSITION_WORDS)()
         self._seen = _others()
         self.words[_PASSED] = 0
-        if libc.syscall(_RT_SIGACTION, int(SIGBUS), self._own, found, _WORD):
+        if libc.syscall(_RT_SIGACTION, int(SIGBUS), self._own, before, _WORD):
             raise DeviceError(f"no handler of SIGBUS: {os.strerror(ctypes.get_errno())}")
-        handler = found[_HANDLER_WORD]
+        handler = before[_HANDLER_WORD]
         if handler == self._own[_HANDLER_WORD]:
             return
-        if found[_FLAGS_WORD] & _NO_DEFER:  # faulthandler; once disabled it does nothing, so reset it after one signal
-            found[_FLAGS_WORD] |= _RESET
-        self._chain = [] if handler == _DEFAULT else [list(found), *self._chain][:_PREVIOUS]
-        words = [word for each in self._chain for word in each]
+        if before[_FLAGS_WORD] & _NO_DEFER:  # faulthandler; once disabled it does nothing, so reset it after one signal
+            before[_FLAGS_WORD] |= _RESET
+        self._chain = [] if handler == _DEFAULT else [list(before), *self._chain][:_PREVIOUS]
+        words = [word for disposition in self._chain for word in disposition]
         for index, word in enumerate(words + [0] * (_ROWS - _DISPOSITIONS - len(words)), _DISPOSITIONS):
             self.words[index] = word
 

@@ -37,22 +37,22 @@ class CudaArray:
         Raises:
             TensorError: the object has no such interface, or its array is masked, not dense, or of an unknown type.
         """
-        found = getattr(value, "__cuda_array_interface__", None)
-        if not isinstance(found, dict):
+        interface = getattr(value, "__cuda_array_interface__", None)
+        if not isinstance(interface, dict):
             raise TensorError(f"found {type(value).__name__}, expected an object with __cuda_array_interface__")
-        if found.get("mask") is not None:
+        if interface.get("mask") is not None:
             raise TensorError("the CUDA array is masked, expected an array without a mask")
-        self.dtype = _dtype(found["typestr"])
-        self.shape = tuple(map(int, found["shape"]))
-        strides = found.get("strides")
+        self.dtype = _dtype(interface["typestr"])
+        self.shape = tuple(map(int, interface["shape"]))
+        strides = interface.get("strides")
         if strides is not None and not self._is_dense(strides):
             raise TensorError(
                 f"the CUDA array of shape {list(self.shape)} has the strides {list(strides)} in bytes, expected"
                 " contiguous (row-major) memory: make a contiguous copy"
             )
-        address, self.is_readonly = found["data"]
+        address, self.is_readonly = interface["data"]
         self.address = int(address or 0)
-        self.stream = found.get("stream")
+        self.stream = interface.get("stream")
         if self.stream == 0:
             raise TensorError("the CUDA array's stream is 0, which the interface does not allow; expected 1 or 2")
 

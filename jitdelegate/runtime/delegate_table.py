@@ -37,7 +37,7 @@ def hosting_words(
 
         table = (ctypes.c_char_p * len(refusals))(*formats(refusals))
     where = ctypes.addressof(table) if refusals else 0
-    content = [*arguments, len(fills), len(copies), where, *(word for each in (*fills, *copies) for word in each)]
+    content = [*arguments, len(fills), len(copies), where, *(word for row in (*fills, *copies) for word in row)]
     words: Any = (ctypes.c_int64 * len(content))(*content)
     words.formats = table  # kept as long
     return words

@@ -89,4 +89,4 @@ def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 def is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether strides, in elements, are those of a row-major tensor; axes of one element have any stride."""
     pairs = zip(shape, strides, dense_strides(shape), strict=True)
-    return 0 in shape or all(size == 1 or found == dense for size, found, dense in pairs)
+    return 0 in shape or all(size == 1 or stride == dense for size, stride, dense in pairs)

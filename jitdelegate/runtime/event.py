@@ -172,7 +172,7 @@ class Event:
         if happened.acquire(timeout=FOREVER if timeout is None else timeout):
             return True
         with self._lock:
-            self._callbacks = [each for each in self._callbacks if each != happened.release]
+            self._callbacks = [callback for callback in self._callbacks if callback != happened.release]
         return self._is_done
 
 

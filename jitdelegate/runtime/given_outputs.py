@@ -26,15 +26,15 @@ def output_place(value: Any, port: Port) -> Place:
     """
     if is_port_array(value, port) and value.flags.writeable:
         return borrowed_place(Borrowed(value))
-    found = getattr(value, "place", None)
-    if isinstance(found, Place):
+    memory = getattr(value, "place", None)
+    if isinstance(memory, Place):
         if (value.dtype, tuple(value.shape)) != (port.dtype, port.shape):
             raise TensorError(
                 f"output {port.title!r}: found a buffer of {value.dtype}{list(value.shape)},"
                 f" expected {port.dtype}{list(port.shape)}"
             )
-        check_place(found, port)
-        return found
+        check_place(memory, port)
+        return memory
     try:
         view = memoryview(value)
     except TypeError as error:
@@ -75,11 +75,11 @@ def run_into(session: IOBinding, inputs: Sequence[Any], given: Sequence[Any]) ->
     return tuple(outputs)
 
 
-def copy_all(found: Sequence[tuple[Port, Any, Any]]) -> tuple[Any, ...]:
+def copy_all(outputs: Sequence[tuple[Port, Any, Any]]) -> tuple[Any, ...]:
     """Copy results to the objects that the caller gave for them.
 
     Args:
-        found: of each output its port, its result, and the object that was given for it, or None.
+        outputs: of each output its port, its result, and the object that was given for it, or None.
     Returns:
         The given objects, and the other results.
     Raises:
@@ -87,7 +87,7 @@ def copy_all(found: Sequence[tuple[Port, Any, Any]]) -> tuple[Any, ...]:
             share memory.
     """
     copies = []
-    for port, result, given in found:
+    for port, result, given in outputs:
         if given is not None and given is not result:
             own = port.altered(shape=tuple(result.shape), nbytes=result.nbytes)
             copies.append((output_place(given, own), own, result))
@@ -95,4 +95,4 @@ def copy_all(found: Sequence[tuple[Port, Any, Any]]) -> tuple[Any, ...]:
         raise overlapping(copies[position][1], copies[others[0]][1])
     for place, _, result in copies:
         place.store(Borrowed(result).address, result.nbytes)
-    return tuple(result if given is None else given for _, result, given in found)
+    return tuple(result if given is None else given for _, result, given in outputs)

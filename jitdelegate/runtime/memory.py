@@ -232,7 +232,7 @@ class States:
 
     def write(self, position: int, content: bytes) -> None:
         """Set the current value of a state."""
-        self._stale = [each for each in self._stale if each != position]
+        self._stale = [other for other in self._stale if other != position]
         ctypes.memmove(self.before[position], content, self._program.states[position].nbytes)
 
     def advance(self) -> None:
@@ -377,11 +377,11 @@ class Weights:
 def _large_constants(program: Program) -> list[tuple[int, int]]:
     """(first page, pages) of each large constant, checked."""
     numbers, whole = program.large_constants, len(program.weights) // PAGE
-    found = list(zip(numbers[::2], numbers[1::2], strict=False))
-    for first, pages in found:
+    constants = list(zip(numbers[::2], numbers[1::2], strict=False))
+    for first, pages in constants:
         check_range("first page of a large constant", first, whole)
         check_range("pages of a large constant", pages, whole - first, 1)
-    return found
+    return constants
 
 
 def _copy_at_page(weights: Bytes) -> memoryview:

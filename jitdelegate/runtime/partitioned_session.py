@@ -208,10 +208,10 @@ class _Compiled:
         self.partition = partition
         self.session = session
         program = session.program
-        found = [(port.index, port.nbytes) for port in (*program.inputs, *program.outputs)]
-        if found != [(port.index, port.nbytes) for port in ports] or len(program.inputs) != len(partition.inputs):
+        tensors = [(port.index, port.nbytes) for port in (*program.inputs, *program.outputs)]
+        if tensors != [(port.index, port.nbytes) for port in ports] or len(program.inputs) != len(partition.inputs):
             session.close()
-            raise ProgramError(f"a partition has the tensors {found}, expected {[port.index for port in ports]}")
+            raise ProgramError(f"a partition has the tensors {tensors}, expected {[port.index for port in ports]}")
 
     def run(self, addresses: Addresses) -> bool:
         """Run the partition; False, since no memory moves."""

@@ -21,9 +21,9 @@ def medians(runs: list[list[float]], kernels: int) -> list[float | None]:
 
 def kernel_lines(kernels: Iterable[tuple[float | None, str, str]]) -> list[str]:
     """A table of (seconds, form, further text): microseconds, the share of all kernels, form, text."""
-    found = list(kernels)
-    total = sum(seconds or 0.0 for seconds, _, _ in found) or 1.0
-    return [_kernel_line(seconds, total, form, text) for seconds, form, text in found]
+    rows = list(kernels)
+    total = sum(seconds or 0.0 for seconds, _, _ in rows) or 1.0
+    return [_kernel_line(seconds, total, form, text) for seconds, form, text in rows]
 
 
 def _kernel_line(seconds: float | None, total: float, form: str, text: str) -> str:
@@ -35,9 +35,13 @@ def log_times(seconds: Sequence[float | None], kernels: Sequence[Kernel]) -> Non
     """Log the table of a session that is being closed, if it ran."""
     from jitdelegate.base.debug import log
 
-    if any(each is not None for each in seconds):
+    if any(duration is not None for duration in seconds):
         pairs = zip(seconds, kernels, strict=True)
-        log("\n".join(["time per kernel", *kernel_lines((each, kernel.form, kernel.name) for each, kernel in pairs)]))
+        log(
+            "\n".join(
+                ["time per kernel", *kernel_lines((duration, kernel.form, kernel.name) for duration, kernel in pairs)]
+            )
+        )
 
 
 def log_times_at_exit(measure: Callable[[], Sequence[float | None]], kernels: Sequence[Kernel]) -> None:
@@ -52,8 +56,8 @@ def log_times_at_exit(measure: Callable[[], Sequence[float | None]], kernels: Se
     reference = WeakMethod(measure)
 
     def log_open() -> None:
-        found = reference()
-        if found is not None:
-            log_times(found(), kernels)
+        times = reference()
+        if times is not None:
+            log_times(times(), kernels)
 
     atexit.register(log_open)

@@ -62,11 +62,11 @@ class Requests:
 
     def _wait(self, needs: Sequence[Event], after: Sequence[Event]) -> BaseException | None:
         """Wait for events; the reason why the request cannot run."""
-        for each in (*needs, *after):
-            while not each._block(SLICE):
+        for event in (*needs, *after):
+            while not event._block(SLICE):
                 if self._is_closed or self._worker.is_ending:
                     return DeviceError(CLOSED if self._is_closed else EXITED)
-        return next(filter(None, (failed_before(each._failure()) for each in needs)), None)
+        return next(filter(None, (failed_before(event._failure()) for event in needs)), None)
 
     @property
     def is_idle(self) -> bool:
@@ -81,15 +81,15 @@ class Requests:
 
     def settle(self) -> None:
         """Wait for all requests, unless one of them calls this."""
-        for each in [] if self._worker.is_current else [*self._events]:
-            each.wait_quietly()
+        for event in [] if self._worker.is_current else [*self._events]:
+            event.wait_quietly()
 
     def _drop(self) -> None:
         self._lock = _thread.allocate_lock()
         events, self._events = self._events, []
-        for each in events:
-            each._forget_lock()
-            each._finish(DeviceError(FORKED))
+        for event in events:
+            event._forget_lock()
+            event._finish(DeviceError(FORKED))
 
 
 def outcome(run: Callable[[], None]) -> BaseException | None:
@@ -119,8 +119,8 @@ def all_of(events: Sequence[Event]) -> Event:
         if not left:
             both._finish(None)
 
-    for each in events:
-        each._when_done(count)
+    for event in events:
+        event._when_done(count)
     return both
 
 

@@ -83,9 +83,9 @@ class SharedFile(mmap.mmap):
         self._files, self._mapped, self._sources, self._read_at = [], [], [], {}
         self._address = at = held.address
         for descriptor, start, nbytes in pieces:
-            found = _found(_stamp(descriptor), start, nbytes)
-            if found:
-                self._mapped.append((at, at + nbytes, *found))
+            mapped = _found(_stamp(descriptor), start, nbytes)
+            if mapped:
+                self._mapped.append((at, at + nbytes, *mapped))
             at += nbytes
 
     def map(self, pieces: Sequence[Piece]) -> None:
@@ -173,12 +173,12 @@ class SharedFile(mmap.mmap):
 
     def parts(self, at: int, nbytes: int) -> list[ctypes.Array[ctypes.c_char]]:
         """The `nbytes` bytes at `at` in order, each where it is to be read."""
-        found, end = [], at + nbytes
+        views, end = [], at + nbytes
         for (start, stop), there in sorted(self._read_at.items()):
             if at <= start and stop <= end:
-                found += [_view(at, start - at), _view(there, stop - start)]
+                views += [_view(at, start - at), _view(there, stop - start)]
                 at = stop
-        return [*found, _view(at, end - at)]
+        return [*views, _view(at, end - at)]
 
     def look(self) -> None:
         """Detect changes of the files since the last call.
@@ -197,15 +197,15 @@ class SharedFile(mmap.mmap):
                 if self._condition() == self._seen:
                     return
             seen = self._condition()
-            found = [(descriptor, _settled_stamp(descriptor)) for descriptor, _ in self._files]
+            files = [(descriptor, _settled_stamp(descriptor)) for descriptor, _ in self._files]
         except OSError:
             self.own()
             return
-        for (_, now), (_, before) in zip(found, self._files, strict=True):
+        for (_, now), (_, before) in zip(files, self._files, strict=True):
             if now[:2] != before[:2]:  # another file: the descriptor was closed, and its number was reused
                 self.own()
                 return
-        self._files, self._seen = found, seen
+        self._files, self._seen = files, seen
         self.changes += 1
 
     def _condition(self) -> tuple[object, ...]:
@@ -334,7 +334,7 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 def _offer(stamp: Stamp, start: int, nbytes: int, at: int, owner: SharedFile) -> None:
     with _lock:
-        living = [each for each in _offers.get(stamp[:2], ()) if each[-1]() is not None]
+        living = [offer for offer in _offers.get(stamp[:2], ()) if offer[-1]() is not None]
         _offers[stamp[:2]] = [*living, (stamp, start, nbytes, at, _weakref.ref(owner))]
 
 
@@ -354,24 +354,24 @@ def _view(address: int, nbytes: int) -> ctypes.Array[ctypes.c_char]:
 
 def _stamp(descriptor: int) -> Stamp:
     """The file's identity, size and time stamps, which change with its content."""
-    found = os.fstat(descriptor)
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _settled_stamp(descriptor: int) -> Stamp:
     """A stamp that any later change will alter. Getting it takes as long as a tick of the system's clock."""
     for _ in range(_TICKS):
-        found = _stamp(descriptor)
-        age = time.time_ns() - max(found[3:])
+        stamp = _stamp(descriptor)
+        age = time.time_ns() - max(stamp[3:])
         if not 0 <= age < _TICK:
             break
         time.sleep((_TICK - age) / _SECOND)
-    return found
+    return stamp
 
 
-def _counts_seconds(found: os.stat_result) -> bool:
+def _counts_seconds(status: os.stat_result) -> bool:
     """Whether the file system's time stamps are whole seconds, which would hide changes."""
-    return not (found.st_mtime_ns % _SECOND or found.st_ctime_ns % _SECOND)
+    return not (status.st_mtime_ns % _SECOND or status.st_ctime_ns % _SECOND)
 
 
 def tells_changes(descriptor: int) -> bool:
@@ -382,7 +382,7 @@ def tells_changes(descriptor: int) -> bool:
     """
     if sys.platform != "linux":
         return False
-    found = ctypes.create_string_buffer(_STATFS_BYTES)
-    if libc.fstatfs(descriptor, found):
+    statfs = ctypes.create_string_buffer(_STATFS_BYTES)
+    if libc.fstatfs(descriptor, statfs):
         return False
-    return ctypes.c_long.from_buffer(found).value in _LOCAL_DISKS  # f_type, the first field
+    return ctypes.c_long.from_buffer(statfs).value in _LOCAL_DISKS  # f_type, the first field

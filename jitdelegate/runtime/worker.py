@@ -119,17 +119,17 @@ def _abort_all() -> None:
     global _is_exiting
     _is_exiting = True
     workers = [*_serving.values()]
-    for each in workers:
-        each.is_ending = True
-    for each in workers:
-        each.abort()
+    for worker in workers:
+        worker.is_ending = True
+    for worker in workers:
+        worker.abort()
 
 
 def _restart_all() -> None:
     workers = [*_serving.values()]
     _serving.clear()
-    for each in workers:
-        each.restart()
+    for worker in workers:
+        worker.restart()
 
 
 atexit.register(_abort_all)

@@ -41,31 +41,29 @@ def _values(vector: Record | None) -> tuple[int, ...]:
     return tuple(vector["values"]) if vector else ()
 
 
-def _check_order(sparsity: Sparsity, rank: int, where: str) -> None:
+def _check_order(levels: Sparsity, rank: int, where: str) -> None:
     """Check that every dimension of the shape, then every block, is traversed exactly once."""
-    if sorted(sparsity.traversal_order) != list(range(rank + len(sparsity.block_map))):
+    if sorted(levels.traversal_order) != list(range(rank + len(levels.block_map))):
         raise ModelError(
-            f"{where}: its traversal order of {len(sparsity.traversal_order)} steps is none of {rank} dimensions"
-            f" and {len(sparsity.block_map)} blocks"
+            f"{where}: its traversal order of {len(levels.traversal_order)} steps is none of {rank} dimensions"
+            f" and {len(levels.block_map)} blocks"
         )
-    if len(sparsity.dimensions) != len(sparsity.traversal_order):
+    if len(levels.dimensions) != len(levels.traversal_order):
         raise ModelError(
-            f"{where}: {len(sparsity.dimensions)} stored dimensions for {len(sparsity.traversal_order)} traversed"
+            f"{where}: {len(levels.dimensions)} stored dimensions for {len(levels.traversal_order)} traversed"
         )
-    if len(set(sparsity.block_map)) != len(sparsity.block_map) or not all(
-        0 <= axis < rank for axis in sparsity.block_map
-    ):
+    if len(set(levels.block_map)) != len(levels.block_map) or not all(0 <= axis < rank for axis in levels.block_map):
         raise ModelError(
-            f"{where}: its {len(sparsity.block_map)} blocks are not along different ones of {rank} dimensions"
+            f"{where}: its {len(levels.block_map)} blocks are not along different ones of {rank} dimensions"
         )
 
 
-def _sizes(sparsity: Sparsity, shape: tuple[int, ...], where: str) -> list[int]:
+def _sizes(levels: Sparsity, shape: tuple[int, ...], where: str) -> list[int]:
     """The number of steps of each traversed dimension; a block shortens the dimension that it divides."""
-    sizes = list(shape) + [0] * len(sparsity.block_map)
-    for level, dimension in zip(sparsity.traversal_order, sparsity.dimensions, strict=True):
+    sizes = list(shape) + [0] * len(levels.block_map)
+    for level, dimension in zip(levels.traversal_order, levels.dimensions, strict=True):
         if level >= len(shape):
-            block, whole = dimension.dense_size, sparsity.block_map[level - len(shape)]
+            block, whole = dimension.dense_size, levels.block_map[level - len(shape)]
             if dimension.sparse or block <= 0 or shape[whole] % block:
                 raise ModelError(f"{where}: a block of {block} does not divide dimension {whole} of {list(shape)}")
             sizes[level] = block
@@ -73,10 +71,10 @@ def _sizes(sparsity: Sparsity, shape: tuple[int, ...], where: str) -> list[int]:
     return sizes
 
 
-def _check_levels(sparsity: Sparsity, sizes: list[int], values: int, where: str) -> None:
+def _check_levels(levels: Sparsity, sizes: list[int], values: int, where: str) -> None:
     """Check that the levels, from the outermost on, lead to exactly as many positions as there are values."""
     positions = 1
-    for level, dimension in zip(sparsity.traversal_order, sparsity.dimensions, strict=True):
+    for level, dimension in zip(levels.traversal_order, levels.dimensions, strict=True):
         if dimension.sparse:
             _check_segments(dimension, positions, sizes[level], f"{where}: dimension {level}")
             positions = len(dimension.indices)

@@ -62,6 +62,6 @@ def _images(program: Program) -> Iterator[tuple[str, bytes]]:
 
 
 def _candidate(program: Program, planned: Plan) -> Candidate:
-    launches = [{name: getattr(launch, name) for name in launch.__slots__} for launch in program.launches]
+    launches = [launch.contents() for launch in program.launches]
     moved = [launch.moved for launch in planned.launches]
     return Candidate(program.arena_bytes, len(program.weights), [name for name, _ in program.entries], launches, moved)

@@ -207,7 +207,7 @@ def test_a_run_that_fails_leaves_states_as_they_were_in_the_partitions_before_to
 
 
 def partition_with(partition: Partition, **changes: Any) -> Partition:
-    return Partition(**({name: getattr(partition, name) for name in Partition.__slots__} | changes))
+    return partition.altered(**changes)
 
 
 def replaced(number: int, **changes: Any) -> Change:

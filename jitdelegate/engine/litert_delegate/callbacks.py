@@ -62,7 +62,11 @@ class Callbacks:
         answering_error = self._prepare_graph, self._prepare, self._invoke
         self._functions = (*map(_ANSWERING, answering_error), _ANSWERING(self._init), _FREE(self._free))
         *errors, init, free = map(_address, self._functions)
-        partitions = (*(answering(each, _ERROR) for each in errors), answering(init, _NOTHING), jump_to_slot(layout))
+        partitions = (
+            *(answering(function, _ERROR) for function in errors),
+            answering(init, _NOTHING),
+            jump_to_slot(layout),
+        )
         self.prepare_graph, prepare, self._python_entry, init, invoke = load(*partitions)
         words = {"init": init, "free": free, "prepare": prepare, "invoke": invoke}
         self.registration = _registration(layout, words | {"custom_name": ctypes.addressof(_name)})
@@ -142,10 +146,10 @@ class Callbacks:
         return _word(delegate + self._layout.delegate["data_"]).value
 
     def _kernel(self, node: int) -> Kernel:
-        found = kernels.get(number_at(_word(node + self._layout.node["user_data"]).value))
-        if found is None:
+        kernel = kernels.get(number_at(_word(node + self._layout.node["user_data"]).value))
+        if kernel is None:
             raise DeviceError("a partition has no kernel, expected one from `init`")
-        return found
+        return kernel
 
 
 def next_number() -> int:
@@ -159,8 +163,8 @@ def callbacks_for(layout: Layout) -> Callbacks:
     Raises:
         DeviceError: there is no executable memory.
     """
-    found = _callbacks.get(layout.digest())
-    return found or _callbacks.setdefault(layout.digest(), Callbacks(layout))
+    known = _callbacks.get(layout.digest())
+    return known or _callbacks.setdefault(layout.digest(), Callbacks(layout))
 
 
 def _address(function: object) -> int:

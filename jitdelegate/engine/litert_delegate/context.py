@@ -172,9 +172,9 @@ class Context:
 
     def execution_plan(self) -> tuple[int, ...]:
         """The nodes that run, in order."""
-        found = ctypes.c_uint64()
-        self._call("GetExecutionPlan", _GET_PLAN, ctypes.addressof(found))
-        return integers(self.layout, found.value)
+        array = ctypes.c_uint64()
+        self._call("GetExecutionPlan", _GET_PLAN, ctypes.addressof(array))
+        return integers(self.layout, array.value)
 
     def node(self, position: int) -> Node:
         """An operator of the execution plan."""

@@ -115,6 +115,6 @@ def _refuse_unless_offered(context: Context, plan: tuple[int, ...], nodes: tuple
     missing = sorted(set(nodes) - set(plan))
     if missing:
         raise Doubt(f"another delegate has taken nodes {', '.join(map(str, missing))}")
-    found = tuple(sorted(node for partition in context.preview(nodes) for node in partition.nodes))
-    if found != nodes:
-        raise Doubt(f"LiteRT offers the nodes {found}, expected {nodes}")
+    offered = tuple(sorted(node for partition in context.preview(nodes) for node in partition.nodes))
+    if offered != nodes:
+        raise Doubt(f"LiteRT offers the nodes {offered}, expected {nodes}")

@@ -99,9 +99,9 @@ class Kernel:
             _refuse_unknown(context, index)
         if self._shapes is None or not self._shapes.hold(context):
             self._open(context)
-        found = self._client_kernel
-        assert found is not None
-        for index, shape in zip(found.outputs, found.output_shapes, strict=True):
+        kernel = self._client_kernel
+        assert kernel is not None
+        for index, shape in zip(kernel.outputs, kernel.output_shapes, strict=True):
             context.resize(index, shape)
 
     def run(self, context: Context) -> None:
@@ -110,16 +110,16 @@ class Kernel:
         Raises:
             DeviceError: `prepare` did not succeed.
         """
-        found = self._client_kernel
-        if found is None:
+        kernel = self._client_kernel
+        if kernel is None:
             raise DeviceError("a partition runs that was never prepared")
-        found.run(context.data((*found.inputs, *found.outputs)))
+        kernel.run(context.data((*kernel.inputs, *kernel.outputs)))
 
     def close(self) -> None:
         """Close the client's kernel; harmless a second time."""
-        found, self._client_kernel, self._shapes = self._client_kernel, None, None
-        if found is not None:
-            found.close()
+        kernel, self._client_kernel, self._shapes = self._client_kernel, None, None
+        if kernel is not None:
+            kernel.close()
 
     def _open(self, context: Context) -> None:
         shapes = Shapes(context, self.inputs)

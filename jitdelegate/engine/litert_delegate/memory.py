@@ -107,7 +107,7 @@ class SafeReader:
 
 def library_of(address: int) -> str:
     """The path of the shared object with a function, as the loader knows it; "" for none."""
-    found = _SymbolPlace()
-    if _dladdr is None or not _dladdr(address, ctypes.byref(found)) or not found.library:
+    symbol = _SymbolPlace()
+    if _dladdr is None or not _dladdr(address, ctypes.byref(symbol)) or not symbol.library:
         return ""
-    return os.fsdecode(found.library)
+    return os.fsdecode(symbol.library)

@@ -81,9 +81,9 @@ class NativeDelegate:
 
     def raise_interruption(self) -> None:
         """Raise the interruption again, once."""
-        found, self._delegation.interruption = self._delegation.interruption, None
-        if found is not None:
-            raise found
+        interruption, self._delegation.interruption = self._delegation.interruption, None
+        if interruption is not None:
+            raise interruption
 
     @property
     def contexts(self) -> dict[int, int]:

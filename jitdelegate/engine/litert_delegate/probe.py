@@ -128,14 +128,14 @@ def _look_at_nodes(context: Context) -> None:
     _same("the operators' tensors", tuple((node.inputs, node.outputs) for node in nodes), NODES)
     _same("the execution plan", context.execution_plan(), tuple(range(len(NODES))))
     partitions = context.preview((CODES.index(ABS),))
-    found = [(partition.nodes, partition.inputs, partition.outputs) for partition in partitions]
-    _same("another partition", found, [((1,), (SUM,), (ABSOLUTE,))])
+    offered = [(partition.nodes, partition.inputs, partition.outputs) for partition in partitions]
+    _same("another partition", offered, [((1,), (SUM,), (ABSOLUTE,))])
 
 
 def _look_at_kernels() -> None:
-    found = [(kernel.nodes, sorted(kernel.inputs), sorted(kernel.outputs)) for kernel in callbacks.kernels.values()]
+    opened = [(kernel.nodes, sorted(kernel.inputs), sorted(kernel.outputs)) for kernel in callbacks.kernels.values()]
     tensors = zip(PARTITIONS, PARTITION_TENSORS, strict=True)
-    _same("the partitions", found, [(nodes, sorted(inputs), sorted(outputs)) for nodes, (inputs, outputs) in tensors])
+    _same("the partitions", opened, [(nodes, sorted(inputs), sorted(outputs)) for nodes, (inputs, outputs) in tensors])
 
 
 def _resize(interpreter: Any, client: ProbeClient) -> None:

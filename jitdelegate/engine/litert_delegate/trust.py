@@ -174,8 +174,8 @@ def _key(folder: str, layout: Layout) -> str:
     """Everything that a verdict depends on."""
     lines = [layout.digest(), f"{sys.version_info[0]}.{sys.version_info[1]}"]
     for library in libraries(folder):
-        found = os.stat(library)
-        lines.append(f"{library} {found.st_size} {found.st_mtime_ns} {found.st_ino}")
+        status = os.stat(library)
+        lines.append(f"{library} {status.st_size} {status.st_mtime_ns} {status.st_ino}")
     return "\n".join(lines)
 
 

@@ -217,15 +217,15 @@ def user_directory() -> str:
     try:
         import platformdirs
 
-        found = platformdirs.user_cache_dir("jitdelegate", appauthor=False)
+        path = platformdirs.user_cache_dir("jitdelegate", appauthor=False)
     except (ImportError, OSError, RuntimeError) as error:
         raise CacheError(f"the user has no cache directory: {error}", "set HOME or XDG_CACHE_HOME") from error
-    if not os.path.isabs(found):
+    if not os.path.isabs(path):
         raise CacheError(
-            f"the user has no cache directory: it would be {found!r}, expected an absolute path",
+            f"the user has no cache directory: it would be {path!r}, expected an absolute path",
             "set HOME or XDG_CACHE_HOME",
         )
-    return found
+    return path
 
 
 def _open_directory(path: str) -> int:
@@ -257,24 +257,24 @@ def _make_directory(path: str) -> None:
         pass  # another process was faster
 
 
-def _check_directory(path: str, found: os.stat_result) -> None:
-    if found.st_uid not in (os.geteuid(), _ROOT):
-        raise CacheError(f"cache directory {path} belongs to user {found.st_uid}, expected {os.geteuid()} or root")
-    if found.st_mode & _OTHERS_MAY_WRITE:
-        mode = stat.S_IMODE(found.st_mode)
+def _check_directory(path: str, status: os.stat_result) -> None:
+    if status.st_uid not in (os.geteuid(), _ROOT):
+        raise CacheError(f"cache directory {path} belongs to user {status.st_uid}, expected {os.geteuid()} or root")
+    if status.st_mode & _OTHERS_MAY_WRITE:
+        mode = stat.S_IMODE(status.st_mode)
         reason = f"cache directory {path} has mode {mode:04o}, expected one that others cannot write"
         raise CacheError(reason, f"chmod 700 {path}")
 
 
-def _check_file(name: str, found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise CacheError(f"{name} is not a regular file (mode {stat.filemode(found.st_mode)})")
-    if found.st_uid not in (os.geteuid(), _ROOT):
-        raise CacheError(f"{name} belongs to user {found.st_uid}, expected {os.geteuid()} or root")
-    if found.st_mode & _OTHERS_MAY_WRITE:
-        raise CacheError(f"{name} has mode {stat.S_IMODE(found.st_mode):04o}, expected one that others cannot write")
-    if found.st_size > LARGEST_FILE:
-        raise CacheError(f"{name} has {found.st_size} bytes, expected at most {LARGEST_FILE}")
+def _check_file(name: str, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise CacheError(f"{name} is not a regular file (mode {stat.filemode(status.st_mode)})")
+    if status.st_uid not in (os.geteuid(), _ROOT):
+        raise CacheError(f"{name} belongs to user {status.st_uid}, expected {os.geteuid()} or root")
+    if status.st_mode & _OTHERS_MAY_WRITE:
+        raise CacheError(f"{name} has mode {stat.S_IMODE(status.st_mode):04o}, expected one that others cannot write")
+    if status.st_size > LARGEST_FILE:
+        raise CacheError(f"{name} has {status.st_size} bytes, expected at most {LARGEST_FILE}")
 
 
 def _write_all(descriptor: int, content: ReadableBuffer) -> None:

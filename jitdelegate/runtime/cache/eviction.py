@@ -61,20 +61,20 @@ def evict(directory: CacheDirectory, key: Key, uses: Mapping[str, float], open_f
     names = [name for name in directory.names() if name.startswith(beginning) and name.endswith(SUFFIX)]
     if len(names) <= MOST_STORED:
         return 0
-    found = _stored(directory.looking(), names, key, uses, open_front)
+    stored = _stored(directory.looking(), names, key, uses, open_front)
     latest = dict[tuple[str, str], float]()
-    for each in found:
-        latest[each.kind] = max(latest.get(each.kind, 0.0), each.used)
+    for program in stored:
+        latest[program.kind] = max(latest.get(program.kind, 0.0), program.used)
     latest.pop(_kind(key), None)
     left = sorted(latest, key=lambda kind: latest[kind])[: max(0, len(latest) - (MOST_STORED - 1))]
-    return sum(_remove(directory, each) for each in found if each.kind in left)
+    return sum(_remove(directory, program) for program in stored if program.kind in left)
 
 
 def _stored(
     directory: CacheDirectory, names: Sequence[str], key: Key, uses: Mapping[str, float], open_front: OpenFront
 ) -> list[_Stored]:
     """The further programs of the same program as `key`'s."""
-    base, found = key.without(*_FURTHER).entry_name(), []
+    base, stored = key.without(*_FURTHER).entry_name(), []
     for name in names:
         try:
             file = directory.stat(name)
@@ -84,8 +84,8 @@ def _stored(
         kind = _kind(other)
         if any(kind) and other.without(*_FURTHER).entry_name() == base:
             used = max(file.st_atime, file.st_mtime, uses.get(name, 0.0))
-            found.append(_Stored(name, kind, file, used))
-    return found
+            stored.append(_Stored(name, kind, file, used))
+    return stored
 
 
 _FURTHER = (SHAPES, VALUES, NODES)

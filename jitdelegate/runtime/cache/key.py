@@ -146,7 +146,7 @@ class Key:
 
     def changed(self, name: str, value: str) -> Key:
         """A copy with another value of one part."""
-        return Key(tuple((each, value if each == name else found) for each, found in self.parts), self.token)
+        return Key(tuple((part, value if part == name else current) for part, current in self.parts), self.token)
 
     def without(self, *names: str) -> Key:
         """A copy without these parts."""
@@ -166,19 +166,19 @@ class Key:
         left_out = [further, further[1:]] if self.part(SUBGRAPH) else [further]
         return tuple(self.without(*names) for names in left_out if names)
 
-    def difference(self, found: Parts) -> tuple[str, str, str] | None:
-        """(name, found, expected) of the first part that differs from `found`; None where none does.
+    def difference(self, other: Parts) -> tuple[str, str, str] | None:
+        """(name, found, expected) of the first part that differs from `other`; None where none does.
 
         A missing toolchain ("") accepts every other, and so does what was not measured yet.
         """
-        values = dict(found)
+        values = dict(other)
         for name, expected in self.parts:
             if name in _SETTLED and not expected:
                 continue
             if values.get(name, "") != expected:
                 return name, values.get(name, ""), expected
         known = dict(self.parts)
-        return next(((name, value, "") for name, value in found if name not in known), None)
+        return next(((name, value, "") for name, value in other if name not in known), None)
 
 
 class KeyParts:

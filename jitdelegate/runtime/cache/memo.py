@@ -21,13 +21,13 @@ _SETTLED_NANOSECONDS = 60_000_000_000
 flushing is quick, and a later change gets another time stamp however coarse the file system's clock is."""
 
 
-def _can_be_remembered(descriptor: int, found: os.stat_result) -> bool:
-    """Whether every change from now on moves the file's time stamps away from those that were `found`.
+def _can_be_remembered(descriptor: int, status: os.stat_result) -> bool:
+    """Whether every change from now on moves the file's time stamps away from those of `status`.
 
     A write through a mapping moves them only if the page was clean, so all pages are flushed. A page that is dirty
     again after that has moved them already.
     """
-    if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) <= _SETTLED_NANOSECONDS:
+    if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) <= _SETTLED_NANOSECONDS:
         return False
     try:
         from jitdelegate.runtime.shared_file import tells_changes  # not before: few models are so large
@@ -40,8 +40,8 @@ def _can_be_remembered(descriptor: int, found: os.stat_result) -> bool:
     return True
 
 
-def _identity(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 class Memo:
@@ -75,22 +75,22 @@ class Memo:
             self.put(before, value)
         return value
 
-    def get(self, found: os.stat_result) -> str:
+    def get(self, status: os.stat_result) -> str:
         """The fingerprint of the file; "" where it is not known."""
-        return self._load().get(_identity(found), b"").hex()
+        return self._load().get(_identity(status), b"").hex()
 
-    def put(self, found: os.stat_result, value: str) -> None:
+    def put(self, status: os.stat_result, value: str) -> None:
         """Remember a fingerprint, and forget the oldest of more than LARGEST."""
-        identity = _identity(found)
+        identity = _identity(status)
         known = self._load()
         known.pop(identity, None)
         known[identity] = bytes.fromhex(value)
         self._store(known)
 
-    def forget(self, found: os.stat_result) -> None:
+    def forget(self, status: os.stat_result) -> None:
         """Forget the fingerprint of a file, which was wrong."""
         known = self._load()
-        kept = {identity: value for identity, value in known.items() if identity[:2] != _identity(found)[:2]}
+        kept = {identity: value for identity, value in known.items() if identity[:2] != _identity(status)[:2]}
         if len(kept) < len(known):
             self._store(kept)
 

@@ -426,8 +426,8 @@ def open_entry(
             pieces = whole_pieces(directory, program, pieces[0], opened)
         return complete(program, _weights(pieces, private=private))
     finally:
-        for each in opened:
-            close_quietly(each)
+        for file in opened:
+            close_quietly(file)
 
 
 def open_front(directory: CacheDirectory, name: str) -> Program:

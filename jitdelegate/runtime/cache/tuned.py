@@ -62,8 +62,8 @@ def table_name(kind: str) -> str:
 def table_content(winners: Mapping[str, Winner]) -> bytes:
     """The file of a table; equal tables have equal bytes."""
     lines = "".join(
-        f"{problem}\t{each.candidate}\t{each.effort}\t{each.microseconds:.3f}\t{each.before:.3f}\n"
-        for problem, each in sorted(winners.items())
+        f"{problem}\t{winner.candidate}\t{winner.effort}\t{winner.microseconds:.3f}\t{winner.before:.3f}\n"
+        for problem, winner in sorted(winners.items())
     )
     return f"{_HEAD}{xxh3_128_hexdigest(lines.encode())}\n{lines}".encode()
 
@@ -77,13 +77,13 @@ def parse_table(content: bytes) -> dict[str, Winner]:
     head, _, lines = content.decode().partition("\n")
     if head != f"{_HEAD}{xxh3_128_hexdigest(lines.encode())}":
         raise ValueError("its first line does not fit the others")
-    found = {}
+    winners = {}
     for line in lines.splitlines():
         fields = line.split("\t")
         if len(fields) != _FIELDS or fields[2] not in EFFORTS:
             raise ValueError(f"{line[:80]!r} is no line of a table")
-        found[fields[0]] = Winner(fields[1], fields[2], float(fields[3]), float(fields[4]))
-    return found
+        winners[fields[0]] = Winner(fields[1], fields[2], float(fields[3]), float(fields[4]))
+    return winners
 
 
 def read_table(directory: CacheDirectory | None, kind: str) -> dict[str, Winner]:

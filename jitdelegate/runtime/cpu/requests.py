@@ -107,8 +107,8 @@ class NativeRequests:
         self._threads: Threads = []
         self._loops = []
         entry = ctypes.cast(code.run, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
-        for each in arguments:
-            content = (self._control, entry, pointers, record, DEPTH - 1, *each)
+        for loop_arguments in arguments:
+            content = (self._control, entry, pointers, record, DEPTH - 1, *loop_arguments)
             self._loops.append((ctypes.c_uint64 * request_code.LOOP_WORDS)(*content))
         self._start()
 
@@ -143,7 +143,7 @@ class NativeRequests:
             DeviceError: closed.
         """
         waits, words, events = self._waits((*needs, *after)) if needs or after else ((), (), ())
-        needs = tuple(each for each in needs if self._may_fail_for(each)) if needs else ()
+        needs = tuple(need for need in needs if self._may_fail_for(need)) if needs else ()
         while True:
             with self._lock:  # in one statement: Ctrl-C must not leave it held
                 if self._reason:
@@ -194,20 +194,20 @@ class NativeRequests:
         waits: list[int] = []
         words: list[Any] = []
         own, others = 0, []
-        for each in events:
-            if isinstance(each, NativeEvent) and each.requests is self:
-                own = max(own, each.goal)
-            elif not each.done:
-                others.append(each)
+        for event in events:
+            if isinstance(event, NativeEvent) and event.requests is self:
+                own = max(own, event.goal)
+            elif not event.done:
+                others.append(event)
         if not others and (own <= self._words[_COMPLETED] or len(self._threads) == 1):
             return (), (), ()
         if own > self._words[_COMPLETED] and len(self._threads) > 1:
             waits += (self._completed, own, PATIENT)
-        for each in others if len(others) < MOST_EVENTS else [all_of(others)]:
-            if isinstance(each, NativeEvent):
-                waits += (each.requests._completed, each.goal, IMPATIENT)
+        for event in others if len(others) < MOST_EVENTS else [all_of(others)]:
+            if isinstance(event, NativeEvent):
+                waits += (event.requests._completed, event.goal, IMPATIENT)
             else:
-                words.append(self._word(each))
+                words.append(self._word(event))
                 waits += (ctypes.addressof(words[-1]), 1, IMPATIENT)
         return waits, words, others
 
@@ -381,9 +381,9 @@ class NativeEvent(RequestEvent):
         todo, seen = [self], {id(self)}  # a loop: a chain of requests may be longer than Python's stack
         while todo:
             earlier = [
-                each
-                for each in todo[-1]._needs
-                if isinstance(each, NativeEvent) and each._needs and each.done and id(each) not in seen
+                need
+                for need in todo[-1]._needs
+                if isinstance(need, NativeEvent) and need._needs and need.done and id(need) not in seen
             ]
             if earlier:
                 seen.update(map(id, earlier))
@@ -400,11 +400,11 @@ class NativeEvent(RequestEvent):
 
     def _forget_needs(self) -> None:
         """Forget what it needed and has happened, but for a failure."""
-        happened = [each for each in self._needs if each.done]
-        for each in happened:
-            cause = each._own_failure() if isinstance(each, NativeEvent) else each._failure()
+        happened = [need for need in self._needs if need.done]
+        for need in happened:
+            cause = need._own_failure() if isinstance(need, NativeEvent) else need._failure()
             self._failed = self._failed or failed_before(cause)
-        self._needs = tuple(each for each in self._needs if each not in happened)
+        self._needs = tuple(need for need in self._needs if need not in happened)
 
     def _own_failure(self) -> BaseException | None:
         self.requests.note_refusals(self.goal)
@@ -430,15 +430,15 @@ def _retire(held: list[Any]) -> None:
 def _abort_all() -> None:
     """Before Python frees what the threads read. It runs before the workers' own function in `runtime.worker`, which is
     registered earlier: one of these may wait for a native request."""
-    for each in [*_open.values()]:
-        each.close(request_code.ABORT, EXITED)
+    for request in [*_open.values()]:
+        request.close(request_code.ABORT, EXITED)
 
 
 def _forget_all() -> None:
     requests = [*_open.values()]
     _open.clear()
-    for each in requests:
-        each.forked()
+    for request in requests:
+        request.forked()
 
 
 atexit.register(_abort_all)

@@ -209,7 +209,7 @@ class Session(IOBinding):
                     for _ in range(count):
                         self._native_memories.append(_Memory(self.program, max(self._num_threads // count, 1), memory))
                         self._start_workers(self._native_memories[-1])
-                    arguments = [each.arguments[0] for each in self._native_memories]
+                    arguments = [native.arguments[0] for native in self._native_memories]
                     outputs = len(self.program.outputs)
                     program = self.program
                     refusal = (lambda status: _refusal(program, status)) if program.refusals else None

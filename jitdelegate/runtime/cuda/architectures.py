@@ -70,12 +70,12 @@ def other_kinds(kind: str) -> list[tuple[str, int]]:
     """(architecture, multiprocessors) of other kinds whose programs run too: those of the architecture first, then, of
     PTX, those of lower ones; the nearest come first."""
     architecture, _ = parsed(kind)
-    found = [(architecture, size) for size in other_sizes(kind)]
+    kinds = [(architecture, size) for size in other_sizes(kind)]
     if is_portable(architecture):
         names = [portable_name_of(capability) for capability in SIZES]
         lower = reversed(names[: names.index(architecture)])
-        found += [(name, size) for name in lower for size in _BY_NAME[name]]
-    return found
+        kinds += [(name, size) for name in lower for size in _BY_NAME[name]]
+    return kinds
 
 
 def parsed(kind: str) -> tuple[str, int]:

@@ -72,8 +72,8 @@ class Device:
             DeviceError: code that was compiled for `features` by that toolkit does not run here.
         """
         if not runs(features, self.capability):
-            found = name_of(self.capability)
-            raise DeviceError(f"the program was compiled for {features}, but {self.name} is {found}; compile it anew")
+            own = name_of(self.capability)
+            raise DeviceError(f"the program was compiled for {features}, but {self.name} is {own}; compile it anew")
         trouble = self.toolkit_trouble(features, toolkit)
         if trouble:
             raise DeviceError(f"the program was compiled by CUDA {toolkit}, {trouble}")

@@ -34,11 +34,11 @@ def make_fork(launches: Sequence[Launch], driver: Driver, own: Own) -> Fork | No
 def rearranged(launches: Sequence[Launch], *, early: bool, branches: bool) -> list[Launch]:
     """The launches without branches, and without beginning early, unless asked for."""
     waits_itself = any(launch.is_dependent for launch in launches)
-    found = []
+    changed = []
     for number, launch in enumerate(launches):
         own = launch if branches else launch.altered(stream=0, waits=(), is_dependent=waits_itself and number > 0)
-        found.append(own if early else own.altered(is_dependent=False))
-    return found
+        changed.append(own if early else own.altered(is_dependent=False))
+    return changed
 
 
 class Fork:

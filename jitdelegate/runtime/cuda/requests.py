@@ -85,7 +85,7 @@ class CudaRequest(CudaEvent):
         self._session = session
         self._may_be_refused = may_be_refused
         self._failed: DeviceError | None = None
-        self._needs = tuple(each for each in needs if isinstance(each, CudaRequest) and each.may_fail())
+        self._needs = tuple(need for need in needs if isinstance(need, CudaRequest) and need.may_fail())
 
     def may_fail(self) -> bool:
         """Whether it can fail, or has failed, for the values of its inputs or because of what it needs."""
@@ -97,16 +97,16 @@ class CudaRequest(CudaEvent):
         todo, seen = [self], {id(self)}  # a loop: a chain of requests may be longer than Python's stack
         while todo:
             event = todo[-1]
-            earlier = [each for each in event._needs if each._needs and each.done and id(each) not in seen]
+            earlier = [need for need in event._needs if need._needs and need.done and id(need) not in seen]
             if earlier:
                 seen.update(map(id, earlier))
                 todo += earlier
                 continue
             todo.pop()
-            happened = [each for each in event._needs if each.done]
-            for each in happened:
-                event._failed = event._failed or failed_before(each._failed or each.mark.error)
-            event._needs = tuple(each for each in event._needs if each not in happened)
+            happened = [need for need in event._needs if need.done]
+            for need in happened:
+                event._failed = event._failed or failed_before(need._failed or need.mark.error)
+            event._needs = tuple(need for need in event._needs if need not in happened)
 
     def _failure(self) -> BaseException | None:
         self._requests.count()  # also those before it, for which nobody may wait

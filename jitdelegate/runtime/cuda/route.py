@@ -112,7 +112,7 @@ def _small_ports(program: Program, offsets: Sequence[int], changed: set[int]) ->
         offsets: of all inputs, then of all outputs.
         changed: the offsets whose memory is written.
     """
-    count, found = len(program.inputs), list[int]()
+    count, small = len(program.inputs), list[int]()
     states = program.input_offsets[count:] + program.output_offsets[len(program.outputs) :]
     for position, port in enumerate(program.inputs + program.outputs):
         offset = offsets[position]
@@ -124,8 +124,8 @@ def _small_ports(program: Program, offsets: Sequence[int], changed: set[int]) ->
         else:
             is_near = not readers and port.nbytes <= MOST_WRITTEN
         if is_near:
-            found.append(position)
-    return found
+            small.append(position)
+    return small
 
 
 def _reads(launch: Launch, offsets: Sequence[int], offset: int) -> bool:

@@ -243,9 +243,9 @@ class CudaSession(IOBinding):
         self._enqueued.make_room()
         with self._lock, self._current():
             self._refuse_capture()
-            for each in (*needs, *after):
-                if isinstance(each, CudaEvent):
-                    each.mark.follow(self._stream)
+            for event in (*needs, *after):
+                if isinstance(event, CudaEvent):
+                    event.mark.follow(self._stream)
             assert self._context
             add, context = self._enqueued.add, self._context
             mark = self._enqueue_bound(binding, lambda: add(context, self._stream, self._end_of_request(binding)))
@@ -265,12 +265,12 @@ class CudaSession(IOBinding):
 
     def _follows(self, binding: CudaBinding, needs: Sequence[Event], after: Sequence[Event]) -> bool:
         """Whether a request may be enqueued now: the events have happened, or the stream can wait for them."""
-        for each in (*needs, *after):
-            if each.done:
+        for event in (*needs, *after):
+            if event.done:
                 continue
-            if not isinstance(each, CudaEvent) or each.mark.context is not self._context or binding.copies_on_host:
+            if not isinstance(event, CudaEvent) or event.mark.context is not self._context or binding.copies_on_host:
                 return False
-        return not any(each.done and each._failure() for each in needs)
+        return not any(event.done and event._failure() for event in needs)
 
     def _enqueue_bound(self, binding: CudaBinding, then: Callable[[], Any]) -> Any:
         """Enqueues one inference on a binding's memory; the answer of `then`, which is called after that."""

@@ -49,5 +49,5 @@ def _metadata(folder: str) -> list[tuple[str, str]]:
         names = os.listdir(folder)
     except OSError:
         return []
-    found = (name.removesuffix(_SUFFIX).partition("-") for name in names if name.endswith(_SUFFIX))
-    return [(name, version) for name, _, version in found if name in _NAMED]
+    packages = (name.removesuffix(_SUFFIX).partition("-") for name in names if name.endswith(_SUFFIX))
+    return [(name, version) for name, _, version in packages if name in _NAMED]

@@ -89,24 +89,24 @@ def share_weights(program: Program, context: Context, stream: int) -> Weights:
     # the length too: a forged hash must not lead to reads past the end of other weights
     nbytes = len(program.weights)
     with lock:
-        found = _in_use(context, (program.weights_hash, nbytes, ""))
-        shared = _shared(program) if program.main_hash and found is None else ()
+        weights = _in_use(context, (program.weights_hash, nbytes, ""))
+        shared = _shared(program) if program.main_hash and weights is None else ()
         main = _main(program, context, shared) if shared else None
         key = program.weights_hash, nbytes, program.main_hash if main else ""
-        found = found or _in_use(context, key)
-        if found is None:
+        weights = weights or _in_use(context, key)
+        if weights is None:
             shared = shared if main else ()
             ranges = stored_ranges(shared, nbytes)
             address = _upload(program, context.driver, stream, ranges)
-            found = context.weights[key] = Weights(context, key, address, ranges, shared, main)
-        found.users += 1
-        return found
+            weights = context.weights[key] = Weights(context, key, address, ranges, shared, main)
+        weights.users += 1
+        return weights
 
 
 def _in_use(context: Context, key: Key) -> Weights | None:
     uploaded: dict[Key, Weights] = context.weights
-    found = uploaded.get(key)
-    return found if found is not None and found.users else None
+    weights = uploaded.get(key)
+    return weights if weights is not None and weights.users else None
 
 
 def _main(program: Program, context: Context, shared: SharedPages) -> Weights | None:

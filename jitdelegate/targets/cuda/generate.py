@@ -42,7 +42,7 @@ def generate(
     graph: Graph,
     kind: str,
     precision: str,
-    place: CacheDirectory | None,
+    directory: CacheDirectory | None,
     trace: Trace,
     tuning: Tuning | None,
     known: Known = NO_CONSTANTS,
@@ -53,7 +53,7 @@ def generate(
         graph: every node carries a form.
         kind: "sm_90:132", or "sm_90" for the most common GPU of this architecture.
         precision: "float32", "tf32", "float16" or "bfloat16".
-        place: where the templates' lowered code and the user's tables of tuned kernels are; None for no cache.
+        directory: where the templates' lowered code and the user's tables of tuned kernels are; None for no cache.
         trace: called with the plan of launches and memory, and the PTX.
         tuning: how to measure what the tables lack; None takes the package's own table as it is.
         known: constants that other programs store.
@@ -64,10 +64,10 @@ def generate(
     gpu = gpu_of(kind)
     if precision in ("tf32", "bfloat16") and not gpu.has_async_copy:
         raise DeviceError(f"precision is {precision!r}, but {gpu.architecture} has only 'float32' and 'float16'")
-    store = TemplateStore(place)
+    store = TemplateStore(directory)
     choices = Choices(shipped(gpu))
     if tuning is not None:
-        choices = tuning.choices(graph, gpu, precision, place, Builder(gpu, store), trace)
+        choices = tuning.choices(graph, gpu, precision, directory, Builder(gpu, store), trace)
     planned = plan(graph, gpu, precision, choices, known)
     trace("plan", lambda: plan_text(planned))
     origins = {template: _origin(template, planned.launches) for template in planned.templates}
@@ -89,7 +89,7 @@ class Builder:
         wanted = dict.fromkeys(template for planned in plans for template in planned.templates)
         new = [template for template in wanted if template not in self._compiled]
         self._compiled.update(zip(new, compile_templates(new, self.gpu.architecture, self.store), strict=True))
-        return [self._program(generated(one, [self._compiled[each] for each in one.templates])) for one in plans]
+        return [self._program(generated(one, [self._compiled[key] for key in one.templates])) for one in plans]
 
     def _program(self, made: Generated) -> program.Program:
         key = ("model", "0" * 32), ("target", "cuda")

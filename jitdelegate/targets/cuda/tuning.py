@@ -103,13 +103,13 @@ class Tuning:
     clock: Callable[[], float] = time.perf_counter
 
     def choices(
-        self, graph: Graph, gpu: Gpu, precision: str, place: CacheDirectory | None, build: Build, trace: Trace
+        self, graph: Graph, gpu: Gpu, precision: str, directory: CacheDirectory | None, build: Build, trace: Trace
     ) -> Choices:
         """The choices of all tables, after what they lack was measured and stored."""
-        known = merged(gpu, place)
+        known = merged(gpu, directory)
         findings = self.measure(graph, gpu, precision, known, build)
         trace("tuning", findings.text)
-        add_to_table(place, gpu.kind, findings.winners)
+        add_to_table(directory, gpu.kind, findings.winners)
         return Choices(candidates_of({**known, **findings.winners}))
 
     def measure(self, graph: Graph, gpu: Gpu, precision: str, known: Mapping[str, Winner], build: Build) -> Findings:

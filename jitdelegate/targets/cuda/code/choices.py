@@ -44,7 +44,7 @@ def candidate(tile: Any, *split: int) -> str:
 
 def numbers(tile: Any) -> tuple[Any, ...]:
     """The numbers of a tile, a record of numbers and tuples; `astuple` would copy each of them."""
-    return tuple(getattr(tile, each.name) for each in fields(tile))
+    return tuple(getattr(tile, number.name) for number in fields(tile))
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class Choices:
     def used(self) -> dict[str, str]:
         """The tuned candidates that were taken, by problem."""
         taken = {problem: self.tuned.get(problem) for problem in self.asked}
-        return {name: found for name, found in taken.items() if found is not None and found in self.asked[name].ranked}
+        return {name: entry for name, entry in taken.items() if entry is not None and entry in self.asked[name].ranked}
 
 
 Kernel = TypeVar("Kernel")

@@ -190,8 +190,8 @@ class Code:
         assert lanes == 1, lanes
         if dtype in FLOATS:
             return Value(self, ir.Constant(FLOATS[dtype], number))
-        found = converted(np.asarray(number), dtype)
-        whole = found.view(np.int16) if dtype == "float16" else found
+        scalar = converted(np.asarray(number), dtype)
+        whole = scalar.view(np.int16) if dtype == "float16" else scalar
         return Value(self, ir.Constant(register(dtype), int(whole)))
 
     def like(self, operand: Any, example: Value) -> Value:
@@ -357,8 +357,8 @@ class Code:
         """The global pointer `index` elements of `nbytes` after `base`: one wide multiply-add, which NVVM does not take
         apart. An offset in bytes takes three or four instructions of 32 bits."""
         start = Value(self, self.address(base, 0))
-        (found,) = self.ptx(f"mad.wide.s32 $0, $1, {nbytes}, $2;", "l", [index, start])
-        pointer = Value(self, self.builder.inttoptr(found.value, I8.as_pointer(GLOBAL)))
+        (moved,) = self.ptx(f"mad.wide.s32 $0, $1, {nbytes}, $2;", "l", [index, start])
+        pointer = Value(self, self.builder.inttoptr(moved.value, I8.as_pointer(GLOBAL)))
         if any(base is one for one in self.constants):
             self.constants.append(pointer)
         return pointer
@@ -376,11 +376,11 @@ class Code:
         builder, address = self.builder, self.address(base, offset)
         space = address.type.addrspace
         whole = type_ if count == 1 else ir.VectorType(type_, count)
-        found = builder.load(builder.bitcast(address, whole.as_pointer(space)))
-        found.align = count * size_of(type_)
+        loaded = builder.load(builder.bitcast(address, whole.as_pointer(space)))
+        loaded.align = count * size_of(type_)
         if count == 1:
-            return [Value(self, found)]
-        return [Value(self, builder.extract_element(found, I32(k))) for k in range(count)]
+            return [Value(self, loaded)]
+        return [Value(self, builder.extract_element(loaded, I32(k))) for k in range(count)]
 
     def load_where(
         self, condition: Value, base: Value, offset: Value | int, words: int = 1, bits: int = 32
@@ -416,8 +416,8 @@ class Code:
     def word_product(self, value: Value, factor: Value | int) -> None:
         """Products of 32 bits are as fast."""
 
-    def look_up(self, entries: Sequence[int], place: Value) -> Value:
-        """entries[place] as int32, from a table in global memory; `place` is an int32 within it."""
+    def look_up(self, entries: Sequence[int], index: Value) -> Value:
+        """entries[index] as int32, from a table in global memory; `index` is an int32 within it."""
         builder, type_ = self.builder, ir.ArrayType(I32, len(entries))
         name = f"table_{xxh3_64_hexdigest(repr(tuple(entries)).encode())}"
         table = builder.module.globals.get(name)
@@ -425,9 +425,9 @@ class Code:
             table = ir.GlobalVariable(builder.module, type_, name, addrspace=GLOBAL)
             table.linkage, table.global_constant, table.align = "internal", True, size_of(I32)
             table.initializer = ir.Constant(type_, list(entries))
-        return Value(self, builder.load(builder.gep(table, [I32(0), place.value])))
+        return Value(self, builder.load(builder.gep(table, [I32(0), index.value])))
 
-    def look_up_bytes(self, entries: Sequence[int], place: Value) -> None:
+    def look_up_bytes(self, entries: Sequence[int], index: Value) -> None:
         """There is no faster way than `look_up`."""
 
     def dynamic_shared(self) -> Value:
@@ -533,9 +533,9 @@ class Code:
     def _shuffle_halves(self, value: Value, mask: int) -> Value:
         builder = self.builder
         halves = builder.bitcast(value.value, ir.VectorType(I32, 2))
-        for place in map(I32, range(2)):
-            half = self.shuffle_xor(Value(self, builder.extract_element(halves, place)), mask)
-            halves = builder.insert_element(halves, half.value, place)
+        for lane in map(I32, range(2)):
+            half = self.shuffle_xor(Value(self, builder.extract_element(halves, lane)), mask)
+            halves = builder.insert_element(halves, half.value, lane)
         return Value(self, builder.bitcast(halves, I64))
 
     def special(self, register: str) -> Value:

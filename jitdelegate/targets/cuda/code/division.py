@@ -42,8 +42,8 @@ def divisor_kinds(axes: int) -> tuple[str, ...]:
 
 def coordinates(code: Code, index: Value, numbers: Sequence[Value]) -> list[Value]:
     """The row-major index `index` as one index per axis; `numbers` are the numbers from `divisors`."""
-    found: list[Value] = []
+    indices: list[Value] = []
     for at in reversed(range(0, len(numbers), DIVISOR_SIZES)):
-        index, place = divided(code, index, numbers[at : at + DIVISOR_SIZES])
-        found.insert(0, place)
-    return [index, *found]
+        index, position = divided(code, index, numbers[at : at + DIVISOR_SIZES])
+        indices.insert(0, position)
+    return [index, *indices]

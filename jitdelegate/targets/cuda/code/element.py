@@ -86,8 +86,8 @@ def load_where(
     """Like `load`; where the condition does not hold, the values are zeros. No float is read there; integers are read
     from the first index on, and not used."""
     if element.dtype != "float32":
-        found = load(code, element, base, code.select(condition, index, 0), count)
-        return [code.select(condition, value, 0) for value in found]
+        loaded = load(code, element, base, code.select(condition, index, 0), count)
+        return [code.select(condition, value, 0) for value in loaded]
     offset = index * element.nbytes
     if element is Element.FLOAT32:
         return [code.from_bits(word) for word in code.load_where(condition, base, offset, count)]
@@ -110,8 +110,8 @@ def _stored(code: Code, element: Element, values: Sequence[Value]) -> list[Value
         return list(values)
     if not element.is_narrow_float:
         nbytes = min(len(values) * element.nbytes, WORD)
-        each = nbytes // element.nbytes
-        return [joined(code, values[at : at + each], nbytes) for at in range(0, len(values), each)]
+        per_word = nbytes // element.nbytes
+        return [joined(code, values[at : at + per_word], nbytes) for at in range(0, len(values), per_word)]
     if len(values) == 1:
         return [Value(code, code.builder.trunc(pack(code, element, [values[0], values[0]])[0].value, I16))]
     return pack(code, element, values)
@@ -133,8 +133,8 @@ def joined(code: Code, values: Sequence[Value], nbytes: int) -> Value:
     """Equally wide integers joined into one of `nbytes`, the first one lowest."""
     type_, bits = _REGISTERS[nbytes], 8 * nbytes // len(values)
     first, *rest = (resized(code, value, type_) for value in values)
-    for place, value in enumerate(rest, 1):
-        first = first | (value << place * bits)
+    for position, value in enumerate(rest, 1):
+        first = first | (value << position * bits)
     return first
 
 
@@ -169,8 +169,8 @@ def pack(code: Code, element: Element, values: Sequence[Value]) -> list[Value]:
 def _pack_half(code: Code, low: Value, high: Value) -> Value:
     builder = code.builder
     pair: Any = ir.Constant(ir.VectorType(HALF, 2), ir.Undefined)
-    for place, value in enumerate((low, high)):
-        pair = builder.insert_element(pair, builder.fptrunc(value.value, HALF), I32(place))
+    for position, value in enumerate((low, high)):
+        pair = builder.insert_element(pair, builder.fptrunc(value.value, HALF), I32(position))
     return Value(code, builder.bitcast(pair, I32))
 
 

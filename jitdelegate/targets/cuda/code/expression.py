@@ -20,9 +20,9 @@ def emit(code: Code, expr: Expr, values: Sequence[Value], types: Sequence[str], 
     rounded first, as LiteRT does: a number near a half would otherwise become another integer.
     """
     code.rounds_products = quantizes(expr) or not set(types).isdisjoint(STORED_INTEGERS)
-    found = expression.emit(code, expr, values, types, dtype)
+    value = expression.emit(code, expr, values, types, dtype)
     code.rounds_products = False
-    return found
+    return value
 
 
 def quantizes(expr: Expr) -> bool:

@@ -107,7 +107,7 @@ def combine_rows(
     while half:
         code.barrier()
         with code.when(row < half):
-            own, other = (code.load(shared, place * pitch, type_, len(values)) for place in (row, row + half))
+            own, other = (code.load(shared, slot * pitch, type_, len(values)) for slot in (row, row + half))
             code.store([combine(code, a, b) for a, b in zip(own, other, strict=True)], shared, row * pitch)
         half //= 2
     if everywhere:

@@ -21,11 +21,11 @@ def are_int4(numbers: np.ndarray) -> bool:
     return numbers.dtype == np.int8 and numbers.size > 0 and bool(numbers.min() >= -8 and numbers.max() < 8)
 
 
-def pairs_of_int4(numbers: np.ndarray, each: int) -> np.ndarray:
-    """uint8[..., K / 2]: int8[..., K] of 4 bits, of which `each` neighbours are read together; `each` divides K."""
-    groups = numbers.reshape(*numbers.shape[:-1], -1, 2, each // 2).view(np.uint8)
-    found: np.ndarray = groups[..., 0, :] & 15 | groups[..., 1, :] << 4
-    return found.reshape(*numbers.shape[:-1], -1)
+def pairs_of_int4(numbers: np.ndarray, count: int) -> np.ndarray:
+    """uint8[..., K / 2]: int8[..., K] of 4 bits, of which `count` neighbours are read together; `count` divides K."""
+    groups = numbers.reshape(*numbers.shape[:-1], -1, 2, count // 2).view(np.uint8)
+    packed: np.ndarray = groups[..., 0, :] & 15 | groups[..., 1, :] << 4
+    return packed.reshape(*numbers.shape[:-1], -1)
 
 
 def floats_of_bytes(code: Code, word: Value) -> list[Value]:

@@ -84,9 +84,9 @@ class Operand:
         """Loads the values; outside the limits the operand's first elements are read instead, and not used."""
         if inside is None:
             return load_run(code, self.element, base, offset, width)
-        found = load_run(code, self.element, base, code.select(inside, offset, 0), width)
+        loaded = load_run(code, self.element, base, code.select(inside, offset, 0), width)
         fill = code.constant(self.element.dtype, self.fill)
-        return [code.select(inside, value, fill) for value in found]
+        return [code.select(inside, value, fill) for value in loaded]
 
 
 def operands_of(index_map: CanonicalMap, elements: Sequence[Element], width: int) -> tuple[Operand, ...]:

@@ -23,16 +23,16 @@ def refusal_arguments(writer: Writer, node: Node, form: IndexedForm) -> list[Any
     return [StatusPointer(), writer.refusals.number(node, form.refusal)] if form.refusal else []
 
 
-def refuse(code: Code, refusal: Sequence[Value], found: Value) -> None:
+def refuse(code: Code, refusal: Sequence[Value], refused: Value) -> None:
     """Sets the status word, unless an operator before has.
 
     Args:
         refusal: the values of the further parameters.
-        found: what the run is refused for, an integer.
+        refused: what the run is refused for, an integer.
     """
     status, number = refusal
     with code.when(code.load(status, 0, I64)[0].equals(0)):
-        wide = extended(code, found)
+        wide = extended(code, refused)
         wide = code.minimum(code.maximum(wide, -LARGEST_FOUND), LARGEST_FOUND)
         code.store([(extended(code, number) << FOUND_BITS) | (wide & ((1 << FOUND_BITS) - 1))], status, 0)
 
@@ -44,9 +44,9 @@ def extended(code: Code, value: Value) -> Value:
 
 def first_outside(code: Code, element: Element, places: Value, first: Value, limits: Sequence[Value]) -> Value:
     """Of the indices from `first` on, the first one that is not within its limit."""
-    found = Value(code, I64(0))
+    outside = Value(code, I64(0))
     for axis, size in reversed(list(enumerate(limits))):
-        place = load(code, element, places, first + axis)[0]
-        is_inside = code.within(place, resized(code, size, place.value.type))
-        found = code.select(is_inside, found, extended(code, place))
-    return found
+        index = load(code, element, places, first + axis)[0]
+        is_inside = code.within(index, resized(code, size, index.value.type))
+        outside = code.select(is_inside, outside, extended(code, index))
+    return outside

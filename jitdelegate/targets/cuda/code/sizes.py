@@ -47,5 +47,5 @@ def filled(kind: Kind, numbers: Iterator[Any]) -> Any:
     """A value of this kind made from the next numbers: a number, a list for a tuple, or a record."""
     if isinstance(kind, str):
         return next(numbers)
-    found = [filled(one, numbers) for one in members(kind)]
-    return kind(*found) if isinstance(kind, type) else found
+    filled_members = [filled(one, numbers) for one in members(kind)]
+    return kind(*filled_members) if isinstance(kind, type) else filled_members

@@ -27,7 +27,7 @@ def split(axes: Axes, shape: Shape) -> list[Axes] | None:
     """The elements of `axes` as a tensor of `shape`: for each of its axes, the axes that it consists of, merged where
     distances continue. None where an axis of the shape ends within a size that it does not divide.
     """
-    rest, found = [axis for axis in axes if axis.size > 1], list[Axes]()
+    rest, parts = [axis for axis in axes if axis.size > 1], list[Axes]()
     for size in reversed(shape):
         own, missing = list[Axis](), size
         while missing > 1:
@@ -41,19 +41,19 @@ def split(axes: Axes, shape: Shape) -> list[Axes] | None:
                 missing = 1
             else:
                 return None
-        found.insert(0, merged(own))
-    return found
+        parts.insert(0, merged(own))
+    return parts
 
 
 def merged(axes: Iterable[Axis]) -> Axes:
     """The same elements with as few axes as possible."""
-    found = list[Axis]()
+    joined = list[Axis]()
     for axis in axes:
-        if found and found[-1].distance == axis.size * axis.distance:
-            found[-1] = Axis(found[-1].size * axis.size, axis.distance)
+        if joined and joined[-1].distance == axis.size * axis.distance:
+            joined[-1] = Axis(joined[-1].size * axis.size, axis.distance)
         elif axis.size > 1:
-            found.append(axis)
-    return tuple(found)
+            joined.append(axis)
+    return tuple(joined)
 
 
 def common(runs: Sequence[Axes]) -> list[tuple[int, tuple[int, ...]]] | None:
@@ -63,7 +63,7 @@ def common(runs: Sequence[Axes]) -> list[tuple[int, tuple[int, ...]]] | None:
     """
     rests = [[axis for axis in run if axis.size > 1] for run in runs]
     assert len({prod(axis.size for axis in run) for run in runs}) == 1, runs
-    found = list[tuple[int, tuple[int, ...]]]()
+    shared = list[tuple[int, tuple[int, ...]]]()
     while all(rests):
         size = min(rest[-1].size for rest in rests)
         if any(rest[-1].size % size for rest in rests):
@@ -73,11 +73,11 @@ def common(runs: Sequence[Axes]) -> list[tuple[int, tuple[int, ...]]] | None:
             axis = rest.pop()
             if axis.size > size:
                 rest.append(Axis(axis.size // size, axis.distance * size))
-        if found and distances == tuple(found[0][0] * inner for inner in found[0][1]):
-            found[0] = size * found[0][0], found[0][1]
+        if shared and distances == tuple(shared[0][0] * inner for inner in shared[0][1]):
+            shared[0] = size * shared[0][0], shared[0][1]
         else:
-            found.insert(0, (size, distances))
-    return found
+            shared.insert(0, (size, distances))
+    return shared
 
 
 def composed(axes: Axes, offset: int, inner: Axes) -> tuple[Axes, int] | None:
@@ -91,11 +91,11 @@ def composed(axes: Axes, offset: int, inner: Axes) -> tuple[Axes, int] | None:
         after *= axis.size
     reached = [offset // step % axis.size for step, axis in places]
     start = sum(index * axis.distance for index, (_, axis) in zip(reached, places, strict=True))
-    found, rest = list[Axis](), list(axes)
+    mapped, rest = list[Axis](), list(axes)
     while rest:
         size, distance = rest.pop()
         if distance == 0 or size == 1:
-            found.insert(0, Axis(size, 0))
+            mapped.insert(0, Axis(size, 0))
             continue
         number = next((at for at, (step, _) in enumerate(places) if step <= distance), None)
         if number is None or distance % places[number][0]:
@@ -111,5 +111,5 @@ def composed(axes: Axes, offset: int, inner: Axes) -> tuple[Axes, int] | None:
         reached[number] += (size - 1) * stride
         if reached[number] >= axis.size:
             return None
-        found.insert(0, Axis(size, stride * axis.distance))
-    return merged(found), start
+        mapped.insert(0, Axis(size, stride * axis.distance))
+    return merged(mapped), start

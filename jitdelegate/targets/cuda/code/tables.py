@@ -32,9 +32,9 @@ def shipped(gpu: Gpu) -> dict[str, str]:
     return candidates_of(shipped_table(gpu.kind))
 
 
-def merged(gpu: Gpu, place: CacheDirectory | None) -> dict[str, Winner]:
+def merged(gpu: Gpu, directory: CacheDirectory | None) -> dict[str, Winner]:
     """The user's table over the package's."""
-    return {**shipped_table(gpu.kind), **read_table(place, gpu.kind)}
+    return {**shipped_table(gpu.kind), **read_table(directory, gpu.kind)}
 
 
 def candidates_of(winners: Mapping[str, Winner]) -> dict[str, str]:

@@ -137,17 +137,17 @@ class Writer:
         """Results that stay float32, complex numbers, and Views of them; also Views of the graph's inputs, and tensors
         that only a View shows, as an output of the graph: a copy of another width would be a launch."""
         graph = self.graph
-        found = {index for index, tensor in enumerate(graph.tensors) if tensor.dtype == "complex64"}
+        wide = {index for index, tensor in enumerate(graph.tensors) if tensor.dtype == "complex64"}
         views = [node for node in graph.nodes if isinstance(node.form, View)]
         shown = set(graph.outputs)
         for node in reversed(views):
             if not shown.isdisjoint(node.outputs) and graph.only_reader(node.inputs[0]) is not None:
                 shown.update(node.inputs)
         for node in graph.nodes:
-            is_view = isinstance(node.form, View) and not found.union(graph.inputs).isdisjoint(node.inputs)
+            is_view = isinstance(node.form, View) and not wide.union(graph.inputs).isdisjoint(node.inputs)
             if form_of(node).stays_float32 or is_view:
-                found.update(node.outputs)
-        return found | shown
+                wide.update(node.outputs)
+        return wide | shown
 
     def part(self, index: int) -> Part:
         """Where a tensor lies in the tensor that has its memory: that may be itself."""
@@ -168,8 +168,8 @@ class Writer:
 
     def grain(self, *indices: int) -> tuple[int, ...]:
         """What the widths of accesses to rows of these tensors have to divide, besides the lengths of the rows."""
-        found = (self.part(index) for index in indices)
-        return tuple(number for part in found for number in (part.first, *(() if part.is_dense else (part.pitch,))))
+        parts = (self.part(index) for index in indices)
+        return tuple(number for part in parts for number in (part.first, *(() if part.is_dense else (part.pitch,))))
 
     def output_grain(self, node: Node) -> tuple[int, ...]:
         """The `grain` of a node's result and of the epilogue operands that are read beside it."""
@@ -248,9 +248,9 @@ class Writer:
         """How the extra operands of a node are read and stored, and their memory."""
         form, output = form_of(node), self.shape(node.outputs[0])
         extra = node.inputs[form.core :]
-        found = [reach(access, self.shape(index), output) for access, index in zip(form.operands, extra, strict=True)]
-        assert None not in found
-        kinds = tuple((one, self.element(index)) for one, index in zip(found, extra, strict=True) if one)
+        reaches = [reach(access, self.shape(index), output) for access, index in zip(form.operands, extra, strict=True)]
+        assert None not in reaches
+        kinds = tuple((one, self.element(index)) for one, index in zip(reaches, extra, strict=True) if one)
         return kinds, tuple(map(self.pointer, extra))
 
     def launch(
@@ -277,8 +277,8 @@ class Writer:
             raise CompileError(f"{node.op} takes a grid of {grid} blocks, expected at most {LARGEST_GRID}.")
         assert all(
             isinstance(one, WeightsPointer | NoPointer)
-            for place in template.constants
-            for one in flattened(arguments[place])
+            for position in template.constants
+            for one in flattened(arguments[position])
         ), f"{template.family} reads tensors as constants"
         flat: list[Argument] = flattened(arguments)
         assert all(isinstance(flat[at], TensorPointer) for at in template.written), f"{template.family} writes none"
@@ -292,8 +292,8 @@ class Writer:
                 grid,
                 tuple(flat),
                 shared_bytes,
-                " + ".join(type(each.form).__name__ for each in self._nodes),
-                tuple(dict.fromkeys(origin for each in self._nodes for origin in each.origin)),
+                " + ".join(type(node.form).__name__ for node in self._nodes),
+                tuple(dict.fromkeys(origin for node in self._nodes for origin in node.origin)),
                 moving_cycles(self.gpu, *moved) if cycles is None else cycles,
                 moved,
             )

@@ -52,8 +52,8 @@ def _libraries() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        found = str(error).partition("\n")[0]
-        raise DeviceError(f"NVIDIA's compilers are not all there: {found}; pip install jitdelegate[cuda]") from error
+        cause = str(error).partition("\n")[0]
+        raise DeviceError(f"NVIDIA's compilers are not all there: {cause}; pip install jitdelegate[cuda]") from error
 
 
 @_libraries()
@@ -118,8 +118,8 @@ def cubin(code: bytes, architecture: str) -> Cubin:
         nvjitlink.get_linked_cubin(handle, image)
         log = _log(nvjitlink.get_info_log_size, nvjitlink.get_info_log, handle)
     except nvjitlink.nvJitLinkError as error:
-        found = _log(nvjitlink.get_error_log_size, nvjitlink.get_error_log, handle)
-        raise CompileError(f"nvJitLink refuses a kernel for {architecture}: {error} {found}") from error
+        error_log = _log(nvjitlink.get_error_log_size, nvjitlink.get_error_log, handle)
+        raise CompileError(f"nvJitLink refuses a kernel for {architecture}: {error} {error_log}") from error
     finally:
         nvjitlink.destroy(handle)
     return Cubin(
@@ -146,5 +146,5 @@ def _log(size: Any, read: Any, handle: Any) -> str:
 
 
 def _number(pattern: re.Pattern[str], log: str) -> int:
-    found = pattern.search(log)
-    return int(found.group(1)) if found else 0
+    match = pattern.search(log)
+    return int(match.group(1)) if match else 0

@@ -39,7 +39,7 @@ def compile_templates(
         DeviceError: a compiler is missing.
         ImportError: numba-cuda is needed and not installed.
     """
-    faults, jobs, found = Faults(), [], []
+    faults, jobs, compiled = Faults(), [], []
     owners = {one: (origins or {}).get(one, ()) for one in templates}
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         for one in templates:
@@ -47,9 +47,9 @@ def compile_templates(
                 jobs.append((one, pool.submit(compile_template, one, store.text(one), architecture, store)))
         for one, job in jobs:
             with faults.of(owners[one]):
-                found.append(job.result())
+                compiled.append(job.result())
     faults.settle()
-    return found
+    return compiled
 
 
 def compile_template(template: Template, text: str, architecture: str, store: TemplateStore) -> Compiled:

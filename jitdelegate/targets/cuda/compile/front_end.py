@@ -69,11 +69,11 @@ def _write(template: Template, code: Code) -> None:
     """The whole kernel."""
     numbers = (Value(code, parameter) for parameter in code.builder.function.args)
     arguments: list[Any] = []
-    for place, kind in enumerate(template.parameters):
+    for position, kind in enumerate(template.parameters):
         own = list(islice(numbers, count(kind)))
         arguments.append(filled(kind, iter(own)))
         pointers = [one for one in own if isinstance(one.value.type, ir.PointerType)]
-        if place in template.constants:
+        if position in template.constants:
             code.constants += pointers
         else:
             code.tensors += [(one, one.value) for one in pointers]

@@ -51,11 +51,11 @@ class TemplateStore:
 
     def _kept(self, name: str, make: Callable[[], str]) -> str:
         """The text of this name, which is made and written where it is missing."""
-        found = self._read(name)
-        if found is None:
-            found = make()
-            self._write(name, found)
-        return found
+        text = self._read(name)
+        if text is None:
+            text = make()
+            self._write(name, text)
+        return text
 
     def _read(self, name: str) -> str | None:
         if self._directory is None:
@@ -102,8 +102,8 @@ def _check_numba_cuda() -> None:
     """Refuses other versions of numba-cuda: their internals may differ."""
     from importlib.metadata import version
 
-    found = version(NUMBA_CUDA)
-    if not found.startswith(NUMBA_CUDA_VERSIONS):
+    installed = version(NUMBA_CUDA)
+    if not installed.startswith(NUMBA_CUDA_VERSIONS):
         raise DeviceError(
-            f"{NUMBA_CUDA} {found} is installed, expected {NUMBA_CUDA_VERSIONS}*: pip install jitdelegate[cuda]"
+            f"{NUMBA_CUDA} {installed} is installed, expected {NUMBA_CUDA_VERSIONS}*: pip install jitdelegate[cuda]"
         )

@@ -61,8 +61,8 @@ class FourierTemplate(Template):
 
 def factors(count: int) -> np.ndarray:
     """float32[..., 2]: the twiddles of all stages, then the turns."""
-    found = np.concatenate([*(stage.twiddles().ravel() for stage in stages(count)), turns(count)])
-    return np.stack([found.real, found.imag], axis=-1).astype(np.float32)
+    numbers = np.concatenate([*(stage.twiddles().ravel() for stage in stages(count)), turns(count)])
+    return np.stack([numbers.real, numbers.imag], axis=-1).astype(np.float32)
 
 
 @dataclass
@@ -97,14 +97,14 @@ class FourierKernel:
         code, threads = self.code, self.template.threads
         transforms = self.template.count // stage.radix
         numbers = [self.thread + turn * threads for turn in range(-(-transforms // threads))]
-        found = []
+        transformed = []
         for number in numbers:
             place = number if transforms >= threads else number & (transforms - 1)
             values = [self._value(stage, place + j * transforms) for j in range(stage.radix)]
-            found.append(self._transformed(stage, first, place, values))
+            transformed.append(self._transformed(stage, first, place, values))
         code.barrier()
         with code.when(self.thread < transforms):
-            for number, values in zip(numbers, found, strict=True):
+            for number, values in zip(numbers, transformed, strict=True):
                 place = (number & (stage.stride - 1)) + (number // stage.stride) * (stage.radix * stage.stride)
                 for k, value in enumerate(values):
                     self._keep(value, place + k * stage.stride)
@@ -125,11 +125,11 @@ class FourierKernel:
         return load_where(self.code, self.template.source, place < self.size, self.data, index + place, count)
 
     def _transformed(self, stage: Stage, first: int, number: Value, values: list[Complex]) -> list[Complex]:
-        found, group = small_transform(values), number // stage.stride
+        results, group = small_transform(values), number // stage.stride
         for k in range(1, stage.radix if stage.groups > 1 else 1):
             factor = self._factor(group * (stage.radix - 1) + (first + k - 1))
-            found[k] = product(self.code, found[k], factor)
-        return found
+            results[k] = product(self.code, results[k], factor)
+        return results
 
     def _factor(self, place: Value) -> Complex:
         real, imaginary = load(self.code, Element.FLOAT32, self.table, place * 2, 2)

@@ -78,8 +78,8 @@ class LookUpTemplate(Template):
             number, is_inside = slice_at(code, self.places, places, first, limits)
             if self.refuses:
                 with code.when(~is_inside):
-                    found = first_outside(code, self.places, places, first, limits)
-                    refuse(code, refusal, found)
+                    outside = first_outside(code, self.places, places, first, limits)
+                    refuse(code, refusal, outside)
             index = (batch * sizes.batch + outer * sizes.slices + number) * sizes.inside + inner * self.width
             zero = code.constant(self.source.dtype, 0)
             loaded = load(code, self.source, data, index, self.width)
@@ -105,12 +105,12 @@ def write_gather(writer: Writer, node: Node, form: Gather) -> None:
     limits, inside = data[axis : axis + depth], prod(data[axis + depth :])
     elements = writer.element(source), writer.element(target)
     width = common_width([inside], min(element.widest for element in elements))
-    outer, each = prod(data[batch:axis]), prod(places[batch:-1])
+    outer, per_batch = prod(data[batch:axis]), prod(places[batch:-1])
     sizes = GatherSizes(
-        outputs=FourAxes.of((prod(data[:batch]), outer, each, inside // width)),
+        outputs=FourAxes.of((prod(data[:batch]), outer, per_batch, inside // width)),
         batch=outer * prod(limits),
         slices=prod(limits),
-        places=each,
+        places=per_batch,
         inside=inside,
     )
     template = LookUpTemplate(depth, width, elements[0], writer.element(index), elements[1], bool(form.refusal))

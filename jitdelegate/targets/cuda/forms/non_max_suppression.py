@@ -55,12 +55,12 @@ class SuppressTemplate(Template):
         first = self._candidates(code, left, scores, row * size, size, threshold)
         with code.carried(sizes.results, [first]) as (number, (own,), following):
             best = combine_lanes(code, own, THREADS, highest, "ranks")
-            found = best > NOTHING
-            place = code.select(found, index_of(code, best), -1)
+            valid = best > NOTHING
+            place = code.select(valid, index_of(code, best), -1)
             with code.when(code.special("tid.x").equals(0)):
                 store(code, Element.INT32, [place], out, row * sizes.results + number)
             following[0] = self._without(
-                code, left, boxes, row * size, size, code.select(found, place, 0), found, overlap
+                code, left, boxes, row * size, size, code.select(valid, place, 0), valid, overlap
             )
             code.barrier()  # the next round writes to the shared memory that this round reads
 
@@ -74,11 +74,11 @@ class SuppressTemplate(Template):
         return following[0]
 
     def _without(
-        self, code: Code, left: Value, boxes: Value, first: Value, size: Value, kept: Value, found: Value, limit: Value
+        self, code: Code, left: Value, boxes: Value, first: Value, size: Value, kept: Value, valid: Value, limit: Value
     ) -> Value:
         """Removes box `kept` and the boxes that overlap it; returns the highest rank of the thread's other boxes."""
         one = self._box(code, boxes, size, kept)
-        with own_boxes(code, code.select(found, size, 0)) as (place, (best,), following):
+        with own_boxes(code, code.select(valid, size, 0)) as (place, (best,), following):
             score = load(code, Element.FLOAT32, left, first + place)[0]
             other = self._box(code, boxes, size, place)
             overlaps = overlap_exceeds(code, one, other, limit) & has_area(code, one) & has_area(code, other)

@@ -151,14 +151,14 @@ class Share:
         """Computes the statistics, or combines those that are known, then the results or the parts of the next
         statistic."""
         template, statistics = self.template, self.template.statistics
-        found: list[list[Value]] = []
+        totals: list[list[Value]] = []
         for number, statistic in enumerate(statistics[: template.stage if template.stage != WHOLE else None]):
-            total = self._joined(statistic.kind, self.known[number]) if self.known else self._total(statistic, found)
-            found.append([value / self.count for value in total] if COMBINERS[statistic.kind].mean_of else total)
+            total = self._joined(statistic.kind, self.known[number]) if self.known else self._total(statistic, totals)
+            totals.append([value / self.count for value in total] if COMBINERS[statistic.kind].mean_of else total)
         if WHOLE < template.stage < len(statistics):
-            self._store_part(self._total(statistics[template.stage], found))
+            self._store_part(self._total(statistics[template.stage], totals))
         else:
-            self._store_results(found)
+            self._store_results(totals)
 
     # elements
 
@@ -168,9 +168,9 @@ class Share:
         indices = [self.first + k * self.template.lanes for k in range(self.template.vectors)]
         inside = [index < self.last for index in indices]
         offsets = [
-            self.code.select(found, self._offset(index), 0) for index, found in zip(indices, inside, strict=True)
+            self.code.select(is_in, self._offset(index), 0) for index, is_in in zip(indices, inside, strict=True)
         ]
-        return [(offset, found, self._load(offset)) for offset, found in zip(offsets, inside, strict=True)]
+        return [(offset, is_in, self._load(offset)) for offset, is_in in zip(offsets, inside, strict=True)]
 
     def _offset(self, index: Value) -> Value:
         return self.base + offset_along(self.code, index, *self.reduced)
@@ -180,17 +180,17 @@ class Share:
 
     # statistics
 
-    def _total(self, statistic: Statistic, found: Sequence[Sequence[Value]]) -> list[Value]:
+    def _total(self, statistic: Statistic, totals: Sequence[Sequence[Value]]) -> list[Value]:
         """The statistic of the whole row or part, before it is divided by the number of elements."""
         template, code, combine = self.template, self.code, combine_of(statistic.kind, FLOAT)
-        value = self._function(statistic.value, found, 0)
+        value = self._function(statistic.value, totals, 0)
         nothing = identity_of(code, statistic.kind, FLOAT)
         if template.vectors:
             vectors = [[code.select(is_in, one, nothing) for one in value(x, [])] for _, is_in, x in self._in_registers]
         else:
             vectors = self._chains(lambda vector: value(vector, []), combine, nothing)
         own = [reduce_tree(column, lambda a, b: combine(code, a, b)) for column in zip(*vectors, strict=True)]
-        name = f"statistic{len(found)}"
+        name = f"statistic{len(totals)}"
         if not template.along:
             lanes, columns = template.lanes, template.columns
             return combine_rows(code, own, self.lane, self.column, lanes, columns, combine, name, everywhere=True)
@@ -219,8 +219,8 @@ class Share:
         start = [identity_of(code, kind, FLOAT)] * outputs
         place = code.select(self.row < self.sizes.rows, self.row, 0)
         with code.carried(self.sizes.parts, start) as (part, now, then):
-            found = load_run(code, Element.FLOAT32, parts, (part * self.sizes.rows + place) * outputs, outputs)
-            then[:] = [combine(code, a, b) for a, b in zip(now, found, strict=True)]
+            loaded = load_run(code, Element.FLOAT32, parts, (part * self.sizes.rows + place) * outputs, outputs)
+            then[:] = [combine(code, a, b) for a, b in zip(now, loaded, strict=True)]
         return then
 
     @property
@@ -237,30 +237,30 @@ class Share:
     # results
 
     def _function(
-        self, expr: Expr, found: Sequence[Sequence[Value]], extra: int
+        self, expr: Expr, totals: Sequence[Sequence[Value]], extra: int
     ) -> Callable[[Sequence[Value], Sequence[Sequence[Value]]], list[Value]]:
         """The expression as a function of a vector and of the extra operands beside it; what it computes of
         statistics alone is computed here, once."""
-        code, count = self.code, len(found)
+        code, count = self.code, len(totals)
         expr, parts = per_row(expr, range(1, 1 + count), 1 + count + extra)
         rows = [
             [emit(code, part, [self.count, *row], [FLOAT] * (1 + count), FLOAT) for part in parts]
-            for row in (zip(*found, strict=True) if found else [()] * self._outputs)
+            for row in (zip(*totals, strict=True) if totals else [()] * self._outputs)
         ]
 
         def apply(vector: Sequence[Value], operands: Sequence[Sequence[Value]]) -> list[Value]:
             results = []
             for place, element in enumerate(vector):
                 row = 0 if self.template.along else place
-                own = [statistic[row] for statistic in found]
+                own = [statistic[row] for statistic in totals]
                 values = [element, *own, *(operand[place] for operand in operands), *rows[row]]
                 results.append(emit(code, expr, values, [FLOAT] * len(values), FLOAT))
             return results
 
         return apply
 
-    def _store_results(self, found: Sequence[Sequence[Value]]) -> None:
-        result = self._function(self.template.whole, found, len(self.template.operands))
+    def _store_results(self, totals: Sequence[Sequence[Value]]) -> None:
+        result = self._function(self.template.whole, totals, len(self.template.operands))
 
         def write(offset: Value, vector: Sequence[Value]) -> None:
             store(self.code, self.template.target, result(vector, self._operands(offset)), self.out, offset)
@@ -299,7 +299,7 @@ def write_normalize(writer: Writer, node: Node, form: Normalize) -> None:
     kept, reduced = sides_of(runs, width)
     rows, inputs = (prod(run.size for run in side) for side in (kept, reduced))
     lanes = _lanes(writer, rows, inputs, width, along=last.is_reduced)
-    each = -(-inputs // lanes)
+    per_lane = -(-inputs // lanes)
     template = NormalizeTemplate(
         form.statistics,
         form.whole,
@@ -310,7 +310,7 @@ def write_normalize(writer: Writer, node: Node, form: Normalize) -> None:
         last.is_reduced,
         width,
         lanes,
-        each if each * width <= MOST_KEPT else 0,
+        per_lane if per_lane * width <= MOST_KEPT else 0,
     )
     count = float(prod(shape[axis] for axis in form.axes))
     channels = Divisor(*divisor(shape[-1]))
@@ -342,8 +342,8 @@ def _lanes(writer: Writer, rows: int, inputs: int, width: int, *, along: bool) -
 def _parts(writer: Writer, node: Node, template: NormalizeTemplate, rows: int, inputs: int) -> int:
     """Blocks that share a row where that is faster than one launch with a block per row, which reads rows again for
     every statistic; else 1."""
-    each, blocks = -(-inputs // template.lanes), -(-rows // template.columns)
-    parts = min(2 * writer.gpu.multiprocessors // blocks, each // SHORT_SHARE)
+    share, blocks = -(-inputs // template.lanes), -(-rows // template.columns)
+    parts = min(2 * writer.gpu.multiprocessors // blocks, share // SHORT_SHARE)
     if template.vectors or parts < 2:
         return 1
     count = len(template.statistics)

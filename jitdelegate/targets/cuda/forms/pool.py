@@ -102,8 +102,8 @@ class PoolKernel(WindowKernel):
         code, template = self.code, self.template
         pixel = (me.image * self.axes[0].size + y) * self.axes[1].size + x
         index = pixel * self.pitch + me.vector * template.width
-        found = self._widened(load_where(code, template.source, inside, self.data, index, template.width))
-        pairs = zip(values, found, strict=True)
+        pixel_values = self._widened(load_where(code, template.source, inside, self.data, index, template.width))
+        pairs = zip(values, pixel_values, strict=True)
         if template.kind == "mean":
             return [a + b for a, b in pairs]
         return [code.select(inside & (a < b), b, a) for a, b in pairs]

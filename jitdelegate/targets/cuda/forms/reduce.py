@@ -198,12 +198,12 @@ class ReduceTemplate(Template):
         last = code.select(output < sizes.outputs, code.minimum(first + sizes.share, sizes.inputs), 0)
 
         def load(index: Value) -> list[Value]:
-            found = load_run(code, self.source, data, base + offset_along(code, index, *reduced), self.width)
-            return [cast(code, value, self.source.dtype, self.dtype) for value in found]
+            loaded = load_run(code, self.source, data, base + offset_along(code, index, *reduced), self.width)
+            return [cast(code, value, self.source.dtype, self.dtype) for value in loaded]
 
-        found = self._chains(code, load, first + lane, last)
+        combined = self._chains(code, load, first + lane, last)
         combine = self.combine
-        return [reduce_tree(found, lambda a, b: combine(code, a, b))] if self.along else found
+        return [reduce_tree(combined, lambda a, b: combine(code, a, b))] if self.along else combined
 
     def _chains(self, code: Code, load: Callable[[Value], list[Value]], first: Value, last: Value) -> list[Value]:
         """The vectors `first`, `first + lanes`, ... below `last`, combined element by element."""
@@ -326,8 +326,8 @@ def _lanes(writer: Writer, work: Work) -> int:
 def _parts(writer: Writer, work: Work, lanes: int) -> int:
     """Blocks that share the inputs of an output."""
     outputs, inputs = work.sizes
-    each, blocks = inputs // lanes, -(-outputs * lanes // THREADS)
-    return 1 if each < LONG_SHARE else max(1, min(2 * writer.gpu.multiprocessors // blocks, each // SHORT_SHARE))
+    share, blocks = inputs // lanes, -(-outputs * lanes // THREADS)
+    return 1 if share < LONG_SHARE else max(1, min(2 * writer.gpu.multiprocessors // blocks, share // SHORT_SHARE))
 
 
 def _launch(writer: Writer, work: Work, lanes: int, parts: int, out: Pointer) -> None:

@@ -80,18 +80,18 @@ class SoftmaxRow:
         columns = [self.first + k * self.step for k in range(self.template.vectors)]
         inside = [column < self.end for column in columns]
         vectors = [
-            [code.select(found, value, float("-inf")) for value in self._load(column, found)]
-            for column, found in zip(columns, inside, strict=True)
+            [code.select(is_in, value, float("-inf")) for value in self._load(column, is_in)]
+            for column, is_in in zip(columns, inside, strict=True)
         ]
         top = self._combined("max", [value for vector in vectors for value in vector])
         powers = [
-            [code.select(found, self._power(value, top), 0.0) for value in vector]
-            for vector, found in zip(vectors, inside, strict=True)
+            [code.select(is_in, self._power(value, top), 0.0) for value in vector]
+            for vector, is_in in zip(vectors, inside, strict=True)
         ]
         total = self._combined("sum", [value for vector in powers for value in vector])
         share = 1.0 / total
-        for column, found, vector in zip(columns, inside, powers, strict=True):
-            with code.when(found):
+        for column, is_in, vector in zip(columns, inside, powers, strict=True):
+            with code.when(is_in):
                 self._store(column, vector, share)
 
     def write_long(self) -> None:
@@ -149,5 +149,5 @@ def write_softmax(writer: Writer, node: Node, form: Softmax) -> None:
 def _shares(vectors: int, width: int) -> tuple[int, int]:
     """(threads per row of this many vectors, vectors per thread); 0 vectors where they do not fit in registers."""
     lanes = min(WARP, power_of_two(vectors)) if vectors <= WARP * MOST_PER_LANE else THREADS
-    each = power_of_two(-(-vectors // lanes))
-    return lanes, each if each * width <= MOST_KEPT else 0
+    per_thread = power_of_two(-(-vectors // lanes))
+    return lanes, per_thread if per_thread * width <= MOST_KEPT else 0

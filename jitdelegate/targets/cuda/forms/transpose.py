@@ -107,8 +107,8 @@ class TransposeTemplate(Template):
             row = first + at
             place, inside = self._place(code, blocks, sizes, column, row)
             with code.when(inside):
-                found = self._read(code, pointers[self.across], walks[self.across], place)
-                self._put(code, found, shared, row * self.pitch + column)
+                values = self._read(code, pointers[self.across], walks[self.across], place)
+                self._put(code, values, shared, row * self.pitch + column)
         code.barrier()
         for at in range(0, self.tile, THREADS // runs):
             row = first + at
