@@ -1,6 +1,11 @@
-"""Small models with random weights, in place of those that guides and examples speak of."""
+"""Small models with random weights, in place of those that guides and examples speak of; `write` makes their files."""
 
 from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -170,3 +175,39 @@ def _attend(layers: _Layers, values: int, positions: int, keys: int, content: in
     weights = graph.op("SOFTMAX", [scores], (1, 1, CONTEXT), options={"beta": 1.0})
     found = graph.op("BATCH_MATMUL", [weights, layers.reshape(content, 1, CONTEXT, WIDTH)], (1, 1, WIDTH))
     return layers.dense(found, (1, 1, VOCABULARY), WIDTH)
+
+
+def photo(side: int = 32) -> bytes:
+    """A PNG of side by side pixels, whose colours go from one corner to the other."""
+    ramp = np.linspace(0, 255, side).astype(np.uint8)
+    pixels = np.stack([*np.meshgrid(ramp, ramp), np.full((side, side), 128, np.uint8)], axis=-1)
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)  # 0: a row as it is
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)  # 8 bits of red, green and blue
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    chunks = (struct.pack(">I", len(data)) + kind + data for kind, data in parts)
+    checked = (chunk + struct.pack(">I", zlib.crc32(chunk[4:])) for chunk in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(checked)
+
+
+FILES: Mapping[str, Callable[[], bytes]] = {
+    "model.tflite": classifier,
+    "quantized.tflite": quantized_classifier,
+    "partial.tflite": partial,
+    "decoder.tflite": decoder,
+    "faces.tflite": detector,
+    "keywords.tflite": lambda: classifier(49, 1, 10, 12),
+    "photo.png": photo,
+}
+"""The files that guides use, by name."""
+
+
+def write(folder: Path) -> list[Path]:
+    """Writes `FILES` to a folder, which is made if it is missing; their paths.
+
+    Raises:
+        OSError: one cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, make in FILES.items():
+        (folder / name).write_bytes(make())
+    return [folder / name for name in FILES]
