@@ -1,0 +1,19 @@
+/* A field above each long table: it shows the rows that have all of its words. */
+const FEWEST = 20
+
+for (const table of document.querySelectorAll("table")) {
+  const rows = [...table.querySelectorAll("tbody tr")]
+  if (rows.length < FEWEST) continue
+  const field = document.createElement("input")
+  field.type = "search"
+  field.className = "filter"
+  field.placeholder = `Search ${rows.length} rows`
+  field.setAttribute("aria-label", field.placeholder)
+  const texts = rows.map((row) => row.textContent.toLowerCase())
+  field.addEventListener("input", () => {
+    const words = field.value.toLowerCase().split(/\s+/)
+    rows.forEach((row, place) => (row.hidden = !words.every((word) => texts[place].includes(word))))
+  })
+  table.before(field)
+  table.dataset.long = ""
+}
