@@ -30,13 +30,14 @@ IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 FIGURES = IMAGES / "figures.json"
 STARTS = {"LiteRT": "LiteRT", "jitdelegate, later starts": "warm", "jitdelegate, first start": "cold"}
 """Rows of the picture, and the roads of `bench.startup`."""
-WIDTH, BAR, LEFT, ROW = 720, 420, 190, 30
-"""Of the picture, in pixels: itself, its longest bar, the room for names, and the height of a row."""
+WIDTH, BAR, LEFT, ROW, MARGIN = 744, 420, 202, 30, 12
+"""Of the picture, in pixels: itself, its longest bar, where bars begin, the height of a row, and the space around."""
 
 
 class Colours(NamedTuple):
     """Of one scheme."""
 
+    ground: str
     text: str
     quiet: str
     ours: str
@@ -44,8 +45,8 @@ class Colours(NamedTuple):
 
 
 SCHEMES = {
-    "light": Colours("#1f2328", "#59636e", "#3f51b5", "#b3bac5"),
-    "dark": Colours("#e6edf3", "#9198a1", "#8c9eff", "#59616b"),
+    "light": Colours("#ffffff", "#1f2328", "#59636e", "#3f51b5", "#b3bac5"),
+    "dark": Colours("#0d1117", "#e6edf3", "#9198a1", "#8c9eff", "#59616b"),
 }
 
 
@@ -100,9 +101,9 @@ def draw(figures: Mapping[str, Any], scheme: str) -> str:
         ("From launching Python to the first output", figures["start_ms"], "ms"),
         ("One inference", figures["run_ms"], "ms"),
     )
-    parts, top = [], 8
+    parts, top = [], MARGIN
     for title, rows, unit in groups:
-        parts += [_text(0, top + 16, title, colours.text, "600 15px")]
+        parts += [_text(MARGIN, top + 16, title, colours.text, "600 15px")]
         top += 28
         longest = max(rows.values())
         for name, value in rows.items():
@@ -110,14 +111,17 @@ def draw(figures: Mapping[str, Any], scheme: str) -> str:
             top += ROW
         top += 14
     for line in (f"{figures['model']}; threads: {figures['threads']}", f"{figures['machine']}; {figures['versions']}"):
-        parts.append(_text(0, top + 10, line, colours.quiet, "12px"))
+        parts.append(_text(MARGIN, top + 10, line, colours.quiet, "12px"))
         top += 18
+    height = top + MARGIN // 2
     told = "; ".join(f"{title}: {_listed(rows, unit)}" for title, rows, unit in groups)
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{top + 6}" viewBox="0 0 {WIDTH} {top + 6}"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
         ' role="img" font-family="system-ui, -apple-system, Segoe UI, Roboto, sans-serif">'
     )
-    return "\n".join([head, f"<title>{escape(told)}</title>", *parts, "</svg>", ""])
+    # readers of Markdown that know no <picture> show the light one on a dark page
+    ground = f'<path fill="{colours.ground}" d="M0 0H{WIDTH}V{height}H0z"/>'
+    return "\n".join([head, f"<title>{escape(told)}</title>", ground, *parts, "</svg>", ""])
 
 
 def _listed(rows: Mapping[str, float], unit: str) -> str:
@@ -127,7 +131,7 @@ def _listed(rows: Mapping[str, float], unit: str) -> str:
 def _row(top: int, name: str, value: float, share: float, unit: str, colours: Colours) -> Iterator[str]:
     fill = colours.ours if name.startswith("jitdelegate") else colours.other
     length = max(2, round(BAR * share))
-    yield _text(0, top + 17, name, colours.text, "14px")
+    yield _text(MARGIN, top + 17, name, colours.text, "14px")
     yield f'<rect x="{LEFT}" y="{top + 3}" width="{length}" height="{ROW - 10}" rx="3" fill="{fill}"/>'
     yield _text(LEFT + length + 8, top + 17, f"{_number(value)} {unit}", colours.text, "600 14px")
 
