@@ -1,4 +1,5 @@
-/* A field above each long table: it shows the rows that have all of its words. */
+/* A field above each long table: it shows the rows that have all of its words. Those of text are stacked on telephones,
+   where each cell needs its heading; those of numbers are narrow. */
 const FEWEST = 20
 
 for (const table of document.querySelectorAll("table")) {
@@ -15,5 +16,8 @@ for (const table of document.querySelectorAll("table")) {
     rows.forEach((row, place) => (row.hidden = !words.every((word) => texts[place].includes(word))))
   })
   table.before(field)
-  table.dataset.long = ""
+  if (table.querySelector("td[style*=align]")) continue
+  table.dataset.stacked = ""
+  const headings = [...table.querySelectorAll("thead th")].map((heading) => heading.textContent)
+  for (const row of rows) [...row.cells].forEach((cell, place) => (cell.dataset.heading = headings[place]))
 }

@@ -20,6 +20,7 @@ PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "
 """Documents at the top of the repository, and the pages that are made of them."""
 WITHOUT_CONTENTS = "---\nhide: [toc]\n---\n\n"
 """Before a page of one section, whose table gets the room of its table of contents."""
+_CODE = re.compile(r"`[^`\n]+`")
 _LINK = re.compile(r"\]\(([\w./-]+\.md)(#[\w-]+)?\)")
 
 
@@ -49,8 +50,12 @@ def gather(folder: Path) -> None:
 
 
 def _page(text: str) -> str:
-    """The document with links that hold on the site, where all pages are in one folder."""
+    """The document as the site needs it: links to pages in one folder, and no escaped bars in code.
+
+    In a table GitHub wants the bars in code escaped, and Python-Markdown shows what escapes them.
+    """
     linked = _LINK.sub(lambda link: f"]({_on_site(link[1])}{link[2] or ''})", text)
+    linked = _CODE.sub(lambda code: code[0].replace(r"\|", "|"), linked)
     return linked if "\n## " in linked else WITHOUT_CONTENTS + linked
 
 

@@ -60,6 +60,11 @@ def test_no_page_loads_anything_from_a_network(site: Path) -> None:
     assert {name: found for name, found in loading.items() if found} == {}
 
 
+def test_bars_in_the_code_of_tables_are_bars(site: Path) -> None:
+    assert "<code>str | None</code>" in (site / "options.html").read_text()
+    assert [path.name for path in site.glob("*.html") if re.search(r"<td[^>]*><code>[^<]*\\\|", path.read_text())] == []
+
+
 def test_long_tables_can_be_searched(site: Path) -> None:
     assert (site / "filter.js").is_file()
     assert "filter.js" in (site / "ops.html").read_text()
