@@ -13,11 +13,11 @@ for (const table of document.querySelectorAll("table")) {
   const texts = rows.map((row) => row.textContent.toLowerCase())
   field.addEventListener("input", () => {
     const words = field.value.toLowerCase().split(/\s+/)
-    rows.forEach((row, place) => (row.hidden = !words.every((word) => texts[place].includes(word))))
+    rows.forEach((row, index) => (row.hidden = !words.every((word) => texts[index].includes(word))))
   })
   table.before(field)
   if (table.querySelector("td[style*=align]")) continue
   table.dataset.stacked = ""
   const headings = [...table.querySelectorAll("thead th")].map((heading) => heading.textContent)
-  for (const row of rows) [...row.cells].forEach((cell, place) => (cell.dataset.heading = headings[place]))
+  for (const row of rows) [...row.cells].forEach((cell, index) => (cell.dataset.heading = headings[index]))
 }

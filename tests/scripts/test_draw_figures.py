@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from scripts.draw_figures import BAR, FIGURES, IMAGES, LEFT, SCHEMES, STARTS, WIDTH, draw
+from scripts.bench.draw_figures import BAR, FIGURES, IMAGES, LEFT, SCHEMES, STARTS, WIDTH, draw
 
 FACTS = {
     "model": "a <net>",

@@ -1,7 +1,7 @@
 """Draws the README's picture: start-up and speed of the demo's network, against LiteRT.
 
-python -m scripts.draw_figures            draws docs/images/figures-*.svg from docs/images/figures.json
-python -m scripts.draw_figures --measure  measures first, on a machine that does nothing else: half a minute
+python -m scripts.bench.draw_figures            draws docs/images/figures-*.svg from docs/images/figures.json
+python -m scripts.bench.draw_figures --measure  measures first, on a machine that does nothing else: half a minute
 
 Starts are whole processes, from launching Python to the first output; the sides take turns.
 """
@@ -26,7 +26,7 @@ from jitdelegate.commands.demo_model import mobilenet_v1
 from scripts.bench.rounds import in_turns, medians, versus_litert
 from scripts.bench.startup import start
 
-IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
+IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 FIGURES = IMAGES / "figures.json"
 STARTS = {"LiteRT": "LiteRT", "jitdelegate, later starts": "warm", "jitdelegate, first start": "cold"}
 """Rows of the picture, and the roads of `bench.startup`."""
@@ -54,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 drawn, 2 wrong arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", action="store_true", help="measure, and write the figures")
-    parser.add_argument("--rounds", type=int, default=15, help="starts of each side, and a quarter of its runs")
+    parser.add_argument("--rounds", type=int, default=15, help="starts of each side, which runs four times as often (default: 15)")
     arguments = parser.parse_args(argv)
     if arguments.measure:
         FIGURES.write_text(json.dumps(measure(arguments.rounds), indent=2) + "\n")
