@@ -54,7 +54,9 @@ def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 drawn, 2 wrong arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", action="store_true", help="measure, and write the figures")
-    parser.add_argument("--rounds", type=int, default=15, help="starts of each side, which runs four times as often (default: 15)")
+    parser.add_argument(
+        "--rounds", type=int, default=15, help="starts of each side, and a quarter of its runs (default: 15)"
+    )
     arguments = parser.parse_args(argv)
     if arguments.measure:
         FIGURES.write_text(json.dumps(measure(arguments.rounds), indent=2) + "\n")
