@@ -27,22 +27,21 @@ GROUPS: Mapping[tuple[str, ...], str] = {ANY: "any", NUMBERS: "numbers"}
 
 HEADER = f"""# Operators
 
-Written by `{COMMAND}` from the declarations of the operators; do not edit.
+<!-- Written by `{COMMAND}` from the declarations of the operators; do not edit. -->
 
 {len(OPS)} operators are supported. Types, shapes and options decide whether an operator is compiled; its version does
 not matter. Tensors have at most {MAX_RANK} axes and {MAX_ELEMENTS} elements. Operators that are not listed here run on
-LiteRT, and so do operators that are refused; the report says why.
+LiteRT, and so do operators that are refused; `python -m jitdelegate.analyze model.tflite` says which and why.
 
-- **inputs**: the number of inputs, and the indices (from 0) of those that have to be constant integers.
+- **inputs**: their number, and the indices (from 0) of those that have to be constant integers.
 - **types**: all values of a node have the same one of these types, except inputs and outputs with their own; *numbers*
-  are {", ".join(NUMBERS)}, *any* is {", ".join(ANY)}. Values of types after *wider* are converted to
-  float32 or int32, and results back.
+  are {", ".join(NUMBERS)}; *any* is {", ".join(ANY)}.
+  Values of types after *wider* are converted to float32 or int32, and results back.
 - **quantized**: the types of quantized data; *weights* are the types of quantized weights of float32 data.
-  `ops/rounding.py` says how results are rounded.
-- **activation**: whether the option `fused_activation_function` is supported.
-- **forms**: the kernel forms to which the operator's cases are lowered; without a form, it is evaluated while
-  compiling.
-- **cases**: the number of uses that the tests compare with LiteRT.
+- **fuses activations**: the option `fused_activation_function` is supported.
+- **compiled to**: the kernel forms to which the operator's cases are lowered, for the CPU and NVIDIA GPUs unless it
+  says otherwise, and the number of uses that the tests compare with LiteRT. Without a form, an operator is evaluated
+  while compiling.
 """
 
 SMALL = ((1, 3), ())
@@ -51,6 +50,9 @@ TITLES = (
     *("operator", "computes", "constraints", "inputs", "types", "quantized", "activation"),
     *("forms", "targets", "cases"),
 )
+"""What is known of an operator."""
+COLUMNS = ("operator", "computes", "inputs and types", "compiled to")
+"""Of the table, few enough for a page of usual width."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -70,8 +72,21 @@ def main(argv: list[str] | None = None) -> int:
 
 def document(ops: Mapping[str, Op]) -> str:
     """The file's content."""
-    rows = [TITLES, ["---"] * len(TITLES), *(row(name, ops[name]) for name in sorted(ops))]
-    return "\n".join([HEADER, *map(_line, rows), ""])
+    rows = (_columns(dict(zip(TITLES, row(name, ops[name]), strict=True))) for name in sorted(ops))
+    return "\n".join([HEADER, *map(_line, [COLUMNS, ["---"] * len(COLUMNS), *rows]), ""])
+
+
+def _columns(known: Mapping[str, str]) -> list[str]:
+    """An operator's cells, in the order of `COLUMNS`."""
+    activation = "Fuses activations." if known["activation"] else ""
+    computes = [known["computes"], " ".join(filter(None, (known["constraints"], activation)))]
+    types = [f"{name}: {known[name]}" for name in ("inputs", "types", "quantized") if known[name]]
+    only = f", {known['targets']} only" if known["targets"] == "cpu" else ""
+    compiled = [
+        f"{known['forms']}{only}" if known["forms"] else "",
+        f"{known['cases']} cases" if known["forms"] else "",
+    ]
+    return [known["operator"], *("<br>".join(filter(None, lines)) for lines in (computes, types, compiled))]
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -1,4 +1,7 @@
-"""python -m jitdelegate.demo [MODEL]: start a model cold, then warm, then with LiteRT, and compare."""
+"""python -m jitdelegate.demo [MODEL]: start a model cold, then warm, then with LiteRT, and compare.
+
+--models DIR only writes the small models, with random weights, that the guides use.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.base.tables import complain
-from jitdelegate.commands.arguments import new_parser, threads
+from jitdelegate.commands.arguments import directory, new_parser, threads
 from jitdelegate.commands.demo_model import mobilenet_v1
+from jitdelegate.commands.guide_models import write
 from jitdelegate.commands.measurement.difference import nrmse
 from jitdelegate.commands.measurement.process import run_module
 from jitdelegate.engine.example_values import example_values
@@ -26,16 +30,29 @@ ROADS = (("cold", "jitdelegate"), ("warm", "jitdelegate"), ("LiteRT", "litert"))
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 all three ran, 1 one failed, 2 wrong arguments."""
+    """Exit status: 0 all three ran, or the models are written, 1 something failed, 2 wrong arguments."""
     parser = new_parser("jitdelegate.demo", __doc__)
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="a .tflite file (default: a MobileNet v1 made here)")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("model", nargs="?", metavar="MODEL", help="a .tflite file (default: a MobileNet v1 made here)")
+    what.add_argument("--models", type=directory, metavar="DIR", help="only write the models of the guides to DIR")
     parser.add_argument("--threads", type=threads, default=default_threads(), metavar="N")
     arguments = parser.parse_args(argv)
+    if arguments.models:
+        return _write_models(Path(arguments.models))
     try:
         with tempfile.TemporaryDirectory(prefix="jitdelegate-demo-") as folder:
             print("\n".join(demonstrate(arguments.model, Path(folder), arguments.threads)))
     except JitDelegateError as error:
         complain(str(error))
+        return 1
+    return 0
+
+
+def _write_models(folder: Path) -> int:
+    try:
+        print("\n".join(map(str, write(folder))))
+    except OSError as error:
+        complain(f"could not write {str(error.filename)!r}: {error.strerror}")
         return 1
     return 0
 

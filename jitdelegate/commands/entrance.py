@@ -14,7 +14,7 @@ COMMANDS = {
     "jitdelegate.analyze MODEL...": "where each operator of a model would run, why, and what to change",
     "jitdelegate.benchmark MODEL": "time a model as LiteRT's benchmark_model does, beside others",
     "jitdelegate.diff MODEL": "compare outputs with LiteRT's, and find the operator that differs",
-    "jitdelegate.demo [MODEL]": "start a model cold, warm and with LiteRT, and compare",
+    "jitdelegate.demo [MODEL]": "start a model cold, warm and with LiteRT, and compare; make the guides' models",
     "jitdelegate.replay KERNEL...": "run kernels of a dump alone, timed and compared with numpy",
     "cache_tools COMMAND": "list, verify, explain, prune and repair the cache",
 }

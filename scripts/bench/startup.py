@@ -46,7 +46,7 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
     """One per model, number of threads and ratio; one round of all roads, cold first, goes uncounted."""
     for model, threads in product(arguments.model, arguments.threads):
         write_inputs(model, arguments.folder)
-        roads = {name: partial(_start, name, model, arguments.folder, threads) for name in ROADS}
+        roads = {name: partial(start, name, model, arguments.folder, threads) for name in ROADS}
         rounds = list(in_turns(roads, 1 + arguments.rounds, shuffled=False))[1:]
         medians_of = {name: medians([row[name] for row in rounds]) for name in ROADS}
         for title, above, below, quantity, mark in RATIOS:
@@ -67,7 +67,11 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
             }
 
 
-def _start(name: str, path: Path, folder: Path, threads: int) -> dict[str, float]:
+def start(name: str, path: Path, folder: Path, threads: int) -> dict[str, float]:
+    """Seconds of one start on a road of `ROADS`, in a fresh process: "wall", "cpu", and those of its stages.
+
+    `write_inputs` wrote the inputs to `folder`, which has the programs too.
+    """
     road = ROADS[name]
     if name == "cold":
         shutil.rmtree(folder / "cache", ignore_errors=True)

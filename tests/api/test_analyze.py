@@ -291,7 +291,9 @@ def test_a_gpu_s_compilers_are_asked_for_by_name(
     monkeypatch.setattr("jitdelegate.runtime.cuda.toolchain.installed_toolchain", lambda: "")
     assert analyze.main([write(small_models.two_outputs(), tmp_path), "--target", "cuda:sm_90"]) == 1
     told = capsys.readouterr().err
-    assert told.endswith("target is 'cuda:sm_90', but its compilers are not installed: pip install jitdelegate[cuda]\n")
+    assert told.endswith(
+        "target is 'cuda:sm_90', but its compilers are not installed: install jitdelegate's extra cuda\n"
+    )
 
 
 def test_it_works_as_a_command_and_survives_a_reader_that_goes_away(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 
 from jitdelegate import GpuDelegate
-from jitdelegate.commands import demo, warm
+from jitdelegate.commands import demo, guide_models, warm
 from jitdelegate.commands.demo_model import mobilenet_v1
 from tests.api import programs, small_models
 from tests.child import in_child
@@ -93,6 +93,7 @@ WRONG_ARGUMENTS = [
     (demo, ["--nonsense"]),
     (demo, ["m", "--threads", "0"]),
     (demo, ["m", "--threads", "many"]),
+    (demo, ["m", "--models", "folder"]),
 ]
 
 
@@ -151,6 +152,23 @@ def test_the_demo_shows_start_up_latency_and_agreement(
     text = capsys.readouterr().out
     for word in ("cold", "warm", "LiteRT", "open", "first run", "latency", "█", "agreement"):
         assert word in text
+
+
+def test_the_demo_writes_the_models_of_the_guides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "new" / "guide"
+    assert demo.main(["--models", str(folder)]) == 0
+    paths = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert sorted(paths) == sorted(folder.iterdir()) and len(paths) == len(guide_models.FILES)
+    first = {path: path.read_bytes() for path in paths}
+    assert demo.main(["--models", str(folder)]) == 0  # again: the same files
+    assert {path: path.read_bytes() for path in paths} == first
+
+
+def test_the_demo_says_which_file_it_could_not_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    assert demo.main(["--models", str(file)]) == 1
+    assert capsys.readouterr().err.startswith(f"could not write {str(file)!r}: ")
 
 
 def test_the_demo_reports_a_model_it_cannot_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -137,7 +137,7 @@ def test_where_nothing_can_compile_the_nearest_program_for_the_architecture_runs
         report = model.report()
     assert (report.target, report.cache.hit) == ("cuda", True)
     assert report.notes == (
-        "the program is for a GPU of 132 multiprocessors, Stub 9000 has 114: pip install jitdelegate[cuda] compiles one"
+        "the program is for a GPU of 132 multiprocessors, Stub 9000 has 114: jitdelegate's extra cuda compiles one"
         " that fits",
     )
     assert len(compiler.keys) == 2
@@ -182,8 +182,8 @@ def test_compilers_of_a_newer_cuda_than_the_drivers_are_not_asked(
     monkeypatch.setattr(toolchain_module, "installed_toolchain", lambda: CUDA_13)
     reason = (
         "there is no program for it in the cache, and the installed compilers are those of CUDA 13, which needs a"
-        " driver for CUDA 13.0 or later, but this one speaks CUDA 12.4: update the driver, or pip install"
-        " jitdelegate[cuda12]"
+        " driver for CUDA 13.0 or later, but this one speaks CUDA 12.4: update the driver, or install"
+        " jitdelegate's extra cuda12"
     )
     on_the_cpu(reason)
     with pytest.raises(DeviceError, match=re.escape(reason)):
@@ -222,7 +222,7 @@ def test_missing_compilers_are_named_after_the_drivers_cuda(
 ) -> None:
     install(monkeypatch, library(version=12040))
     monkeypatch.setattr(toolchain_module, "installed_toolchain", lambda: "")
-    on_the_cpu("is not installed: pip install jitdelegate[cuda12]")
+    on_the_cpu("is not installed: install jitdelegate's extra cuda12")
 
 
 def test_the_stream_that_is_asked_for_is_the_one_that_is_run_in(compiler: Compiler, gpu: Library) -> None:
@@ -312,7 +312,7 @@ def test_after_an_illegal_address_new_models_run_on_the_cpu(
 
 
 def test_a_missing_compiler_leaves_auto_to_the_cpu_and_fails_cuda(compiler: Compiler, gpu: Library) -> None:
-    compiler.error = DeviceError("No module named 'numba'; pip install jitdelegate[cuda]")
+    compiler.error = DeviceError("No module named 'numba'; install jitdelegate's extra cuda")
     on_the_cpu("No module named 'numba'")
     with pytest.raises(DeviceError, match="No module named 'numba'"):
         load(target="cuda")

@@ -71,7 +71,7 @@ def test_where_nothing_can_compile_an_untuned_program_runs_and_the_report_says_s
     assert (report.cache.hit, report.notes) == (
         True,
         (
-            "the program computes in float32, and is not tuned or measured: pip install jitdelegate[cuda] compiles one"
+            "the program computes in float32, and is not tuned or measured: jitdelegate's extra cuda compiles one"
             " as asked for",
         ),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import wave
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,11 +11,13 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from skimage.io import imsave
+from skimage import data
+from skimage.io import imread
 
+from jitdelegate.commands import demo
 from tests.api.test_next_snippets import install_simulated_gpu
-from tests.docs import models
-from tests.docs.blocks import ROOT, RUN, blocks_of, run
+from tests.docs import devices
+from tests.docs.blocks import ROOT, RUN, Block, blocks_of, run
 
 PAGES = {path.name: path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
 BLOCKS = {name: blocks for name, path in PAGES.items() if (blocks := blocks_of(path))}
@@ -29,28 +33,42 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that a reader works in, with the files that pages speak of."""
+    """The folder that a reader works in, with the models that `python -m jitdelegate.demo --models .` makes."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(programs))
     monkeypatch.chdir(tmp_path)
-    contents = {
-        "model": models.classifier(),
-        "quantized": models.quantized_classifier(),
-        "partial": models.partial(),
-        "decoder": models.decoder(),
-    }
-    (tmp_path / "models").mkdir()
-    for name, content in contents.items():
-        (tmp_path / f"{name}.tflite").write_bytes(content)
-    for name in ("model", "quantized"):
-        (tmp_path / "models" / f"{name}.tflite").write_bytes(contents[name])
-    (tmp_path / "options.toml").write_text("num_threads = 1\n")
-    imsave(tmp_path / "photo.png", np.zeros((32, 32, 3), np.uint8), check_contrast=False)
+    assert demo.main(["--models", str(tmp_path)]) == 0
+    monkeypatch.setitem(sys.modules, "cv2", devices.camera(imread(tmp_path / "photo.png")))
+    monkeypatch.setitem(sys.modules, "sounddevice", devices.microphone(np.zeros(0, np.float32)))
     return tmp_path
 
 
 @pytest.mark.parametrize("page", BLOCKS)
 def test_the_blocks_of_a_page_run(page: str, folder: Path) -> None:
     run(BLOCKS[page], folder, simulated_gpu)
+
+
+def test_the_guides_find_what_is_there(
+    models: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With real models, a picture of a face and spoken words."""
+    for name, real in (("faces", "face_detection_short_range"), ("keywords", "kws_ref_model")):
+        (folder / f"{name}.tflite").write_bytes(next(models.rglob(f"{real}.tflite")).read_bytes())
+    monkeypatch.setitem(sys.modules, "cv2", devices.camera(data.astronaut()))
+    run(_of_python("camera.md"), folder, simulated_gpu)
+    told = capsys.readouterr().out
+    assert told.count("at 226, 127, 93 by 93 pixels") == 10 and told.count("1 faces") == 9
+
+    with wave.open(str(ROOT / "examples" / "words.wav")) as file:
+        sound = np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32) / 32768
+    monkeypatch.setitem(sys.modules, "sounddevice", devices.microphone(sound))
+    blocks = _of_python("microphone.md")
+    longer = [block._replace(code=block.code.replace("range(12)", "range(30)")) for block in blocks]
+    run(longer, folder, simulated_gpu)
+    assert capsys.readouterr().out.splitlines()[-4:] == ["yes", "left", "right", "go"]
+
+
+def _of_python(page: str) -> list[Block]:
+    return [block for block in BLOCKS[page] if block.language == "python"]
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import pytest
 from skimage import data
 from skimage.io import imread, imsave
 
-from tests.docs import models
+from jitdelegate.commands import guide_models as models
 from tests.docs.blocks import ROOT
 
 EXAMPLES = ROOT / "examples"

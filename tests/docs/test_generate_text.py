@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jitdelegate
-from tests.docs import models
+from jitdelegate.commands import guide_models as models
 from tests.docs.blocks import ROOT
 
 LOGITS = np.log(np.array([0.1, 0.4, 0.05, 0.3, 0.15], np.float32))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -11,36 +10,64 @@ from pathlib import Path
 
 import pytest
 
+from scripts import build_site
 from tests.docs.blocks import ROOT
 
 LOADED = re.compile(
     r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//[^>]*>"""
     r"""|<link\b(?=[^>]*stylesheet)[^>]*href=["']?(?:https?:)?//[^>]*>"""
 )
+LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]+)")
+"""To a file, in Markdown."""
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site as the documentation's extra builds it."""
-    if find_spec("mkdocs") is None or find_spec("mkdocstrings") is None:
+    if find_spec("zensical") is None or find_spec("mkdocstrings") is None:
         pytest.skip("the extra docs is not installed")
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
-    assert "WARNING" not in built.stderr
+    command = [sys.executable, "-m", "scripts.build_site", "--site", str(folder)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert "No issues found" in built.stderr
     return folder
 
 
+def test_links_between_documents_hold_where_all_are_in_one_folder(tmp_path: Path) -> None:
+    build_site.gather(tmp_path)
+    pages = [*(tmp_path / "docs").glob("*.md")]
+    links = {(page.name, link) for page in pages for link in LINK.findall(page.read_text())}
+    assert {"contributing.md", "changelog.md", "security.md"} < {page.name for page in pages}
+    assert ("index.md", "quick-start.md") in links and ("contributing.md", "changelog.md") in links
+    assert {(page, link) for page, link in links if not (tmp_path / "docs" / link).is_file()} == set()
+
+
+def test_a_page_of_one_section_gives_its_table_the_room_of_the_contents(tmp_path: Path) -> None:
+    build_site.gather(tmp_path)
+    starts = {name: (tmp_path / "docs" / f"{name}.md").read_text()[:3] for name in ("ops", "index")}
+    assert (starts["ops"], starts["index"]) == ("---", "# j")
+
+
 def test_every_document_is_a_page(site: Path) -> None:
-    documents = {path.stem for path in (ROOT / "docs").glob("*.md")} | {"contributing", "changelog"}
+    documents = {path.stem for path in (ROOT / "docs").glob("*.md")} | {*map(str.lower, build_site.PAGES)}
+    documents = {name.removesuffix(".md") for name in documents}
     assert documents <= {path.stem for path in site.glob("*.html")}
 
 
 def test_no_page_loads_anything_from_a_network(site: Path) -> None:
     loading = {path.name: LOADED.findall(path.read_text()) for path in site.glob("*.html")}
     assert {name: found for name, found in loading.items() if found} == {}
+
+
+def test_bars_in_the_code_of_tables_are_bars(site: Path) -> None:
+    assert "<code>str | None</code>" in (site / "options.html").read_text()
+    assert [path.name for path in site.glob("*.html") if re.search(r"<td[^>]*><code>[^<]*\\\|", path.read_text())] == []
+
+
+def test_long_tables_can_be_searched(site: Path) -> None:
+    assert (site / "filter.js").is_file()
+    assert "filter.js" in (site / "ops.html").read_text()
 
 
 def test_the_reference_shows_docstrings(site: Path) -> None:

@@ -53,7 +53,7 @@ def test_code_of_a_newer_cuda_than_the_drivers_is_refused_with_what_helps() -> N
     with pytest.raises(
         DeviceError,
         match=r"compiled by CUDA 13, which needs a driver for CUDA 13\.0 or later, but this one speaks CUDA 12\.8: "
-        r"update the driver, or pip install jitdelegate\[cuda12\]",
+        r"update the driver, or install jitdelegate's extra cuda12",
     ):
         device.check("sm_90", 13)
 

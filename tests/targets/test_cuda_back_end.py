@@ -23,7 +23,7 @@ def gone(*_: object) -> None:
 @pytest.mark.parametrize("library", ["nvvm", "nvjitlink"])
 def test_a_missing_library_is_told_in_one_line(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(getattr(back_end, library), "create_program" if library == "nvvm" else "create", gone)
-    with pytest.raises(DeviceError, match=r'not all there: Failure finding "libnvvm\.so"; pip install jitdelegate'):
+    with pytest.raises(DeviceError, match=r'not all there: Failure finding "libnvvm\.so"; install jitdelegate'):
         back_end.ptx("", "sm_90") if library == "nvvm" else back_end.cubin(b"", "sm_90")
 
 

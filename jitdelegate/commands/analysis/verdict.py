@@ -136,7 +136,7 @@ def _elsewhere(source: ModelFile, device: Device) -> Verdict:
         key = find_key(device, source.options, fingerprint, variant_parts(number, hosted=kind == CONTROL_FLOW))
         if not key.part(TOOLCHAIN):
             asked = f"{device.target.name}:{key.part(FEATURES)}"
-            missing = f"its compilers are not installed: pip install jitdelegate[{device.target.name}]"
+            missing = f"its compilers are not installed: install jitdelegate's extra {device.target.name}"
             raise DeviceError(f"target is {asked!r}, but {missing}")
         program = read_program(b"".join(compile_model(content, source.options, key, {})))
         return Entry(number, kind, program, program.operators, program.target)

@@ -93,7 +93,7 @@ class Device:
             return ""
         return (
             f"which needs a driver for CUDA {toolkit}.0 or later, but this one speaks CUDA"
-            f" {dotted(self.driver.version)}: update the driver, or pip install jitdelegate[{self.extra}]"
+            f" {dotted(self.driver.version)}: update the driver, or install jitdelegate's extra {self.extra}"
         )
 
 

@@ -110,7 +110,7 @@ class CudaDevice:
         if key.part(TOOLCHAIN) or options.target == TARGET.name:
             return key, ""  # if CUDA is requested, the compiler reports what is missing, which takes longer
         missing = f"numba-cuda {NUMBA_CUDA_VERSIONS}* with NVVM and nvJitLink is not installed"
-        return key, f"{missing}: pip install jitdelegate[{self.device.extra}]"
+        return key, f"{missing}: install jitdelegate's extra {self.device.extra}"
 
     def alternatives(self, key: Key) -> Sequence[Key]:
         others = other_kinds(self.kind)
@@ -124,15 +124,13 @@ class CudaDevice:
         device = self._here
         features = key.part("features")
         if parsed(self.kind)[0] != features:
-            return (
-                f"the program is for {features}: pip install jitdelegate[{device.extra}] compiles one that fits better"
-            )
+            return f"the program is for {features}: jitdelegate's extra {device.extra} compiles one that fits better"
         if parsed(self.kind)[1] == int(key.part(MULTIPROCESSORS)):
             how = f"computes in {key.part(PRECISION)}, and is not tuned or measured"
-            return f"the program {how}: pip install jitdelegate[{device.extra}] compiles one as asked for"
+            return f"the program {how}: jitdelegate's extra {device.extra} compiles one as asked for"
         return (
             f"the program is for a GPU of {key.part(MULTIPROCESSORS)} multiprocessors, {device.name} has"
-            f" {device.multiprocessors}: pip install jitdelegate[{device.extra}] compiles one that fits"
+            f" {device.multiprocessors}: jitdelegate's extra {device.extra} compiles one that fits"
         )
 
     def session(
@@ -183,9 +181,7 @@ class CudaTarget:
             directory, precision = open_store(options.serialization_dir).directory, precision_of(key)
             return generate(graph, kind, precision, directory, trace, _tuning(key, options), known)
         except ImportError as error:
-            raise DeviceError(
-                f"{error}; CUDA kernels are compiled by the extra 'cuda': pip install jitdelegate[cuda]"
-            ) from error
+            raise DeviceError(f"{error}; CUDA kernels are compiled by jitdelegate's extra cuda: install it") from error
 
     def ignored(self, options: DelegateOptions) -> tuple[str, ...]:
         return tuple(name for name in options.changed if name in ("cpu_features", "inference_preference"))

@@ -53,7 +53,7 @@ def _libraries() -> Iterator[None]:
         yield
     except RuntimeError as error:
         cause = str(error).partition("\n")[0]
-        raise DeviceError(f"NVIDIA's compilers are not all there: {cause}; pip install jitdelegate[cuda]") from error
+        raise DeviceError(f"NVIDIA's compilers are not all there: {cause}; install jitdelegate's extra cuda") from error
 
 
 @_libraries()

@@ -105,5 +105,5 @@ def _check_numba_cuda() -> None:
     installed = version(NUMBA_CUDA)
     if not installed.startswith(NUMBA_CUDA_VERSIONS):
         raise DeviceError(
-            f"{NUMBA_CUDA} {installed} is installed, expected {NUMBA_CUDA_VERSIONS}*: pip install jitdelegate[cuda]"
+            f"{NUMBA_CUDA} {installed} is installed, expected {NUMBA_CUDA_VERSIONS}*: install jitdelegate's extra cuda"
         )

@@ -1,6 +1,11 @@
-"""Small models with random weights, in place of those that guides and examples speak of."""
+"""Small models with random weights, in place of those that guides and examples speak of; `write` makes their files."""
 
 from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -62,15 +67,14 @@ def quantized_classifier() -> bytes:
     image = model.input((1, 32, 32, 3), "int8", quant=Quant((0.0078125,), (0,)), name="image")
     quant = Quant(scales, (0,) * CLASSES)
     filters = model.constant(dice.integers(-127, 128, (CLASSES, 3, 3, 3)).astype(np.int8), quant=quant)
-    quant = Quant(tuple(0.0078125 * each for each in scales), (0,) * CLASSES)
+    quant = Quant(tuple(0.0078125 * scale for scale in scales), (0,) * CLASSES)
     bias = model.constant(np.zeros(CLASSES, np.int32), quant=quant)
     options = {"padding": "SAME", "stride_w": 2, "stride_h": 2, "fused_activation_function": "RELU"}
     quant = Quant((0.02,), (-128,))
-    found = model.op(
-        "CONV_2D", [image, filters, bias], (1, 16, 16, CLASSES), dtype="int8", options=options, quant=quant
-    )
+    shape = (1, 16, 16, CLASSES)
+    features = model.op("CONV_2D", [image, filters, bias], shape, dtype="int8", options=options, quant=quant)
     axes = model.constant(np.array([1, 2], np.int32))
-    model.output(model.op("MEAN", [found, axes], (1, CLASSES), dtype="int8", quant=quant, name="scores"))
+    model.output(model.op("MEAN", [features, axes], (1, CLASSES), dtype="int8", quant=quant, name="scores"))
     return model.finish()
 
 
@@ -78,9 +82,9 @@ def partial() -> bytes:
     """f32[1,8,8,3] -> CONV_2D -> FAKE_QUANT, which nobody compiles -> f32[1,4,4,4]."""
     model = ModelBuilder()
     layers = _Layers(model, np.random.default_rng(0))
-    found = layers.convolution(model.input((1, 8, 8, 3), name="image"), (1, 4, 4, 4), 3, 2, 3)
+    features = layers.convolution(model.input((1, 8, 8, 3), name="image"), (1, 4, 4, 4), 3, 2, 3)
     options = {"min": 0.0, "max": 6.0, "num_bits": 8}
-    model.output(model.op("FAKE_QUANT", [found], (1, 4, 4, 4), options=options, name="levels"))
+    model.output(model.op("FAKE_QUANT", [features], (1, 4, 4, 4), options=options, name="levels"))
     return model.finish()
 
 
@@ -104,10 +108,10 @@ def segmenter(size: int = 65, classes: int = 21) -> bytes:
     model = ModelBuilder()
     layers = _Layers(model, np.random.default_rng(0))
     small = -(-size // 4)
-    found = layers.convolution(model.input((1, size, size, 3)), (1, small, small, classes), 3, 4, 3)
+    scores = layers.convolution(model.input((1, size, size, 3)), (1, small, small, classes), 3, 4, 3)
     sizes = model.constant(np.array([size, size], np.int32))
     options = {"align_corners": True}
-    model.output(model.op("RESIZE_BILINEAR", [found, sizes], (1, size, size, classes), options=options))
+    model.output(model.op("RESIZE_BILINEAR", [scores, sizes], (1, size, size, classes), options=options))
     return model.finish()
 
 
@@ -131,11 +135,11 @@ def _decode(model: ModelBuilder, graph: GraphBuilder, key: str, count: int, numb
         name: graph.input((1, CONTEXT, 1, WIDTH), name=f"{key}_{name}") for name in ("kv_cache_k_0", "kv_cache_v_0")
     }
     values = graph.op("GATHER", [layers.weights(VOCABULARY, WIDTH), tokens], (1, count, WIDTH), options={"axis": 0})
-    place = _place(graph, positions)
+    start = _start(graph, positions)
     updated = {}
     for name, cache in caches.items():
         rows = layers.reshape(layers.dense(values, (1, count, WIDTH), WIDTH), 1, count, 1, WIDTH)
-        inputs = [cache, rows, place]
+        inputs = [cache, rows, start]
         updated[name] = graph.op("DYNAMIC_UPDATE_SLICE", inputs, (1, CONTEXT, 1, WIDTH), name=f"{key}_{name}_output")
     graph.output(*updated.values())
     outputs = dict(updated)
@@ -145,8 +149,8 @@ def _decode(model: ModelBuilder, graph: GraphBuilder, key: str, count: int, numb
     model.signature(key, {"tokens": tokens, "input_pos": positions, **caches}, outputs, number)
 
 
-def _place(graph: GraphBuilder, positions: int) -> int:
-    """i32[4]: the row of the cache that the first token goes to."""
+def _start(graph: GraphBuilder, positions: int) -> int:
+    """i32[4]: where the first token's row begins in the cache."""
     first = graph.op("STRIDED_SLICE", [positions, *_ends(graph)], (1,), dtype="int32")
     zero, zeros = graph.constant(np.zeros(1, np.int32)), graph.constant(np.zeros(2, np.int32))
     return graph.op("CONCATENATION", [zero, first, zeros], (4,), dtype="int32", options={"axis": 0})
@@ -168,5 +172,41 @@ def _attend(layers: _Layers, values: int, positions: int, keys: int, content: in
     hidden = graph.constant(np.full((1, 1, CONTEXT), -1e9, np.float32))
     scores = graph.op("SELECT_V2", [seen, scores, hidden], (1, 1, CONTEXT))
     weights = graph.op("SOFTMAX", [scores], (1, 1, CONTEXT), options={"beta": 1.0})
-    found = graph.op("BATCH_MATMUL", [weights, layers.reshape(content, 1, CONTEXT, WIDTH)], (1, 1, WIDTH))
-    return layers.dense(found, (1, 1, VOCABULARY), WIDTH)
+    attended = graph.op("BATCH_MATMUL", [weights, layers.reshape(content, 1, CONTEXT, WIDTH)], (1, 1, WIDTH))
+    return layers.dense(attended, (1, 1, VOCABULARY), WIDTH)
+
+
+def photo(side: int = 32) -> bytes:
+    """A PNG of side by side pixels, whose colours go from one corner to the other."""
+    ramp = np.linspace(0, 255, side).astype(np.uint8)
+    pixels = np.stack([*np.meshgrid(ramp, ramp), np.full((side, side), 128, np.uint8)], axis=-1)
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)  # 0: a row as it is
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)  # 8 bits of red, green and blue
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    chunks = (struct.pack(">I", len(data)) + kind + data for kind, data in parts)
+    checked = (chunk + struct.pack(">I", zlib.crc32(chunk[4:])) for chunk in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(checked)
+
+
+FILES: Mapping[str, Callable[[], bytes]] = {
+    "model.tflite": classifier,
+    "quantized.tflite": quantized_classifier,
+    "partial.tflite": partial,
+    "decoder.tflite": decoder,
+    "faces.tflite": detector,
+    "keywords.tflite": lambda: classifier(49, 1, 10, 12),
+    "photo.png": photo,
+}
+"""The files that guides use, by name."""
+
+
+def write(folder: Path) -> list[Path]:
+    """Writes `FILES` to a folder, which is made if it is missing; their paths.
+
+    Raises:
+        OSError: one cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, make in FILES.items():
+        (folder / name).write_bytes(make())
+    return [folder / name for name in FILES]

@@ -1,0 +1,152 @@
+"""Draws the README's picture: start-up and speed of the demo's network, against LiteRT.
+
+python -m scripts.bench.draw_figures            draws docs/images/figures-*.svg from docs/images/figures.json
+python -m scripts.bench.draw_figures --measure  measures first, on a machine that does nothing else: half a minute
+
+Starts are whole processes, from launching Python to the first output; the sides take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from functools import partial
+from html import escape
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jitdelegate.commands.demo import write_inputs
+from jitdelegate.commands.demo_model import mobilenet_v1
+from scripts.bench.rounds import in_turns, medians, versus_litert
+from scripts.bench.startup import start
+
+IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
+FIGURES = IMAGES / "figures.json"
+STARTS = {"LiteRT": "LiteRT", "jitdelegate, later starts": "warm", "jitdelegate, first start": "cold"}
+"""Rows of the picture, and the roads of `bench.startup`."""
+WIDTH, BAR, LEFT, ROW, MARGIN = 744, 420, 202, 30, 12
+"""Of the picture, in pixels: itself, its longest bar, where bars begin, the height of a row, and the space around."""
+
+
+class Colours(NamedTuple):
+    """Of one scheme."""
+
+    ground: str
+    text: str
+    quiet: str
+    ours: str
+    other: str
+
+
+SCHEMES = {
+    "light": Colours("#ffffff", "#1f2328", "#59636e", "#3f51b5", "#b3bac5"),
+    "dark": Colours("#0d1117", "#e6edf3", "#9198a1", "#8c9eff", "#59616b"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit status: 0 drawn, 2 wrong arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--measure", action="store_true", help="measure, and write the figures")
+    parser.add_argument(
+        "--rounds", type=int, default=15, help="starts of each side, and a quarter of its runs (default: 15)"
+    )
+    arguments = parser.parse_args(argv)
+    if arguments.measure:
+        FIGURES.write_text(json.dumps(measure(arguments.rounds), indent=2) + "\n")
+    figures = json.loads(FIGURES.read_text())
+    for scheme in SCHEMES:
+        (IMAGES / f"figures-{scheme}.svg").write_text(draw(figures, scheme))
+    return 0
+
+
+def measure(rounds: int, threads: int = 1) -> dict[str, Any]:
+    """What the picture shows, in milliseconds, and where it was measured."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        model = folder / "mobilenet_v1.tflite"
+        model.write_bytes(mobilenet_v1())
+        write_inputs(model, folder)
+        sides = {row: partial(start, road, model, folder, threads) for row, road in reversed(STARTS.items())}
+        starts = list(in_turns(sides, 1 + rounds, shuffled=False))[1:]  # cold first: it stores what warm opens
+        run = versus_litert(model, threads, 4 * rounds)
+    return {
+        "model": "MobileNet v1, 224 by 224 pixels, float32",
+        "threads": threads,
+        "rounds": rounds,
+        "machine": f"{_processor()}, {os.cpu_count()} CPUs",
+        "versions": f"Python {platform.python_version()}, LiteRT {version('ai-edge-litert')}",
+        "start_ms": {row: round(1e3 * medians([one[row] for one in starts])["wall"], 1) for row in STARTS},
+        "run_ms": {"LiteRT": round(run["litert_ms"], 2), "jitdelegate": round(run["ours_ms"], 2)},
+    }
+
+
+def _processor() -> str:
+    """The CPU's name, where Linux tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
+
+
+def draw(figures: Mapping[str, Any], scheme: str) -> str:
+    """An SVG of two groups of bars."""
+    colours = SCHEMES[scheme]
+    groups = (
+        ("From launching Python to the first output", figures["start_ms"], "ms"),
+        ("One inference", figures["run_ms"], "ms"),
+    )
+    parts, top = [], MARGIN
+    for title, rows, unit in groups:
+        parts += [_text(MARGIN, top + 16, title, colours.text, "600 15px")]
+        top += 28
+        longest = max(rows.values())
+        for name, value in rows.items():
+            parts += _row(top, name, value, value / longest, unit, colours)
+            top += ROW
+        top += 14
+    for line in (f"{figures['model']}; threads: {figures['threads']}", f"{figures['machine']}; {figures['versions']}"):
+        parts.append(_text(MARGIN, top + 10, line, colours.quiet, "12px"))
+        top += 18
+    height = top + MARGIN // 2
+    told = "; ".join(f"{title}: {_listed(rows, unit)}" for title, rows, unit in groups)
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
+        ' role="img" font-family="system-ui, -apple-system, Segoe UI, Roboto, sans-serif">'
+    )
+    # readers of Markdown that know no <picture> show the light one on a dark page
+    ground = f'<path fill="{colours.ground}" d="M0 0H{WIDTH}V{height}H0z"/>'
+    return "\n".join([head, f"<title>{escape(told)}</title>", ground, *parts, "</svg>", ""])
+
+
+def _listed(rows: Mapping[str, float], unit: str) -> str:
+    return ", ".join(f"{name} {_number(value)} {unit}" for name, value in rows.items())
+
+
+def _row(top: int, name: str, value: float, share: float, unit: str, colours: Colours) -> Iterator[str]:
+    fill = colours.ours if name.startswith("jitdelegate") else colours.other
+    length = max(2, round(BAR * share))
+    yield _text(MARGIN, top + 17, name, colours.text, "14px")
+    yield f'<rect x="{LEFT}" y="{top + 3}" width="{length}" height="{ROW - 10}" rx="3" fill="{fill}"/>'
+    yield _text(LEFT + length + 8, top + 17, f"{_number(value)} {unit}", colours.text, "600 14px")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _text(x: int, y: int, text: str, fill: str, font: str) -> str:
+    weight, _, size = font.rpartition(" ")
+    bold = f' font-weight="{weight}"' if weight else ""
+    return f'<text x="{x}" y="{y}" font-size="{size}"{bold} fill="{fill}">{escape(text)}</text>'
+
+
+if __name__ == "__main__":
+    sys.exit(main())
