@@ -11,7 +11,7 @@ from jitdelegate.engine.compiled_interpreter import CompiledInterpreter
 from jitdelegate.engine.load_path import load
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.engine.specializations import Specializations
-from jitdelegate.errors import OptionError, TensorError
+from jitdelegate.errors import DeviceError, OptionError, TensorError
 from jitdelegate.runtime.buffers import counted_type, in_type
 
 TYPE_CHECKING = False
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from jitdelegate.api.report import Report
     from jitdelegate.engine.shape_inputs import ShapeInputInterpreter
 
+VIEWED = (
+    "There is at least 1 reference to internal data in the interpreter in the form of a numpy array or slice. Be sure "
+    "to only hold the function returned from tensor() if you are using raw data access."
+)
 DEFAULT_RESOLVERS = ("AUTO", "BUILTIN")
 """LiteRT's op resolvers that compiled code may replace; any other asks for particular kernels."""
 
@@ -147,8 +151,13 @@ class Interpreter:
         """Prepare the model; before, only shapes and details are known.
 
         Raises:
-            RuntimeError: LiteRT cannot run the model, a `DeviceError` with LiteRT's message.
+            RuntimeError: LiteRT cannot run the model, a `DeviceError` with LiteRT's message; or somebody holds a view
+                that `tensor` gave.
         """
+        self._ensure_safe()
+        self._allocate()
+
+    def _allocate(self) -> None:
         if self._shape_inputs:
             self._shape_inputs.forget()
         if self._all_on_litert:
@@ -165,9 +174,11 @@ class Interpreter:
         """Run the model once on the current input values.
 
         Raises:
-            RuntimeError: `allocate_tensors` was not called, or LiteRT failed.
+            RuntimeError: `allocate_tensors` was not called, LiteRT failed, or somebody holds a view that `tensor` gave.
         """
         main = self._main
+        if main.views:
+            self._ensure_safe()
         if main.allocated and not self._all_on_litert:
             main.invoke()
             return
@@ -197,7 +208,11 @@ class Interpreter:
         return backend.get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
 
     def tensor(self, tensor_index: int) -> Callable[[], np.ndarray]:
-        """A function that returns a view of the tensor's memory, for reading and writing between runs."""
+        """A function that returns a view of the tensor's memory, for reading and writing between runs.
+
+        Hold the function, not the view: as in LiteRT, nothing runs, resizes or allocates while a view or a slice of one
+        is held.
+        """
         return lambda: self._backend.tensor(tensor_index)()
 
     def resize_tensor_input(self, input_index: int, tensor_size: Sequence[int], strict: bool = False) -> None:
@@ -205,8 +220,12 @@ class Interpreter:
 
         Raises:
             ValueError, RuntimeError, TypeError: as LiteRT's method, where `strict`, the index or the shape forbids it.
-                A size beyond int32 is a ValueError.
+                A size beyond int32 is a ValueError, a view of `tensor` that somebody holds a RuntimeError.
         """
+        self._ensure_safe()
+        self._resize(input_index, tensor_size, strict=strict)
+
+    def _resize(self, input_index: int, tensor_size: Sequence[int], *, strict: bool) -> None:
         import numpy as np
 
         try:
@@ -228,8 +247,10 @@ class Interpreter:
         """A subgraph, allocated for these shapes by input index; None where it runs on LiteRT."""
         if subgraph == 0:
             for index, shape in shapes.items():
-                self.resize_tensor_input(index, shape)
-            self.allocate_tensors()
+                self._resize(index, shape, strict=False)
+            if not self._main.allocated:  # else no memory moves
+                self._ensure_safe()
+            self._allocate()
             return self._compiled
         graph = self._graph(subgraph)
         if graph is None or not all(graph.resize(index, shape) for index, shape in shapes.items()):
@@ -257,7 +278,25 @@ class Interpreter:
         return self._backend._get_ops_details()  # type: ignore[no-any-return]
 
     def _get_op_details(self, op_index: int) -> dict[str, Any]:
-        return self._get_ops_details()[op_index]
+        """As LiteRT's method; raises its ValueError for an index that is none."""
+        from operator import index  # not before: few callers ask for one operator
+
+        operators, position = self._get_ops_details(), index(op_index)
+        if not 0 <= position < len(operators):
+            raise TensorError(f"Invalid node index: {position}, the subgraph has {len(operators)} operators")
+        return operators[position]
+
+    def _safe_to_run(self) -> bool:
+        """Whether nobody holds a view that `tensor` gave, as LiteRT's method of this name."""
+        return self._all_on_litert or not self._main.is_viewed
+
+    def _ensure_safe(self) -> None:
+        """
+        Raises:
+            RuntimeError: somebody holds a view of a tensor's memory. It is a DeviceError, with LiteRT's words.
+        """
+        if not self._safe_to_run():
+            raise DeviceError(VIEWED)
 
     def num_subgraphs(self) -> int:
         """Number of the model's subgraphs."""

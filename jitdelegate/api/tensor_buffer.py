@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 from _weakref import ref
 
-from jitdelegate.api.array_types import LITERT_TYPES, array_type, numpy_module, numpy_type, type_name
+from jitdelegate.api.array_types import LITERT_TYPES, ML_TYPES, array_type, numpy_module, numpy_type, type_name
 from jitdelegate.errors import TensorBufferError, TensorError
 from jitdelegate.runtime.binding import HOST, Place, host_place
 from jitdelegate.runtime.buffers import Tensor, as_asked
-from jitdelegate.runtime.element_types import is_packed, nbytes_of
+from jitdelegate.runtime.element_types import bits_of, is_packed, nbytes_of
 from jitdelegate.runtime.memory import ALIGNMENT
 
 TYPE_CHECKING = False
@@ -212,11 +212,12 @@ class TensorBuffer:
     def write(self, data_array: np.ndarray) -> None:
         """Copy an array's elements, row by row, to the start of the buffer.
 
-        As in LiteRT, bytes are copied as they are, whatever the shape, also to a buffer of another type.
+        As in LiteRT, bytes are copied as they are, whatever the shape, also to a buffer of a type of another size, or
+        of a type that numpy lacks.
 
         Raises:
-            TensorError: it is no numpy array, of a type that neither LiteRT's buffers nor this one have, or the memory
-                is read-only.
+            TensorError: it is no numpy array, of a type that neither LiteRT's buffers nor this one have, of another
+                type of the same size, whose bytes LiteRT would take for other numbers, or the memory is read-only.
             TensorBufferError: the array is larger than the buffer, or the buffer was destroyed.
         """
         flat = self._flat
@@ -232,7 +233,10 @@ class TensorBuffer:
             return
         if isinstance(data_array, Tensor):
             data_array = data_array.__array__()
-        self._expect_type(array_type(data_array))
+        dtype = array_type(data_array)
+        self._expect_type(dtype)
+        if dtype != self.dtype and bits_of(dtype) == bits_of(self.dtype) and self.dtype not in ML_TYPES:
+            raise TensorError(f"data_array has the type {dtype}, expected {self.dtype}: array.astype({self.dtype!r})")
         if data_array.nbytes > self.place.nbytes:
             raise TensorBufferError(
                 f"data_array has {data_array.nbytes} bytes, which is more than the {self.place.nbytes} of the buffer"

@@ -73,6 +73,7 @@ class ModelFile:
         self.listener = listener
         self.narrow_states = False
         self._source = _keep(source)
+        self._given = os.fsdecode(source) if isinstance(source, str | os.PathLike) else ""
         self._fingerprint = ""
         self._reading: Reading | None = None
         self._kept: tuple[SharedFile, memoryview] | None = None
@@ -87,8 +88,8 @@ class ModelFile:
 
     @property
     def name(self) -> str:
-        """Name of the model in messages."""
-        return repr(self._source[:LONGEST_NAME]) if isinstance(self._source, str) else "the model's content"
+        """Name of the model in messages: the path as it was given."""
+        return repr(self._given[:LONGEST_NAME]) if isinstance(self._source, str) else "the model's content"
 
     def fingerprint(self) -> str:
         """Fingerprint of the content at the first call.
@@ -100,7 +101,7 @@ class ModelFile:
             try:
                 self._fingerprint = self.store.fingerprint(self._source)
             except (OSError, ValueError) as error:
-                raise ModelError(f"could not open {self.name}: {getattr(error, 'strerror', error)}") from error
+                raise ModelError(f"Could not open {self.name}: {getattr(error, 'strerror', error)}") from error
         return self._fingerprint
 
     def begin_anew(self) -> None:
@@ -198,7 +199,7 @@ class ModelFile:
             with open(self._source, "rb") as file:
                 content = file.read()
         except OSError as error:
-            raise ModelError(f"could not open {self.name}: {error.strerror}") from error
+            raise ModelError(f"Could not open {self.name}: {error.strerror}") from error
         found, expected = fingerprint(content), self.fingerprint()
         if found != expected:
             if not os.path.isfile(self._source):
@@ -253,7 +254,7 @@ class ModelFile:
     def apart(self) -> ModelFile:
         """A copy without LiteRT's instance, for a delegate in that instance, which would otherwise never be freed."""
         other = ModelFile(self._source, self.options, self._litert_arguments, self.listener)
-        other._fingerprint = self._fingerprint
+        other._fingerprint, other._given = self._fingerprint, self._given
         return other
 
     @property
@@ -311,7 +312,7 @@ def _keep(source: Source) -> str | bytes:
             return os.path.abspath(os.fsdecode(source))
         return bytes(memoryview(source))
     except (OSError, ValueError, TypeError) as error:  # no working directory, or neither a path nor bytes
-        raise ModelError(f"could not open {source!r}: {error}; expected a path or the content of a file") from error
+        raise ModelError(f"Could not open {source!r}: {error}; expected a path or the content of a file") from error
 
 
 def default_threads() -> int:
