@@ -29,6 +29,9 @@ from __future__ import annotations
 
 import os
 from typing import TypedDict
+
+ExtraOutputs = {FIELDS["extra_outputs"].given}
+"""Of `extra_outputs`."""
 '''
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ai_edge_litert.interpreter import OpResolverType
 
     from jitdelegate.api.report import Report
+    from jitdelegate.base.option_types import ExtraOutputs
     from jitdelegate.engine.shape_inputs import ShapeInputInterpreter
 
 VIEWED = (
@@ -53,6 +54,8 @@ class Interpreter:
         experimental_compress_quantization_zero_points: bool = False,
         experimental_disable_delegate_node_fusion: bool = False,
         experimental_force_delegate_node_profiling: bool = False,
+        *,
+        extra_outputs: ExtraOutputs = None,
     ) -> None:
         """As LiteRT's constructor.
 
@@ -61,14 +64,19 @@ class Interpreter:
             experimental_delegates: a `GpuDelegate` carries jitdelegate's options; with any other delegate the whole
                 model runs on LiteRT with those.
             experimental_op_resolver_type: None is AUTO. Any but AUTO and BUILTIN means LiteRT.
-            experimental_preserve_all_tensors: True means LiteRT, since compiled graphs keep no intermediate tensors.
+            experimental_preserve_all_tensors: compile with every tensor that an operator computes kept for
+                `get_tensor`, and with no further outputs. Some operators are then not fused, so it runs slower.
+            extra_outputs: names or indices of tensors that are outputs too, as in `DelegateOptions`.
         Raises:
             TypeError: `model_path` is not a path.
-            ValueError: a wrong argument; a `ModelError` for a file that is missing or not a model.
+            ValueError: a wrong argument; a `ModelError` for a file that is missing or not a model, an `OptionError` for
+                an extra output that is no tensor of the model.
             RuntimeError: a `DeviceError` where the machine lacks the requested target or CPU features.
         """
         _check_arguments(model_path, model_content, num_threads, experimental_op_resolver_type)
         options, foreign = _split_delegates(experimental_delegates or (), num_threads)
+        if extra_outputs is not None:
+            options = options.altered(extra_outputs=extra_outputs)
         self._experimental_compress_quantization_zero_points = experimental_compress_quantization_zero_points
         flags = {
             "experimental_preserve_all_tensors": experimental_preserve_all_tensors,
@@ -86,6 +94,10 @@ class Interpreter:
         notes = _reasons_for_litert(arguments)
         if notes:
             options.target = "litert"
+        self._preserves = experimental_preserve_all_tensors and not notes
+        if self._preserves:
+            options.extra_outputs = True
+            del arguments["experimental_preserve_all_tensors"]
         source = model_content or os.fsdecode(model_path)  # type: ignore[arg-type]
         self._opened = load(ModelFile(source, options, arguments, announce), notes=notes)
         self._specializations = Specializations(self._opened)
@@ -93,6 +105,7 @@ class Interpreter:
         self._main = CompiledInterpreter(self._specializations, self._opened)
         self._graphs = {0: self._main}
         self._shape_inputs = self._shape_input_interpreter()
+        self._own: frozenset[tuple[int, int]] | None = None
 
     def _graph(self, subgraph: int) -> CompiledInterpreter | None:
         """LiteRT's methods on a subgraph's programs; None where the whole model runs on LiteRT."""
@@ -264,7 +277,14 @@ class Interpreter:
 
     def get_output_details(self) -> list[dict[str, Any]]:
         """As `get_input_details`, for the outputs."""
-        return self._backend.get_output_details()  # type: ignore[no-any-return]
+        details: list[dict[str, Any]] = self._backend.get_output_details()
+        return [each for each in details if self._is_own(0, each["index"])] if self._preserves else details
+
+    def _is_own(self, subgraph: int, tensor: int) -> bool:
+        """Whether a tensor is an output of the file, and not only preserved."""
+        if self._own is None:
+            self._own = self._opened.source.own_outputs()
+        return (subgraph, tensor) in self._own
 
     def get_tensor_details(self, subgraph_index: int = 0) -> list[dict[str, Any]]:
         """As `get_input_details`, for every tensor of a subgraph; asks LiteRT, also for compiled models."""
@@ -314,7 +334,12 @@ class Interpreter:
         return self._experimental_compress_quantization_zero_points
 
     def _get_full_signature_list(self) -> dict[str, Any]:
-        return self._backend._get_full_signature_list()  # type: ignore[no-any-return]
+        signatures: dict[str, Any] = self._backend._get_full_signature_list()
+        for each in self._opened.program.signatures if self._preserves else ():
+            outputs = signatures[each.key]["outputs"]
+            own = {name: index for name, index in outputs.items() if self._is_own(each.graph, index)}
+            signatures[each.key] = {**signatures[each.key], "outputs": own}
+        return signatures
 
     def get_signature_list(self) -> dict[str, Any]:
         """Signature key to {"inputs": [names], "outputs": [names]}."""
@@ -467,8 +492,6 @@ def _reasons_for_litert(arguments: dict[str, Any]) -> list[str]:
     reasons = []
     if "experimental_delegates" in arguments:
         reasons.append("on LiteRT: delegates other than jitdelegate's were given.")
-    if "experimental_preserve_all_tensors" in arguments:
-        reasons.append("on LiteRT: experimental_preserve_all_tensors keeps tensors that compiled graphs do not have.")
     resolver = arguments.get("experimental_op_resolver_type")
     if resolver is not None and resolver.name not in DEFAULT_RESOLVERS:
         reasons.append(f"on LiteRT: the kernels {resolver.name} were asked for.")

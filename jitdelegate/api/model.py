@@ -400,6 +400,7 @@ def load(
         require_full_delegation: refuse a model with an operator that is not compiled.
         quantized_execution, quantized_rounding: how quantized operators are computed, and the bits of their results.
         quantize_inputs, dequantize_outputs: float32 in place of quantized inputs, of quantized outputs.
+        extra_outputs: names or indices of intermediate tensors that are outputs too, after the model's own.
         options: further options by name, or the path of a JSON or TOML file with them. Arguments that are not None
             override them.
 
@@ -409,7 +410,7 @@ def load(
 
     Raises:
         ModelError: the file cannot be opened, is not a model, or nothing can run it.
-        OptionError: an option is unknown, or its value is refused.
+        OptionError: an option is unknown, its value is refused, or an extra output is no tensor of the model.
         DeviceError: this machine lacks the requested target or CPU features.
         DelegationError: full delegation was required, and some operators cannot be delegated.
     """

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from typing import TypedDict
 
+ExtraOutputs = bool | str | int | list[str] | list[int] | list[str | int] | tuple[str | int, ...] | None
+"""Of `extra_outputs`."""
+
 
 class Checked:
     """Attributes of `DelegateOptions`."""
@@ -42,6 +45,7 @@ class Checked:
     quantized_rounding: str
     quantize_inputs: bool
     dequantize_outputs: bool
+    extra_outputs: bool | tuple[str | int, ...] | None
 
 
 class Arguments(TypedDict, total=False):
@@ -80,6 +84,7 @@ class Arguments(TypedDict, total=False):
     quantized_rounding: str
     quantize_inputs: bool | int
     dequantize_outputs: bool | int
+    extra_outputs: bool | str | int | list[str] | list[int] | list[str | int] | tuple[str | int, ...] | None
     backend: str
     experimental_enable_quant: bool | int | None
 
@@ -116,5 +121,6 @@ class Keywords(TypedDict, total=False):
     quantized_rounding: str | None
     quantize_inputs: bool | int | None
     dequantize_outputs: bool | int | None
+    extra_outputs: bool | str | int | list[str] | list[int] | list[str | int] | tuple[str | int, ...] | None
     backend: str | None
     experimental_enable_quant: bool | int | None

@@ -244,7 +244,7 @@ class CompiledInterpreter:
     def _unkept(self, tensor_index: int) -> TensorError:
         inputs, outputs = sorted(self._input_positions), sorted(self._output_positions)
         found = f"tensor {tensor_index} is neither an input nor an output: inputs are {inputs}, outputs are {outputs}"
-        return TensorError(f"{found}; a compiled graph keeps no other tensor")
+        return TensorError(f"{found}; a compiled graph keeps no other tensor without extra_outputs=[{tensor_index}]")
 
     def _kept_view(self, tensor_index: int) -> np.ndarray:
         """View of an input or output, made once: its memory stays in place while the tensors are allocated."""

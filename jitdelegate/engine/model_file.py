@@ -109,9 +109,10 @@ class ModelFile:
         self._fingerprint = ""
 
     def content(self) -> bytes:
-        """The bytes of the model, with the types of inputs and outputs that the options ask for.
+        """The bytes of the model, with the inputs and outputs that the options ask for.
 
         Raises:
+            OptionError: an extra output is no tensor of the model.
             ModelError: the file cannot be read, or only once; a ChangedModelError if it changed since the model was
                 opened.
         """
@@ -210,6 +211,13 @@ class ModelFile:
             )
         return content
 
+    def own_outputs(self) -> frozenset[tuple[int, int]]:
+        """(subgraph, tensor) of the outputs that the model has without `extra_outputs`; raises as `runtime_tensors`."""
+        from jitdelegate.tflite.read import read  # not before: few callers ask for it
+
+        graphs = read(with_ports(self._stored(), self.options.altered(extra_outputs=None))).graphs
+        return frozenset((number, index) for number, graph in enumerate(graphs) for index in graph.outputs)
+
     def runtime_tensors(self, subgraph: int) -> frozenset[int]:
         """Indices of a subgraph's tensors that are not constants; they have no value before a run.
 
@@ -291,16 +299,19 @@ class ModelFile:
 
 
 def with_ports(content: bytes, options: DelegateOptions) -> bytes:
-    """The model with the types of inputs and outputs that the options ask for.
+    """The model with the inputs and outputs that the options ask for.
 
     Raises:
+        OptionError: an extra output is no tensor of the model.
         ModelError: the bytes are not a model.
     """
     if not options.port_key:
         return content
-    from jitdelegate.tflite.float_ports import with_float_ports  # few callers ask for it
+    from jitdelegate.tflite.extra_outputs import with_extra_outputs  # few callers ask for it
+    from jitdelegate.tflite.float_ports import with_float_ports
 
-    return with_float_ports(content, inputs=options.quantize_inputs, outputs=options.dequantize_outputs)
+    converted = with_float_ports(content, inputs=options.quantize_inputs, outputs=options.dequantize_outputs)
+    return with_extra_outputs(converted, options.extra_outputs or ())
 
 
 def _keep(source: Source) -> str | bytes:

@@ -350,7 +350,7 @@ def test_wrong_arguments_of_a_signature_are_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"experimental_preserve_all_tensors": True}, "preserve_all_tensors"),
+        ({"experimental_op_resolver_type": OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES}, "BUILTIN_WITHOUT"),
         ({"experimental_op_resolver_type": OpResolverType.BUILTIN_REF}, "BUILTIN_REF"),
     ],
 )
