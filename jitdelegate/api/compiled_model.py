@@ -17,13 +17,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
-    from typing import Any, NoReturn
+    from typing import Any, NoReturn, Unpack
 
     from jitdelegate.api.environment import Environment
     from jitdelegate.api.report import Report
     from jitdelegate.api.signature_arguments import Arguments
     from jitdelegate.base.litert_options import Options
-    from jitdelegate.base.option_types import ExtraOutputs
+    from jitdelegate.base.option_types import Creation, ExtraOutputs
     from jitdelegate.engine.executable import Executable
     from jitdelegate.engine.model_file import Source
     from jitdelegate.runtime.event import Event
@@ -93,7 +93,7 @@ class CompiledModel(BufferRuns):
         options: Options | int | None = None,
         *,
         environment: Environment | None = None,
-        **delegate_options: Any,
+        **delegate_options: Unpack[Creation],
     ) -> CompiledModel:
         """The model in a file or in its content: `CompiledModel.create("model.tflite", Accelerator.GPU)`.
 

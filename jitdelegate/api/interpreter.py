@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, NoReturn
 
-    import numpy as np
     from ai_edge_litert.interpreter import OpResolverType
+    from numpy.typing import NDArray
 
     from jitdelegate.api.report import Report
     from jitdelegate.base.option_types import ExtraOutputs
@@ -211,7 +211,7 @@ class Interpreter:
         """
         self._backend.set_tensor(tensor_index, value)
 
-    def get_tensor(self, tensor_index: int, subgraph_index: int = 0) -> np.ndarray:
+    def get_tensor(self, tensor_index: int, subgraph_index: int = 0) -> NDArray[Any]:
         """A copy of the tensor's value.
 
         Raises:
@@ -220,7 +220,7 @@ class Interpreter:
         backend = self._backend_of(subgraph_index) if subgraph_index else self._backend
         return backend.get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
 
-    def tensor(self, tensor_index: int) -> Callable[[], np.ndarray]:
+    def tensor(self, tensor_index: int) -> Callable[[], NDArray[Any]]:
         """A function that returns a view of the tensor's memory, for reading and writing between runs.
 
         Hold the function, not the view: as in LiteRT, nothing runs, resizes or allocates while a view or a slice of one
@@ -388,7 +388,7 @@ class SignatureRunner:
         self._counted: dict[str, str] = {}
         interpreter._graph(self._subgraph)
 
-    def __call__(self, **kwargs: Any) -> dict[str, np.ndarray]:
+    def __call__(self, **kwargs: Any) -> dict[str, NDArray[Any]]:
         """Run the signature on arrays; their shapes may differ from the file's.
 
         Returns:
@@ -428,16 +428,16 @@ class SignatureRunner:
         signatures = self._interpreter._opened.program.signatures
         return next((signature.graph for signature in signatures if signature.key == self._key), 0)
 
-    def _run_on_litert(self, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
+    def _run_on_litert(self, arguments: dict[str, Any]) -> dict[str, NDArray[Any]]:
         fallback = self._interpreter._opened.source.fallback()
         fallback.allocate()
         fallback.in_use = True
         interpreter = fallback.interpreter
-        results: dict[str, np.ndarray] = interpreter.get_signature_runner(self._key)(**arguments)
+        results: dict[str, NDArray[Any]] = interpreter.get_signature_runner(self._key)(**arguments)
         interpreter.note_run()
         return results
 
-    def _run_compiled(self, graph: CompiledInterpreter, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
+    def _run_compiled(self, graph: CompiledInterpreter, arguments: dict[str, Any]) -> dict[str, NDArray[Any]]:
         for name, value in arguments.items():
             graph.set_tensor(self._inputs[name], value)
         graph.invoke()

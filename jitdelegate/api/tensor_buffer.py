@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol
 
-    import numpy as np
+    from numpy.typing import NDArray
 
     from jitdelegate.runtime.binding import Binding
     from jitdelegate.runtime.event import Event
@@ -104,7 +104,7 @@ class TensorBuffer:
         return cls(host_place(nbytes_of(dtype, shape)), dtype, shape)
 
     @classmethod
-    def create_from_host_memory(cls, data_array: np.ndarray) -> TensorBuffer:
+    def create_from_host_memory(cls, data_array: NDArray[Any]) -> TensorBuffer:
         """A buffer on the array's own memory; on a copy where this is not aligned to 64 bytes, as in LiteRT.
 
         `get_tensor_details` describes it as flat, as LiteRT does.
@@ -209,7 +209,7 @@ class TensorBuffer:
 
         return cls(open_memory(device).gl_place(gl_buffer, offset, nbytes), dtype, shape)
 
-    def write(self, data_array: np.ndarray) -> None:
+    def write(self, data_array: NDArray[Any]) -> None:
         """Copy an array's elements, row by row, to the start of the buffer.
 
         As in LiteRT, bytes are copied as they are, whatever the shape, also to a buffer of a type of another size, or
@@ -247,7 +247,7 @@ class TensorBuffer:
         self._store(data_array)
         self._flatten()
 
-    def read(self, num_elements: int | None = None, output_dtype: Any = None) -> np.ndarray:
+    def read(self, num_elements: int | None = None, output_dtype: Any = None) -> NDArray[Any]:
         """A copy: of the whole tensor in its shape, or, as in LiteRT, of the first bytes as a flat array.
 
         Args:
@@ -271,7 +271,7 @@ class TensorBuffer:
             dtype = type_name(output_dtype)
             self._expect_type(dtype)
         shape = self._array_shape if num_elements is None else num_elements
-        array: np.ndarray = numpy_module().empty(shape, numpy_type(dtype))
+        array: NDArray[Any] = numpy_module().empty(shape, numpy_type(dtype))
         if array.nbytes > place.nbytes:
             raise TensorBufferError(f"{array.nbytes} bytes are asked for, the buffer has {place.nbytes}")
         self.wait_event()
@@ -279,7 +279,7 @@ class TensorBuffer:
         self._flatten()
         return array
 
-    def view(self) -> np.ndarray:
+    def view(self) -> NDArray[Any]:
         """A numpy array on the buffer's memory, which it keeps alive.
 
         Raises:
@@ -290,7 +290,7 @@ class TensorBuffer:
         if place.gpu != HOST:
             raise TensorError(f"the buffer lies on GPU {place.gpu}, where numpy does not reach it; read() copies it")
         self.wait_event()
-        array: np.ndarray = numpy_module().ndarray(self._array_shape, numpy_type(self.dtype), self._memory())
+        array: NDArray[Any] = numpy_module().ndarray(self._array_shape, numpy_type(self.dtype), self._memory())
         array.flags.writeable = not place.is_readonly
         return array
 
@@ -485,7 +485,7 @@ class TensorBuffer:
         if dtype not in LITERT_TYPES and dtype != self.dtype:
             raise TensorError(f"Unsupported dtype: {dtype}, the buffer has {self.dtype}")
 
-    def _store(self, array: np.ndarray) -> None:
+    def _store(self, array: NDArray[Any]) -> None:
         dense: Any = array if array.flags.c_contiguous else array.copy("C")
         self.place.store(dense.ctypes.data, dense.nbytes)
 

@@ -16,9 +16,10 @@ from jitdelegate.errors import OptionError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
-    from typing import Any
+    from typing import Any, Unpack
 
     from jitdelegate.base.npu_options import IntelOpenVinoOptions, QualcommOptions
+    from jitdelegate.base.option_types import Further
 
 PRECISIONS = ("default", "float16", "float32", "float16 with float32 accumulation")
 """In the order of LiteRT's numbers; our float16 always accumulates in float32."""
@@ -164,7 +165,7 @@ class GpuOptions(Group):
         preferred_device_substr: str | None = None,
         priority: str | int | None = None,
         max_delegated_partitions: int | None = None,
-        **further: Any,
+        **further: Unpack[Further],
     ) -> None:
         """
         Raises:
@@ -184,7 +185,7 @@ class GpuOptions(Group):
         self.device = _one_of("device", device, "preferred_device_substr", preferred_device_substr)
         self.priority = priority
         self.max_delegated_partitions = max_delegated_partitions
-        self.further = further
+        self.further = {**further}
 
     @property
     def model_cache_key(self) -> str | None:

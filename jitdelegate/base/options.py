@@ -328,7 +328,7 @@ PARTITIONS, QUANTIZATION, PORTS, OTHER = "partitions", "quantization", "ports", 
 """Parts of the key."""
 _PATH = "str | os.PathLike[str]"
 _NAMES = "str | list[str] | tuple[str, ...]"
-_TENSORS = "bool | str | int | list[str] | list[int] | list[str | int] | tuple[str | int, ...] | None"
+_TENSORS = "bool | str | int | Sequence[str | int] | None"
 _TRUTH = ("bool | int", "bool")
 _NUMBERED = ("str | int", "str")
 _index = whole(0, LARGEST_INDEX)
