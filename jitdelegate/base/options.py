@@ -13,7 +13,7 @@ import os
 
 from jitdelegate.base.targets import AUTO as AUTO_TARGET
 from jitdelegate.base.targets import CPU, GPU, LEVELS, NAMES, NPU, ROWS
-from jitdelegate.errors import OptionError
+from jitdelegate.errors import OptionError, did_you_mean
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -699,10 +699,7 @@ def _check_order(priorities: tuple[str, str, str]) -> None:
 
 def _unknown(names: list[str]) -> OptionError:
     """The error about unknown options, with similar names."""
-    from difflib import get_close_matches  # not before: it is as large as the load path
-
     options = sorted((*FIELDS, *ALIASES))
     shown = [name[:LONGEST_SHOWN] for name in names]
-    near = {name: match for name in shown for match in get_close_matches(name, options, 1)}
-    hints = [f"{name} (did you mean {near[name]}?)" if name in near else name for name in shown]
+    hints = [f"{name}{did_you_mean(name, options)}" for name in shown]
     return OptionError(f"unknown option {', '.join(hints)}; options are {', '.join(options)}")

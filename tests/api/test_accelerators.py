@@ -194,10 +194,10 @@ def test_every_option_can_be_given() -> None:
 
 
 def test_misspelt_options_are_refused() -> None:
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match=r"no attribute 'num_thread' \(did you mean num_threads\?\)"):
         Options().cpu_options.num_thread = 2  # type: ignore[attr-defined]
-    with pytest.raises(TypeError):
-        CpuOptions(threads=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"thread \(did you mean num_threads\?\)"):
+        CpuOptions(thread=2)  # type: ignore[call-arg]
     with pytest.raises(OptionError, match="did you mean precision"):
         CompiledModel.create(scale_and_shift_model(), precisoin="float16")
 
