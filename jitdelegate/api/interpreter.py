@@ -97,7 +97,6 @@ class Interpreter:
         self._preserves = experimental_preserve_all_tensors and not notes
         if self._preserves:
             options.extra_outputs = True
-            del arguments["experimental_preserve_all_tensors"]
         source = model_content or os.fsdecode(model_path)  # type: ignore[arg-type]
         self._opened = load(ModelFile(source, options, arguments, announce), notes=notes)
         self._specializations = Specializations(self._opened)

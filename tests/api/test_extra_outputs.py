@@ -122,6 +122,22 @@ def test_a_model_that_preserves_all_tensors_is_compiled_and_has_litert_s_numbers
     assert compared > 1
 
 
+def test_preserved_tensors_have_the_sizes_of_the_last_resize() -> None:
+    content = small_models.integers_and_floats("int8")
+    ours = jitdelegate.Interpreter(model_content=content, experimental_preserve_all_tensors=True)
+    theirs = LiteRT(model_content=content, experimental_preserve_all_tensors=True)
+    value = np.random.default_rng(0).integers(-128, 128, (3, 5, 5, 4)).astype(np.int8)
+    for interpreter in (ours, theirs):
+        interpreter.resize_tensor_input(0, value.shape)
+        interpreter.allocate_tensors()
+        interpreter.set_tensor(0, value)
+        interpreter.invoke()
+    for operator in ours._get_ops_details():
+        index = operator["outputs"][0]
+        np.testing.assert_allclose(ours.get_tensor(index), theirs.get_tensor(index), atol=1e-5)
+        assert ours.get_tensor(index).shape[0] == 3
+
+
 def test_a_runner_of_a_model_that_preserves_all_tensors_has_the_file_s_outputs() -> None:
     interpreter = jitdelegate.Interpreter(model_content=chain(), experimental_preserve_all_tensors=True)
     assert [*interpreter.get_signature_runner()(value=X)] == ["hidden"]
