@@ -96,7 +96,7 @@ class Interpreter:
             options.target = "litert"
         self._preserves = experimental_preserve_all_tensors and not notes
         if self._preserves:
-            options.extra_outputs = True
+            self._named_outputs, options.extra_outputs = options.extra_outputs, True
         source = model_content or os.fsdecode(model_path)  # type: ignore[arg-type]
         self._opened = load(ModelFile(source, options, arguments, announce), notes=notes)
         self._specializations = Specializations(self._opened)
@@ -277,12 +277,12 @@ class Interpreter:
     def get_output_details(self) -> list[dict[str, Any]]:
         """As `get_input_details`, for the outputs."""
         details: list[dict[str, Any]] = self._backend.get_output_details()
-        return [each for each in details if self._is_own(0, each["index"])] if self._preserves else details
+        return [detail for detail in details if self._is_own(0, detail["index"])] if self._preserves else details
 
     def _is_own(self, subgraph: int, tensor: int) -> bool:
-        """Whether a tensor is an output of the file, and not only preserved."""
+        """Whether a tensor is an output that was asked for, and not only preserved."""
         if self._own is None:
-            self._own = self._opened.source.own_outputs()
+            self._own = self._opened.source.outputs_with(self._named_outputs)
         return (subgraph, tensor) in self._own
 
     def get_tensor_details(self, subgraph_index: int = 0) -> list[dict[str, Any]]:
@@ -334,10 +334,10 @@ class Interpreter:
 
     def _get_full_signature_list(self) -> dict[str, Any]:
         signatures: dict[str, Any] = self._backend._get_full_signature_list()
-        for each in self._opened.program.signatures if self._preserves else ():
-            outputs = signatures[each.key]["outputs"]
-            own = {name: index for name, index in outputs.items() if self._is_own(each.graph, index)}
-            signatures[each.key] = {**signatures[each.key], "outputs": own}
+        for signature in self._opened.program.signatures if self._preserves else ():
+            arguments = signatures[signature.key]
+            own = {name: at for name, at in arguments["outputs"].items() if self._is_own(signature.graph, at)}
+            signatures[signature.key] = {**arguments, "outputs": own}
         return signatures
 
     def get_signature_list(self) -> dict[str, Any]:

@@ -211,11 +211,11 @@ class ModelFile:
             )
         return content
 
-    def own_outputs(self) -> frozenset[tuple[int, int]]:
-        """(subgraph, tensor) of the outputs that the model has without `extra_outputs`; raises as `runtime_tensors`."""
+    def outputs_with(self, extra: bool | tuple[str | int, ...] | None) -> frozenset[tuple[int, int]]:
+        """(subgraph, tensor) of the outputs that the model has with other `extra_outputs`; raises as `content`."""
         from jitdelegate.tflite.read import read  # not before: few callers ask for it
 
-        graphs = read(with_ports(self._stored(), self.options.altered(extra_outputs=None))).graphs
+        graphs = read(with_ports(self._stored(), self.options.altered(extra_outputs=extra))).graphs
         return frozenset((number, index) for number, graph in enumerate(graphs) for index in graph.outputs)
 
     def runtime_tensors(self, subgraph: int) -> frozenset[int]:

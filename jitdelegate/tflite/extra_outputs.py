@@ -47,16 +47,13 @@ def with_extra_outputs(content: bytes, wanted: bool | Sequence[str | int]) -> by
 def _extra(model: Model, wanted: bool | Sequence[str | int]) -> dict[int, list[int]]:
     """By subgraph, the tensors that become outputs."""
     graphs = {number: model.graphs[number] for number in entered_subgraphs(model)}
-    if isinstance(wanted, bool):
-        found = {number: _computed(graph) if wanted else [] for number, graph in graphs.items()}
-    else:
-        found = {number: [] for number in graphs}
-        for one in wanted:
-            for number, index in _places(graphs, one):
-                found[number].append(index)
+    extra = {number: _computed(graph) if wanted is True else list[int]() for number, graph in graphs.items()}
+    for one in () if isinstance(wanted, bool) else wanted:
+        for number, index in _tensors(graphs, one):
+            extra[number].append(index)
     return {
         number: [index for index in dict.fromkeys(indices) if index not in graphs[number].outputs]
-        for number, indices in found.items()
+        for number, indices in extra.items()
     }
 
 
@@ -66,26 +63,23 @@ def _computed(graph: Graph) -> list[int]:
     return [index for index in written if graph.tensors[index].dtype in ELEMENTS]
 
 
-def _places(graphs: Mapping[int, Graph], wanted: str | int) -> list[tuple[int, int]]:
+def _tensors(graphs: Mapping[int, Graph], wanted: str | int) -> list[tuple[int, int]]:
     """(subgraph, tensor) for each tensor of this name, or the one of this index.
 
     Raises:
         OptionError: as `with_extra_outputs`.
     """
-    if isinstance(wanted, int):
-        if wanted >= len(graphs[0].tensors):
-            raise OptionError(
-                f"extra_outputs has tensor {wanted}, expected a name, or an index up to {len(graphs[0].tensors) - 1}"
-            )
-        found = [(0, wanted)]
+    names = [(tensor.name, (n, i)) for n, graph in graphs.items() for i, tensor in enumerate(graph.tensors)]
+    if isinstance(wanted, str):
+        matching = [tensor for name, tensor in names if name == wanted]
+        if not matching:
+            nearest = _nearest(wanted, [name for name, _ in names])
+            raise OptionError(f"extra_outputs has {shortened(wanted)!r}, {nearest}")
     else:
-        named = [(tensor.name, (n, i)) for n, graph in graphs.items() for i, tensor in enumerate(graph.tensors)]
-        found = [place for name, place in named if name == wanted]
-        if not found:
-            raise OptionError(
-                f"extra_outputs has {shortened(wanted)!r}, {_nearest(wanted, [name for name, _ in named])}"
-            )
-    valued = [(number, index) for number, index in found if _has_value(graphs[number], index)]
+        matching, count = [(0, wanted)], len(graphs[0].tensors)
+        if wanted >= count:
+            raise OptionError(f"extra_outputs has tensor {wanted}, expected a name, or an index up to {count - 1}")
+    valued = [(number, index) for number, index in matching if _has_value(graphs[number], index)]
     if not valued:
         raise OptionError(f"extra_outputs has {wanted!r}, a tensor that no operator writes and no caller gives")
     return valued

@@ -40,9 +40,10 @@ def test_named_tensors_follow_the_model_s_outputs(target: str, tmp_path: Path) -
     for hit in (False, True):
         model = jitdelegate.load(chain(), target=target, extra_outputs=["bent", 2, "y"], serialization_dir=tmp_path)
         assert model.report().target == target and model.report().cache.hit == hit
-        assert [each.name for each in model.outputs] == ["y", "bent", "hidden"]
-        for found, expected in zip(model(X), (BENT * 2, BENT, HIDDEN), strict=True):
-            np.testing.assert_array_equal(found, expected)
+        assert [output.name for output in model.outputs] == ["y", "bent", "hidden"]
+        assert model.report().notes == ()
+        for output, expected in zip(model(X), (BENT * 2, BENT, HIDDEN), strict=True):
+            np.testing.assert_array_equal(output, expected)
         assert [*model.run({"value": X}, signature="serve")] == ["bent", "hidden", "hidden:2"]
     plain = jitdelegate.load(chain(), target=target, serialization_dir=tmp_path)
     assert not plain.report().cache.hit
@@ -110,9 +111,8 @@ def test_a_model_that_preserves_all_tensors_is_compiled_and_has_litert_s_numbers
     kernels = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES  # XNNPACK does not write all tensors
     usual = preserved(LiteRT, content, experimental_preserve_all_tensors=True, experimental_op_resolver_type=kernels)
     assert ours.report().target == preserved(jitdelegate.Interpreter, content).report().target
-    assert [each["index"] for each in ours.get_output_details()] == [
-        each["index"] for each in usual.get_output_details()
-    ]
+    outputs, expected = ([detail["index"] for detail in one.get_output_details()] for one in (ours, usual))
+    assert outputs == expected
     assert ours.get_signature_list() == usual.get_signature_list()
     compared = 0
     for detail in LiteRT(model_content=content).get_tensor_details():  # once allocated, it adds its own
@@ -142,6 +142,9 @@ def test_a_runner_of_a_model_that_preserves_all_tensors_has_the_file_s_outputs()
     interpreter = jitdelegate.Interpreter(model_content=chain(), experimental_preserve_all_tensors=True)
     assert [*interpreter.get_signature_runner()(value=X)] == ["hidden"]
     np.testing.assert_array_equal(interpreter.get_tensor(3), BENT)
+    both = jitdelegate.Interpreter(model_content=chain(), extra_outputs="bent", experimental_preserve_all_tensors=True)
+    assert [detail["name"] for detail in both.get_output_details()] == ["y", "bent"]
+    assert [*both.get_signature_runner()(value=X)] == ["bent", "hidden"]
     assert [*jitdelegate.load(chain(), extra_outputs=True).run({"x": X})] == ["y", "hidden", "bent"]
 
 
