@@ -11,10 +11,15 @@ from jitdelegate.base.litert_options import (
     CpuOptions,
     GpuOptions,
     HardwareAccelerator,
-    IntelOpenVinoOptions,
     Options,
-    QualcommOptions,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jitdelegate.base.npu_options import (
+        IntelOpenVinoOptions,
+        QualcommOptions,
+    )
 
 __all__ = [
     "Accelerator",
@@ -30,3 +35,12 @@ __all__ = [
     "QualcommOptions",
     "TensorBuffer",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from jitdelegate.base import npu_options  # not before: few programs name an NPU
+
+        return getattr(npu_options, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 LONGEST_NAME = 60
 """Most characters of a tensor's name in a message: converters join the names of all layers that became one operator."""
@@ -14,6 +14,14 @@ def shortened(name: str) -> str:
     """A tensor's name for a message, with its middle left out if it is long; both ends tell tensors apart."""
     kept = LONGEST_NAME - 3
     return name if len(name) <= LONGEST_NAME else f"{name[: kept // 2]}...{name[-(kept - kept // 2) :]}"
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """` (did you mean precision?)`, with the one of the names that is most like a misspelt one; "" if none is."""
+    from difflib import get_close_matches  # not before: it is as large as the load path
+
+    near = get_close_matches(name, sorted(names), 1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 class JitDelegateError(Exception):

@@ -8,10 +8,25 @@ from jitdelegate.base.litert_options import (
     CpuOptions,
     GpuOptions,
     HardwareAccelerator,
-    IntelOpenVinoOptions,
     Options,
-    QualcommOptions,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jitdelegate.base.npu_options import (
+        IntelOpenVinoGraphBackend,
+        IntelOpenVinoOptions,
+        IntelOpenVinoPerformanceMode,
+        QualcommBackend,
+        QualcommDspPerformanceMode,
+        QualcommGraphIOTensorMemType,
+        QualcommGraphPriority,
+        QualcommHtpPerformanceMode,
+        QualcommLogLevel,
+        QualcommOptimizationLevel,
+        QualcommOptions,
+        QualcommProfiling,
+    )
 
 __all__ = [
     "Accelerator",
@@ -19,7 +34,26 @@ __all__ = [
     "CpuOptions",
     "GpuOptions",
     "HardwareAccelerator",
+    "IntelOpenVinoGraphBackend",
     "IntelOpenVinoOptions",
+    "IntelOpenVinoPerformanceMode",
     "Options",
+    "QualcommBackend",
+    "QualcommDspPerformanceMode",
+    "QualcommGraphIOTensorMemType",
+    "QualcommGraphPriority",
+    "QualcommHtpPerformanceMode",
+    "QualcommLogLevel",
+    "QualcommOptimizationLevel",
     "QualcommOptions",
+    "QualcommProfiling",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from jitdelegate.base import npu_options  # not before: few programs name an NPU
+
+        return getattr(npu_options, name)

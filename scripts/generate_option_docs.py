@@ -22,13 +22,19 @@ COMMAND = "python -m scripts.generate_option_docs"
 BEGIN, END = f"<!-- written by {COMMAND} -->", "<!-- end of the written table -->"
 NAMED = ("target", "serialization_dir", "model_token", "num_threads")
 """Options that `load` and `GpuDelegate` have among their own parameters."""
+OF_GPU = ("serialization_dir", "model_token", "precision", "backend", "device", "max_delegated_partitions")
+"""Those of LiteRT's GpuOptions."""
 
 TYPES_HEADER = f'''"""The types of the options, for type checkers alone; written by `{COMMAND}`."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TypedDict
+
+ExtraOutputs = {FIELDS["extra_outputs"].given}
+"""Of `extra_outputs`."""
 '''
 
 
@@ -62,6 +68,16 @@ def types() -> str:
             "Keywords(TypedDict, total=False)",
             "Keywords of `load` and `GpuDelegate`, beside their own parameters; None leaves an option as it is",
             {name: _or_none(field.given) for name, field in fields.items() if name not in NAMED},
+        ),
+        (
+            "Further(TypedDict, total=False)",
+            "Further keywords of `GpuOptions`, beside its own parameters",
+            {name: _or_none(field.given) for name, field in fields.items() if name not in OF_GPU},
+        ),
+        (
+            "Creation(TypedDict, total=False)",
+            "Keywords of `CompiledModel.create`",
+            {name: _or_none(field.given) for name, field in fields.items()},
         ),
     )
     return "\n\n".join([TYPES_HEADER, *(_class(*one) for one in classes)])

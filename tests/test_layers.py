@@ -33,7 +33,7 @@ LAYERS = (
     ("commands",),
     (
         *("interpreter", "compiled_model", "tensor_buffer", "environment", "hardware_accelerator", "cpu_kernel_mode"),
-        *("cpu_options", "gpu_options", "options"),
+        *("cpu_options", "gpu_options", "qualcomm_options", "intel_openvino_options", "options"),
         *("warm", "demo", "analyze", "replay", "benchmark", "diff", "__main__"),
     ),
 )
@@ -64,6 +64,7 @@ COLD_MODULES = {
     "jitdelegate.engine.example_values",
     "jitdelegate.engine.precompile",
     "jitdelegate.base.litert_options",
+    "jitdelegate.base.npu_options",
     "jitdelegate.base.option_types",
     "jitdelegate.base.user_warning",
     "jitdelegate.api.dynamic_batcher",

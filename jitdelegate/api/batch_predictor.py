@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    import numpy as np
+    from numpy.typing import NDArray
 
     from jitdelegate.api.row_batches import RowBatches
 
@@ -88,7 +88,7 @@ class BatchPredictor:
             self._loaded = RowBatches(load(self._model, options=self._options), self._batch_size)
         return self._loaded
 
-    def _of_array(self, array: np.ndarray, rows: RowBatches) -> Any:
+    def _of_array(self, array: NDArray[Any], rows: RowBatches) -> Any:
         if len(rows.inputs) != 1:
             raise TensorError(f"the batch is one array, but the model has the inputs {', '.join(rows.inputs)}")
         found = self._named(rows.run({rows.inputs[0]: array}))
@@ -109,7 +109,7 @@ class BatchPredictor:
             )
         return wanted
 
-    def _named(self, found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _named(self, found: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """The outputs that are asked for, by column."""
         if self._outputs is None:
             return found
@@ -127,7 +127,7 @@ def _unpickled(
     )
 
 
-def _column(values: Any) -> np.ndarray:
+def _column(values: Any) -> NDArray[Any]:
     """A column as an array of shape [rows, ...]; cells that are arrays or lists are stacked."""
     import numpy
 
@@ -140,7 +140,7 @@ def _column(values: Any) -> np.ndarray:
         raise TensorError(f"rows of a column have different shapes: {error}") from error
 
 
-def _with_columns(batch: Any, outputs: dict[str, np.ndarray]) -> Any:
+def _with_columns(batch: Any, outputs: dict[str, NDArray[Any]]) -> Any:
     """The batch and the outputs; a DataFrame holds one array per cell."""
     if not hasattr(batch, "assign"):
         return {**batch, **outputs}

@@ -17,12 +17,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
-    from typing import Any, NoReturn
+    from typing import Any, NoReturn, Unpack
 
     from jitdelegate.api.environment import Environment
     from jitdelegate.api.report import Report
     from jitdelegate.api.signature_arguments import Arguments
     from jitdelegate.base.litert_options import Options
+    from jitdelegate.base.option_types import Creation, ExtraOutputs
     from jitdelegate.engine.executable import Executable
     from jitdelegate.engine.model_file import Source
     from jitdelegate.runtime.event import Event
@@ -54,6 +55,8 @@ class CompiledModel(BufferRuns):
         hardware_accel: int | None = None,
         environment: Environment | None = None,
         options: Options | None = None,
+        *,
+        extra_outputs: ExtraOutputs = None,
     ) -> CompiledModel:
         """The model in a file, compiled or taken from the cache.
 
@@ -61,12 +64,13 @@ class CompiledModel(BufferRuns):
             hardware_accel: flags of `HardwareAccelerator`, CPU unless `options` has others. GPU alone refuses a model
                 that is not compiled whole, GPU | CPU takes what there is.
             environment: shared with other models; it may name the directory of compiled programs.
+            extra_outputs: names or indices of tensors that are outputs too, as in `DelegateOptions`.
         Raises:
             RuntimeError: a ModelError for a file that is missing or no model, a DeviceError where this machine lacks
                 what is asked for, a DelegationError with each operator's reason for GPU alone.
             OptionError: options and `hardware_accel` are both given, or an option is refused. It is a ValueError.
         """
-        return cls._open(os.fsdecode(model_path), _resolve(options, hardware_accel, {}), environment)
+        return cls._open(os.fsdecode(model_path), _resolve(options, hardware_accel, _given(extra_outputs)), environment)
 
     @classmethod
     def from_buffer(
@@ -75,9 +79,12 @@ class CompiledModel(BufferRuns):
         hardware_accel: int | None = None,
         environment: Environment | None = None,
         options: Options | None = None,
+        *,
+        extra_outputs: ExtraOutputs = None,
     ) -> CompiledModel:
         """The model in a file's content; as `from_file`."""
-        return cls._open(bytes(memoryview(model_data)), _resolve(options, hardware_accel, {}), environment)
+        given = _resolve(options, hardware_accel, _given(extra_outputs))
+        return cls._open(bytes(memoryview(model_data)), given, environment)
 
     @classmethod
     def create(
@@ -86,7 +93,7 @@ class CompiledModel(BufferRuns):
         options: Options | int | None = None,
         *,
         environment: Environment | None = None,
-        **delegate_options: Any,
+        **delegate_options: Unpack[Creation],
     ) -> CompiledModel:
         """The model in a file or in its content: `CompiledModel.create("model.tflite", Accelerator.GPU)`.
 
@@ -372,6 +379,10 @@ def _ordered(
     arguments: Arguments, buffers: Sequence[TensorBuffer] | Mapping[str, TensorBuffer]
 ) -> Sequence[TensorBuffer]:
     return arguments.in_order(buffers) if hasattr(buffers, "keys") else buffers  # type: ignore[arg-type]
+
+
+def _given(extra_outputs: ExtraOutputs) -> dict[str, Any]:
+    return {} if extra_outputs is None else {"extra_outputs": extra_outputs}
 
 
 def _resolve(

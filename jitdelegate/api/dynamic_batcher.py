@@ -15,12 +15,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
-    from typing import NoReturn
+    from typing import Any, NoReturn
+
+    from numpy.typing import NDArray
 
     from jitdelegate.api.model import Model
 
-    Row = Mapping[str, np.ndarray]
-    Outputs = dict[str, np.ndarray]
+    Row = Mapping[str, NDArray[Any]]
+    Outputs = dict[str, NDArray[Any]]
     Shapes = tuple[tuple[int, ...], ...]
 
 
@@ -82,7 +84,7 @@ class DynamicBatcher:
         finally:
             gathering.leave(request)
 
-    def _checked(self, row: Row) -> dict[str, np.ndarray]:
+    def _checked(self, row: Row) -> dict[str, NDArray[Any]]:
         """The row as arrays of the model's types, in the order of its inputs; errors must not reach a batch, which has
         other people's rows."""
         if not hasattr(row, "keys"):
@@ -147,7 +149,7 @@ class _Request:
 
     __slots__ = ("came", "future", "row", "shapes")
 
-    def __init__(self, row: dict[str, np.ndarray], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, row: dict[str, NDArray[Any]], loop: asyncio.AbstractEventLoop) -> None:
         self.row = row
         self.shapes: Shapes = tuple(array.shape for array in row.values())
         self.came = loop.time()

@@ -11,7 +11,7 @@ from jitdelegate.engine.compiled_interpreter import CompiledInterpreter
 from jitdelegate.engine.load_path import load
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.engine.specializations import Specializations
-from jitdelegate.errors import OptionError, TensorError
+from jitdelegate.errors import DeviceError, OptionError, TensorError
 from jitdelegate.runtime.buffers import counted_type, in_type
 
 TYPE_CHECKING = False
@@ -19,12 +19,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, NoReturn
 
-    import numpy as np
     from ai_edge_litert.interpreter import OpResolverType
+    from numpy.typing import NDArray
 
     from jitdelegate.api.report import Report
+    from jitdelegate.base.option_types import ExtraOutputs
     from jitdelegate.engine.shape_inputs import ShapeInputInterpreter
 
+VIEWED = (
+    "There is at least 1 reference to internal data in the interpreter in the form of a numpy array or slice. Be sure "
+    "to only hold the function returned from tensor() if you are using raw data access."
+)
 DEFAULT_RESOLVERS = ("AUTO", "BUILTIN")
 """LiteRT's op resolvers that compiled code may replace; any other asks for particular kernels."""
 
@@ -49,6 +54,8 @@ class Interpreter:
         experimental_compress_quantization_zero_points: bool = False,
         experimental_disable_delegate_node_fusion: bool = False,
         experimental_force_delegate_node_profiling: bool = False,
+        *,
+        extra_outputs: ExtraOutputs = None,
     ) -> None:
         """As LiteRT's constructor.
 
@@ -57,14 +64,19 @@ class Interpreter:
             experimental_delegates: a `GpuDelegate` carries jitdelegate's options; with any other delegate the whole
                 model runs on LiteRT with those.
             experimental_op_resolver_type: None is AUTO. Any but AUTO and BUILTIN means LiteRT.
-            experimental_preserve_all_tensors: True means LiteRT, since compiled graphs keep no intermediate tensors.
+            experimental_preserve_all_tensors: compile with every tensor that an operator computes kept for
+                `get_tensor`, and with no further outputs. Some operators are then not fused, so it runs slower.
+            extra_outputs: names or indices of tensors that are outputs too, as in `DelegateOptions`.
         Raises:
             TypeError: `model_path` is not a path.
-            ValueError: a wrong argument; a `ModelError` for a file that is missing or not a model.
+            ValueError: a wrong argument; a `ModelError` for a file that is missing or not a model, an `OptionError` for
+                an extra output that is no tensor of the model.
             RuntimeError: a `DeviceError` where the machine lacks the requested target or CPU features.
         """
         _check_arguments(model_path, model_content, num_threads, experimental_op_resolver_type)
         options, foreign = _split_delegates(experimental_delegates or (), num_threads)
+        if extra_outputs is not None:
+            options = options.altered(extra_outputs=extra_outputs)
         self._experimental_compress_quantization_zero_points = experimental_compress_quantization_zero_points
         flags = {
             "experimental_preserve_all_tensors": experimental_preserve_all_tensors,
@@ -82,6 +94,9 @@ class Interpreter:
         notes = _reasons_for_litert(arguments)
         if notes:
             options.target = "litert"
+        self._preserves = experimental_preserve_all_tensors and not notes
+        if self._preserves:
+            self._named_outputs, options.extra_outputs = options.extra_outputs, True
         source = model_content or os.fsdecode(model_path)  # type: ignore[arg-type]
         self._opened = load(ModelFile(source, options, arguments, announce), notes=notes)
         self._specializations = Specializations(self._opened)
@@ -89,6 +104,7 @@ class Interpreter:
         self._main = CompiledInterpreter(self._specializations, self._opened)
         self._graphs = {0: self._main}
         self._shape_inputs = self._shape_input_interpreter()
+        self._own: frozenset[tuple[int, int]] | None = None
 
     def _graph(self, subgraph: int) -> CompiledInterpreter | None:
         """LiteRT's methods on a subgraph's programs; None where the whole model runs on LiteRT."""
@@ -147,8 +163,13 @@ class Interpreter:
         """Prepare the model; before, only shapes and details are known.
 
         Raises:
-            RuntimeError: LiteRT cannot run the model, a `DeviceError` with LiteRT's message.
+            RuntimeError: LiteRT cannot run the model, a `DeviceError` with LiteRT's message; or somebody holds a view
+                that `tensor` gave.
         """
+        self._ensure_safe()
+        self._allocate()
+
+    def _allocate(self) -> None:
         if self._shape_inputs:
             self._shape_inputs.forget()
         if self._all_on_litert:
@@ -165,9 +186,11 @@ class Interpreter:
         """Run the model once on the current input values.
 
         Raises:
-            RuntimeError: `allocate_tensors` was not called, or LiteRT failed.
+            RuntimeError: `allocate_tensors` was not called, LiteRT failed, or somebody holds a view that `tensor` gave.
         """
         main = self._main
+        if main.views:
+            self._ensure_safe()
         if main.allocated and not self._all_on_litert:
             main.invoke()
             return
@@ -187,7 +210,7 @@ class Interpreter:
         """
         self._backend.set_tensor(tensor_index, value)
 
-    def get_tensor(self, tensor_index: int, subgraph_index: int = 0) -> np.ndarray:
+    def get_tensor(self, tensor_index: int, subgraph_index: int = 0) -> NDArray[Any]:
         """A copy of the tensor's value.
 
         Raises:
@@ -196,8 +219,12 @@ class Interpreter:
         backend = self._backend_of(subgraph_index) if subgraph_index else self._backend
         return backend.get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
 
-    def tensor(self, tensor_index: int) -> Callable[[], np.ndarray]:
-        """A function that returns a view of the tensor's memory, for reading and writing between runs."""
+    def tensor(self, tensor_index: int) -> Callable[[], NDArray[Any]]:
+        """A function that returns a view of the tensor's memory, for reading and writing between runs.
+
+        Hold the function, not the view: as in LiteRT, nothing runs, resizes or allocates while a view or a slice of one
+        is held.
+        """
         return lambda: self._backend.tensor(tensor_index)()
 
     def resize_tensor_input(self, input_index: int, tensor_size: Sequence[int], strict: bool = False) -> None:
@@ -205,8 +232,12 @@ class Interpreter:
 
         Raises:
             ValueError, RuntimeError, TypeError: as LiteRT's method, where `strict`, the index or the shape forbids it.
-                A size beyond int32 is a ValueError.
+                A size beyond int32 is a ValueError, a view of `tensor` that somebody holds a RuntimeError.
         """
+        self._ensure_safe()
+        self._resize(input_index, tensor_size, strict=strict)
+
+    def _resize(self, input_index: int, tensor_size: Sequence[int], *, strict: bool) -> None:
         import numpy as np
 
         try:
@@ -228,8 +259,10 @@ class Interpreter:
         """A subgraph, allocated for these shapes by input index; None where it runs on LiteRT."""
         if subgraph == 0:
             for index, shape in shapes.items():
-                self.resize_tensor_input(index, shape)
-            self.allocate_tensors()
+                self._resize(index, shape, strict=False)
+            if not self._main.allocated:  # else no memory moves
+                self._ensure_safe()
+            self._allocate()
             return self._compiled
         graph = self._graph(subgraph)
         if graph is None or not all(graph.resize(index, shape) for index, shape in shapes.items()):
@@ -243,7 +276,14 @@ class Interpreter:
 
     def get_output_details(self) -> list[dict[str, Any]]:
         """As `get_input_details`, for the outputs."""
-        return self._backend.get_output_details()  # type: ignore[no-any-return]
+        details: list[dict[str, Any]] = self._backend.get_output_details()
+        return [detail for detail in details if self._is_own(0, detail["index"])] if self._preserves else details
+
+    def _is_own(self, subgraph: int, tensor: int) -> bool:
+        """Whether a tensor is an output that was asked for, and not only preserved."""
+        if self._own is None:
+            self._own = self._opened.source.outputs_with(self._named_outputs)
+        return (subgraph, tensor) in self._own
 
     def get_tensor_details(self, subgraph_index: int = 0) -> list[dict[str, Any]]:
         """As `get_input_details`, for every tensor of a subgraph; asks LiteRT, also for compiled models."""
@@ -257,7 +297,25 @@ class Interpreter:
         return self._backend._get_ops_details()  # type: ignore[no-any-return]
 
     def _get_op_details(self, op_index: int) -> dict[str, Any]:
-        return self._get_ops_details()[op_index]
+        """As LiteRT's method; raises its ValueError for an index that is none."""
+        from operator import index  # not before: few callers ask for one operator
+
+        operators, position = self._get_ops_details(), index(op_index)
+        if not 0 <= position < len(operators):
+            raise TensorError(f"Invalid node index: {position}, the subgraph has {len(operators)} operators")
+        return operators[position]
+
+    def _safe_to_run(self) -> bool:
+        """Whether nobody holds a view that `tensor` gave, as LiteRT's method of this name."""
+        return self._all_on_litert or not self._main.is_viewed
+
+    def _ensure_safe(self) -> None:
+        """
+        Raises:
+            RuntimeError: somebody holds a view of a tensor's memory. It is a DeviceError, with LiteRT's words.
+        """
+        if not self._safe_to_run():
+            raise DeviceError(VIEWED)
 
     def num_subgraphs(self) -> int:
         """Number of the model's subgraphs."""
@@ -275,7 +333,12 @@ class Interpreter:
         return self._experimental_compress_quantization_zero_points
 
     def _get_full_signature_list(self) -> dict[str, Any]:
-        return self._backend._get_full_signature_list()  # type: ignore[no-any-return]
+        signatures: dict[str, Any] = self._backend._get_full_signature_list()
+        for signature in self._opened.program.signatures if self._preserves else ():
+            arguments = signatures[signature.key]
+            own = {name: at for name, at in arguments["outputs"].items() if self._is_own(signature.graph, at)}
+            signatures[signature.key] = {**arguments, "outputs": own}
+        return signatures
 
     def get_signature_list(self) -> dict[str, Any]:
         """Signature key to {"inputs": [names], "outputs": [names]}."""
@@ -324,7 +387,7 @@ class SignatureRunner:
         self._counted: dict[str, str] = {}
         interpreter._graph(self._subgraph)
 
-    def __call__(self, **kwargs: Any) -> dict[str, np.ndarray]:
+    def __call__(self, **kwargs: Any) -> dict[str, NDArray[Any]]:
         """Run the signature on arrays; their shapes may differ from the file's.
 
         Returns:
@@ -364,16 +427,16 @@ class SignatureRunner:
         signatures = self._interpreter._opened.program.signatures
         return next((signature.graph for signature in signatures if signature.key == self._key), 0)
 
-    def _run_on_litert(self, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
+    def _run_on_litert(self, arguments: dict[str, Any]) -> dict[str, NDArray[Any]]:
         fallback = self._interpreter._opened.source.fallback()
         fallback.allocate()
         fallback.in_use = True
         interpreter = fallback.interpreter
-        results: dict[str, np.ndarray] = interpreter.get_signature_runner(self._key)(**arguments)
+        results: dict[str, NDArray[Any]] = interpreter.get_signature_runner(self._key)(**arguments)
         interpreter.note_run()
         return results
 
-    def _run_compiled(self, graph: CompiledInterpreter, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
+    def _run_compiled(self, graph: CompiledInterpreter, arguments: dict[str, Any]) -> dict[str, NDArray[Any]]:
         for name, value in arguments.items():
             graph.set_tensor(self._inputs[name], value)
         graph.invoke()
@@ -428,8 +491,6 @@ def _reasons_for_litert(arguments: dict[str, Any]) -> list[str]:
     reasons = []
     if "experimental_delegates" in arguments:
         reasons.append("on LiteRT: delegates other than jitdelegate's were given.")
-    if "experimental_preserve_all_tensors" in arguments:
-        reasons.append("on LiteRT: experimental_preserve_all_tensors keeps tensors that compiled graphs do not have.")
     resolver = arguments.get("experimental_op_resolver_type")
     if resolver is not None and resolver.name not in DEFAULT_RESOLVERS:
         reasons.append(f"on LiteRT: the kernels {resolver.name} were asked for.")

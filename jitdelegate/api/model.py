@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any, Unpack
 
     from _typeshed import ReadableBuffer
+    from numpy.typing import NDArray
 
     from jitdelegate.api.model_session import ModelSession
     from jitdelegate.api.report import Report
@@ -99,26 +100,26 @@ class Model:
             self._ports = self._opened.source.make(_file_ports)
         return self._ports[subgraph]
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Any) -> NDArray[Any]:
         """One inference.
 
         Args:
             inputs: one value per input: an array, a nested list, or a flat row-major buffer with as many elements or
                 bytes as the tensor. Only an array may have another size where the model leaves it open.
         Returns:
-            The output, or a tuple of several. Each behaves as the numpy array on its memory, which numpy.asarray and
-            DLPack share, and has the buffer protocol; `.dtype` is numpy's name of the type, a string, and equals that
-            type. String tensors are numpy arrays of bytes.
+            The output, or a tuple of several; for type checkers an array, which they let you unpack. Each behaves as
+            the numpy array on its memory, which numpy.asarray and DLPack share, and has the buffer protocol; `.dtype`
+            is numpy's name of the type, a string, and equals that type. String tensors are numpy arrays of bytes.
         Raises:
             TensorError: the number, type, shape or length of the inputs is wrong.
             DeviceError: LiteRT or the GPU failed while running the model, or the model is closed.
         """
-        outputs = self._run(self._opened, inputs)
-        return outputs[0] if len(outputs) == 1 else outputs
+        outputs: Any = self._run(self._opened, inputs)
+        return outputs[0] if len(outputs) == 1 else outputs  # type: ignore[no-any-return]
 
     def run(
         self, inputs: Mapping[str, Any], signature: str | None = None, out: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
+    ) -> dict[str, NDArray[Any]]:
         """One inference, with inputs and outputs by name.
 
         Args:
@@ -400,6 +401,7 @@ def load(
         require_full_delegation: refuse a model with an operator that is not compiled.
         quantized_execution, quantized_rounding: how quantized operators are computed, and the bits of their results.
         quantize_inputs, dequantize_outputs: float32 in place of quantized inputs, of quantized outputs.
+        extra_outputs: names or indices of intermediate tensors that are outputs too, after the model's own.
         options: further options by name, or the path of a JSON or TOML file with them. Arguments that are not None
             override them.
 
@@ -409,7 +411,7 @@ def load(
 
     Raises:
         ModelError: the file cannot be opened, is not a model, or nothing can run it.
-        OptionError: an option is unknown, or its value is refused.
+        OptionError: an option is unknown, its value is refused, or an extra output is no tensor of the model.
         DeviceError: this machine lacks the requested target or CPU features.
         DelegationError: full delegation was required, and some operators cannot be delegated.
     """

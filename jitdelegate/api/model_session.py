@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, NoReturn
 
-    import numpy as np
+    from numpy.typing import NDArray
 
     from jitdelegate.engine.executable import Executable
     from jitdelegate.program.program import Port, Program, Signature
@@ -96,7 +96,7 @@ class ModelSession:
         raise TypeError("a ModelSession cannot be copied or pickled; save its state and load it into another one")
 
     @property
-    def state(self) -> dict[str, np.ndarray]:
+    def state(self) -> dict[str, NDArray[Any]]:
         """The kept tensors by name: arrays on their memory, which may be read and written between runs; copies of those
         on a GPU."""
         return {name: _array_of(buffer) for name, buffer in self._state.items()}
@@ -145,7 +145,7 @@ class ModelSession:
             for name, array in arrays.items():
                 self._state[name].write(array)
 
-    def run(self, signature: str, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, Any]:
+    def run(self, signature: str, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, NDArray[Any]]:
         """One inference of a signature: its other inputs by name, in a mapping or as keywords, to its other outputs.
 
         Returns:
@@ -356,12 +356,12 @@ class _Input:
             self._view = self._buffer.view().view(value.dtype)  # arrays like this one are copied faster
 
 
-def _array_of(buffer: TensorBuffer) -> np.ndarray:
+def _array_of(buffer: TensorBuffer) -> NDArray[Any]:
     """The buffer's memory as an array; a copy of memory of a GPU."""
     return buffer.view() if buffer.place.gpu == HOST else buffer.read()
 
 
-def _arrays_of(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+def _arrays_of(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     """The arrays of an .npz file by name."""
     from zipfile import BadZipFile
 

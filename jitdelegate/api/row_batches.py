@@ -7,8 +7,9 @@ from jitdelegate.errors import TensorError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
-    import numpy as np
+    from numpy.typing import NDArray
 
     from jitdelegate.api.model import Model
     from jitdelegate.api.tensor_info import TensorInfo
@@ -42,7 +43,7 @@ class RowBatches:
             raise TensorError(f"batch_size is {batch_size}, but the model's inputs are {_listed(model.inputs)}")
         self.batch_size: int = rows or batch_size or DEFAULT_BATCH_SIZE
 
-    def run(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def run(self, columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Outputs by name, with as many rows as the inputs have.
 
         Args:
@@ -58,7 +59,7 @@ class RowBatches:
         if len(set(counts.values())) != 1:
             raise TensorError(f"inputs have {counts or 'no'} rows, expected one number for all")
         (count,) = set(counts.values())
-        results: dict[str, np.ndarray] = {}
+        results: dict[str, NDArray[Any]] = {}
         for start in range(0, max(count, 1), self.batch_size):
             batch = {name: self._filled_up(array[start : start + self.batch_size]) for name, array in arrays.items()}
             for name, output in self._model.run(batch).items():
@@ -73,7 +74,7 @@ class RowBatches:
                 results[name][start : start + self.batch_size] = found[: count - start]
         return results
 
-    def _filled_up(self, rows: np.ndarray) -> np.ndarray:
+    def _filled_up(self, rows: NDArray[Any]) -> NDArray[Any]:
         """The rows and copies of the last one, or zeros where there is none."""
         import numpy
 

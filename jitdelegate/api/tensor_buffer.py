@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 from _weakref import ref
 
-from jitdelegate.api.array_types import LITERT_TYPES, array_type, numpy_module, numpy_type, type_name
+from jitdelegate.api.array_types import LITERT_TYPES, ML_TYPES, array_type, numpy_module, numpy_type, type_name
 from jitdelegate.errors import TensorBufferError, TensorError
 from jitdelegate.runtime.binding import HOST, Place, host_place
 from jitdelegate.runtime.buffers import Tensor, as_asked
-from jitdelegate.runtime.element_types import is_packed, nbytes_of
+from jitdelegate.runtime.element_types import bits_of, is_packed, nbytes_of
 from jitdelegate.runtime.memory import ALIGNMENT
 
 TYPE_CHECKING = False
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol
 
-    import numpy as np
+    from numpy.typing import NDArray
 
     from jitdelegate.runtime.binding import Binding
     from jitdelegate.runtime.event import Event
@@ -104,7 +104,7 @@ class TensorBuffer:
         return cls(host_place(nbytes_of(dtype, shape)), dtype, shape)
 
     @classmethod
-    def create_from_host_memory(cls, data_array: np.ndarray) -> TensorBuffer:
+    def create_from_host_memory(cls, data_array: NDArray[Any]) -> TensorBuffer:
         """A buffer on the array's own memory; on a copy where this is not aligned to 64 bytes, as in LiteRT.
 
         `get_tensor_details` describes it as flat, as LiteRT does.
@@ -209,14 +209,15 @@ class TensorBuffer:
 
         return cls(open_memory(device).gl_place(gl_buffer, offset, nbytes), dtype, shape)
 
-    def write(self, data_array: np.ndarray) -> None:
+    def write(self, data_array: NDArray[Any]) -> None:
         """Copy an array's elements, row by row, to the start of the buffer.
 
-        As in LiteRT, bytes are copied as they are, whatever the shape, also to a buffer of another type.
+        As in LiteRT, bytes are copied as they are, whatever the shape, also to a buffer of a type of another size, or
+        of a type that numpy lacks.
 
         Raises:
-            TensorError: it is no numpy array, of a type that neither LiteRT's buffers nor this one have, or the memory
-                is read-only.
+            TensorError: it is no numpy array, of a type that neither LiteRT's buffers nor this one have, of another
+                type of the same size, whose bytes LiteRT would take for other numbers, or the memory is read-only.
             TensorBufferError: the array is larger than the buffer, or the buffer was destroyed.
         """
         flat = self._flat
@@ -232,7 +233,10 @@ class TensorBuffer:
             return
         if isinstance(data_array, Tensor):
             data_array = data_array.__array__()
-        self._expect_type(array_type(data_array))
+        dtype = array_type(data_array)
+        self._expect_type(dtype)
+        if dtype != self.dtype and bits_of(dtype) == bits_of(self.dtype) and self.dtype not in ML_TYPES:
+            raise TensorError(f"data_array has the type {dtype}, expected {self.dtype}: array.astype({self.dtype!r})")
         if data_array.nbytes > self.place.nbytes:
             raise TensorBufferError(
                 f"data_array has {data_array.nbytes} bytes, which is more than the {self.place.nbytes} of the buffer"
@@ -243,7 +247,7 @@ class TensorBuffer:
         self._store(data_array)
         self._flatten()
 
-    def read(self, num_elements: int | None = None, output_dtype: Any = None) -> np.ndarray:
+    def read(self, num_elements: int | None = None, output_dtype: Any = None) -> NDArray[Any]:
         """A copy: of the whole tensor in its shape, or, as in LiteRT, of the first bytes as a flat array.
 
         Args:
@@ -267,7 +271,7 @@ class TensorBuffer:
             dtype = type_name(output_dtype)
             self._expect_type(dtype)
         shape = self._array_shape if num_elements is None else num_elements
-        array: np.ndarray = numpy_module().empty(shape, numpy_type(dtype))
+        array: NDArray[Any] = numpy_module().empty(shape, numpy_type(dtype))
         if array.nbytes > place.nbytes:
             raise TensorBufferError(f"{array.nbytes} bytes are asked for, the buffer has {place.nbytes}")
         self.wait_event()
@@ -275,7 +279,7 @@ class TensorBuffer:
         self._flatten()
         return array
 
-    def view(self) -> np.ndarray:
+    def view(self) -> NDArray[Any]:
         """A numpy array on the buffer's memory, which it keeps alive.
 
         Raises:
@@ -286,7 +290,7 @@ class TensorBuffer:
         if place.gpu != HOST:
             raise TensorError(f"the buffer lies on GPU {place.gpu}, where numpy does not reach it; read() copies it")
         self.wait_event()
-        array: np.ndarray = numpy_module().ndarray(self._array_shape, numpy_type(self.dtype), self._memory())
+        array: NDArray[Any] = numpy_module().ndarray(self._array_shape, numpy_type(self.dtype), self._memory())
         array.flags.writeable = not place.is_readonly
         return array
 
@@ -481,7 +485,7 @@ class TensorBuffer:
         if dtype not in LITERT_TYPES and dtype != self.dtype:
             raise TensorError(f"Unsupported dtype: {dtype}, the buffer has {self.dtype}")
 
-    def _store(self, array: np.ndarray) -> None:
+    def _store(self, array: NDArray[Any]) -> None:
         dense: Any = array if array.flags.c_contiguous else array.copy("C")
         self.place.store(dense.ctypes.data, dense.nbytes)
 

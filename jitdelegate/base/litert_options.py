@@ -16,7 +16,10 @@ from jitdelegate.errors import OptionError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
-    from typing import Any
+    from typing import Any, Unpack
+
+    from jitdelegate.base.npu_options import IntelOpenVinoOptions, QualcommOptions
+    from jitdelegate.base.option_types import Further
 
 PRECISIONS = ("default", "float16", "float32", "float16 with float32 accumulation")
 """In the order of LiteRT's numbers; our float16 always accumulates in float32."""
@@ -162,7 +165,7 @@ class GpuOptions(Group):
         preferred_device_substr: str | None = None,
         priority: str | int | None = None,
         max_delegated_partitions: int | None = None,
-        **further: Any,
+        **further: Unpack[Further],
     ) -> None:
         """
         Raises:
@@ -182,7 +185,7 @@ class GpuOptions(Group):
         self.device = _one_of("device", device, "preferred_device_substr", preferred_device_substr)
         self.priority = priority
         self.max_delegated_partitions = max_delegated_partitions
-        self.further = further
+        self.further = {**further}
 
     @property
     def model_cache_key(self) -> str | None:
@@ -241,36 +244,20 @@ class GpuOptions(Group):
         return [name for name in self.given() if name in names]
 
 
-class NpuOptions:
-    """LiteRT's options for an NPU: any names and values, for code that sets them; nothing here runs on an NPU."""
-
-    def __init__(self, **options: Any) -> None:
-        self.__dict__.update(options)
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other.__dict__ == self.__dict__
-
-    def __repr__(self) -> str:
-        return f"NpuOptions({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
-
-
-IntelOpenVinoOptions = QualcommOptions = NpuOptions
-
-
 class Options(Group):
     """Options of a CompiledModel.
 
     Attributes:
         hardware_accelerators: flags of `HardwareAccelerator`.
         cpu_options, gpu_options: for runs on the CPU, and on a GPU.
-        qualcomm_options, intel_openvino_options: accepted, with any content; the report says that nothing runs there.
+        qualcomm_options, intel_openvino_options: accepted, also LiteRT's own; the report says that nothing runs there.
     """
 
     hardware_accelerators: int
     cpu_options: CpuOptions
     gpu_options: GpuOptions
-    qualcomm_options: Any
-    intel_openvino_options: Any
+    _qualcomm_options: Any
+    _intel_openvino_options: Any
 
     def __init__(
         self,
@@ -283,13 +270,39 @@ class Options(Group):
         self.hardware_accelerators = hardware_accelerators
         self.cpu_options = CpuOptions() if cpu_options is None else cpu_options
         self.gpu_options = GpuOptions() if gpu_options is None else gpu_options
-        self.qualcomm_options = NpuOptions() if qualcomm_options is None else qualcomm_options
-        self.intel_openvino_options = NpuOptions() if intel_openvino_options is None else intel_openvino_options
+        self._qualcomm_options = qualcomm_options
+        self._intel_openvino_options = intel_openvino_options
 
     @classmethod
     def create(cls) -> Options:
         """Options for the CPU, to be changed."""
         return cls()
+
+    @property
+    def qualcomm_options(self) -> QualcommOptions:
+        """Those that were given, or new ones to be changed."""
+        if self._qualcomm_options is None:
+            from jitdelegate.base.npu_options import QualcommOptions  # not before: few programs name an NPU
+
+            self._qualcomm_options = QualcommOptions()
+        return self._qualcomm_options  # type: ignore[no-any-return]
+
+    @qualcomm_options.setter
+    def qualcomm_options(self, value: QualcommOptions) -> None:
+        self._qualcomm_options = value
+
+    @property
+    def intel_openvino_options(self) -> IntelOpenVinoOptions:
+        """As `qualcomm_options`."""
+        if self._intel_openvino_options is None:
+            from jitdelegate.base.npu_options import IntelOpenVinoOptions  # as above
+
+            self._intel_openvino_options = IntelOpenVinoOptions()
+        return self._intel_openvino_options  # type: ignore[no-any-return]
+
+    @intel_openvino_options.setter
+    def intel_openvino_options(self, value: IntelOpenVinoOptions) -> None:
+        self._intel_openvino_options = value
 
     def keywords(self) -> dict[str, Any]:
         """The groups as keywords of `DelegateOptions`; those of the GPU override those of the CPU.
@@ -306,9 +319,14 @@ class Options(Group):
         """Sentences for the report about given options that mean nothing here."""
         names = [*self.cpu_options.meaningless(), *self.gpu_options.meaningless()]
         own = [f"{', '.join(names)}: LiteRT's own options, which change nothing here."] if names else []
-        foreign = ("qualcomm_options", "intel_openvino_options")
-        given = [name for name in foreign if getattr(self, name) != NpuOptions()]
+        foreign = {"qualcomm_options": self._qualcomm_options, "intel_openvino_options": self._intel_openvino_options}
+        given = [name for name, value in foreign.items() if value is not None and not _is_unchanged(value)]
         return own + [f"{name}: no part of the model runs on an NPU." for name in given]
+
+
+def _is_unchanged(options: object) -> bool:
+    """Whether options of an NPU say nothing; not of LiteRT's own, which somebody gave."""
+    return isinstance(options, Record) and options == type(options)()
 
 
 def _number(value: Any) -> Any:

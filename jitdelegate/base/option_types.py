@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TypedDict
+
+ExtraOutputs = bool | str | int | Sequence[str | int] | None
+"""Of `extra_outputs`."""
 
 
 class Checked:
@@ -42,6 +46,7 @@ class Checked:
     quantized_rounding: str
     quantize_inputs: bool
     dequantize_outputs: bool
+    extra_outputs: bool | tuple[str | int, ...] | None
 
 
 class Arguments(TypedDict, total=False):
@@ -80,6 +85,7 @@ class Arguments(TypedDict, total=False):
     quantized_rounding: str
     quantize_inputs: bool | int
     dequantize_outputs: bool | int
+    extra_outputs: bool | str | int | Sequence[str | int] | None
     backend: str
     experimental_enable_quant: bool | int | None
 
@@ -116,5 +122,82 @@ class Keywords(TypedDict, total=False):
     quantized_rounding: str | None
     quantize_inputs: bool | int | None
     dequantize_outputs: bool | int | None
+    extra_outputs: bool | str | int | Sequence[str | int] | None
+    backend: str | None
+    experimental_enable_quant: bool | int | None
+
+
+class Further(TypedDict, total=False):
+    """Further keywords of `GpuOptions`, beside its own parameters."""
+
+    target: str | None
+    num_threads: int | None
+    cpu_features: str | None
+    hardware_accelerators: int | None
+    stream: int | None
+    precision_bound: float | None
+    precision_inputs: str | os.PathLike[str] | None
+    is_precision_loss_allowed: bool | int | None
+    tuning: str | None
+    inference_preference: str | int | None
+    inference_priority1: str | int | None
+    inference_priority2: str | int | None
+    inference_priority3: str | int | None
+    min_nodes_per_partition: int | None
+    private_weights: bool | int | None
+    requests_in_flight: int | None
+    require_full_delegation: bool | int | None
+    first_delegate_node_index: int | None
+    last_delegate_node_index: int | None
+    only_ops: str | list[str] | tuple[str, ...] | None
+    profile: bool | int | None
+    partitioning: str | None
+    quantized_models_allowed: bool | int | None
+    experimental_flags: int | str | list[str] | tuple[str, ...] | None
+    quantized_execution: str | None
+    quantized_rounding: str | None
+    quantize_inputs: bool | int | None
+    dequantize_outputs: bool | int | None
+    extra_outputs: bool | str | int | Sequence[str | int] | None
+    experimental_enable_quant: bool | int | None
+
+
+class Creation(TypedDict, total=False):
+    """Keywords of `CompiledModel.create`."""
+
+    target: str | None
+    serialization_dir: str | os.PathLike[str] | bool | None
+    model_token: str | None
+    num_threads: int | None
+    cpu_features: str | None
+    device: int | str | None
+    hardware_accelerators: int | None
+    stream: int | None
+    precision: str | None
+    precision_bound: float | None
+    precision_inputs: str | os.PathLike[str] | None
+    is_precision_loss_allowed: bool | int | None
+    tuning: str | None
+    inference_preference: str | int | None
+    inference_priority1: str | int | None
+    inference_priority2: str | int | None
+    inference_priority3: str | int | None
+    max_delegated_partitions: int | None
+    min_nodes_per_partition: int | None
+    private_weights: bool | int | None
+    requests_in_flight: int | None
+    require_full_delegation: bool | int | None
+    first_delegate_node_index: int | None
+    last_delegate_node_index: int | None
+    only_ops: str | list[str] | tuple[str, ...] | None
+    profile: bool | int | None
+    partitioning: str | None
+    quantized_models_allowed: bool | int | None
+    experimental_flags: int | str | list[str] | tuple[str, ...] | None
+    quantized_execution: str | None
+    quantized_rounding: str | None
+    quantize_inputs: bool | int | None
+    dequantize_outputs: bool | int | None
+    extra_outputs: bool | str | int | Sequence[str | int] | None
     backend: str | None
     experimental_enable_quant: bool | int | None

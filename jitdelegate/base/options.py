@@ -13,7 +13,7 @@ import os
 
 from jitdelegate.base.targets import AUTO as AUTO_TARGET
 from jitdelegate.base.targets import CPU, GPU, LEVELS, NAMES, NPU, ROWS
-from jitdelegate.errors import OptionError
+from jitdelegate.errors import OptionError, did_you_mean
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -147,6 +147,8 @@ class Field:
         types = self.given.split(" | ")
         if text == "None" and "None" in types:
             return None
+        if self.check is _tensors:  # which splits texts itself: digits are an index
+            return text == "True" or (False if text == "False" else text)
         if "bool" in types and text in (_TRUTHS if "int" in types else _NO):
             return _TRUTHS[text]
         if "tuple[str, ...]" in types and text[:1] + text[-1:] in ("()", "[]"):
@@ -267,6 +269,34 @@ def _operators(name: str, value: Any) -> tuple[str, ...]:
     raise refused(name, value, "None or names of operators, as ('ADD', 'CONV_2D') or 'ADD,CONV_2D'")
 
 
+def _tensors(name: str, value: Any) -> bool | tuple[str | int, ...] | None:
+    """Names and indices of tensors; texts may list them, and have digits for an index."""
+    if type(value) is bool:
+        return value or None
+    given = _listed(value) if isinstance(value, str) else [value] if type(value) is int else value
+    if isinstance(given, list | tuple) and given and all(map(_is_tensor, given)):
+        return tuple(dict.fromkeys(given))
+    raise refused(name, value, "names or indices of tensors, as ('conv1', 7) or 'conv1,7', True for all, or None")
+
+
+def _listed(text: str) -> Any:
+    """What a text lists: as Python writes a tuple or a list, or between commas."""
+    inner = text
+    if text[:1] + text[-1:] in ("()", "[]"):
+        from ast import literal_eval  # not before: few options are tuples in texts
+
+        try:
+            return literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            inner = text[1:-1].rstrip(", ")
+    names = (part.strip().strip("'\"") for part in inner.split(","))
+    return [int(part) if part.isdecimal() and len(part) <= LONGEST_NUMBER else part for part in names]
+
+
+def _is_tensor(value: Any) -> bool:
+    return bool(value) if isinstance(value, str) else type(value) is int and 0 <= value <= LARGEST_INDEX
+
+
 def _is_operator(name: str) -> bool:
     """Whether a name fits into a part of the key, which separates options by spaces and names by commas."""
     return bool(name) and name.isprintable() and not any(letter in " ," for letter in name)
@@ -298,6 +328,7 @@ PARTITIONS, QUANTIZATION, PORTS, OTHER = "partitions", "quantization", "ports", 
 """Parts of the key."""
 _PATH = "str | os.PathLike[str]"
 _NAMES = "str | list[str] | tuple[str, ...]"
+_TENSORS = "bool | str | int | Sequence[str | int] | None"
 _TRUTH = ("bool | int", "bool")
 _NUMBERED = ("str | int", "str")
 _index = whole(0, LARGEST_INDEX)
@@ -342,6 +373,7 @@ FIELDS = {
     "quantized_rounding": Field("litert", choices=("litert", "reference"), key=QUANTIZATION),
     "quantize_inputs": Field(False, *_TRUTH, check=_truth, key=PORTS),
     "dequantize_outputs": Field(False, *_TRUTH, check=_truth, key=PORTS),
+    "extra_outputs": Field(None, _TENSORS, "bool | tuple[str | int, ...] | None", check=_tensors, key=PORTS),
 }
 """Every option by its name, in the order of the documentation."""
 ALIASES = {field.alias: name for name, field in FIELDS.items() if field.alias}
@@ -350,6 +382,8 @@ _KEYS = {
     part: [(name, FIELDS[name].usual) for name in sorted(FIELDS) if FIELDS[name].key == part]
     for part in (PARTITIONS, QUANTIZATION, PORTS)
 }
+_TEXTS: dict[str, Callable[[Any], str]] = {"only_ops": ",".join, "extra_outputs": ascii}
+"""How parts of the key write values that are no text or number."""
 
 
 class OptionSignature:
@@ -463,7 +497,11 @@ class DelegateOptions(Checked):
         quantize_inputs: inputs of int8, uint8 and int16 that are quantized per tensor are float32 instead: a QUANTIZE
             before the model's operators converts them.
         dequantize_outputs: such outputs are float32 instead, by a DEQUANTIZE after the model's operators: scale *
-            (stored value - zero point). LiteRT's own interpreter allows neither.
+            (stored value - zero point). LiteRT's own interpreter allows neither, and no extra outputs.
+        extra_outputs: intermediate tensors that are outputs too, after the model's own: names, and indices of the main
+            subgraph's tensors; a tuple, a list, or one string with commas. Signatures have them by the tensors' names.
+            Quantized ones give their stored numbers. Operators that would be fused with others are then kept apart, so
+            the model may run slower. True means every tensor that an operator computes.
     """
 
     __slots__ = tuple(sorted(FIELDS))
@@ -533,7 +571,7 @@ class DelegateOptions(Checked):
     def _pairs(self, part: str) -> str:
         """The options of one part of the key that differ from their defaults, sorted by name."""
         changed = [(name, getattr(self, name)) for name, usual in _KEYS[part] if getattr(self, name) != usual]
-        return " ".join(f"{name}={','.join(value) if name == 'only_ops' else value}" for name, value in changed)
+        return " ".join(f"{name}={_TEXTS.get(name, str)(value)}" for name, value in changed)
 
     def with_threads(self, num_threads: int | None) -> DelegateOptions:
         """The same options; an interpreter's `num_threads`, at most MOST_THREADS, replaces None."""
@@ -661,10 +699,7 @@ def _check_order(priorities: tuple[str, str, str]) -> None:
 
 def _unknown(names: list[str]) -> OptionError:
     """The error about unknown options, with similar names."""
-    from difflib import get_close_matches  # not before: it is as large as the load path
-
     options = sorted((*FIELDS, *ALIASES))
     shown = [name[:LONGEST_SHOWN] for name in names]
-    near = {name: match for name in shown for match in get_close_matches(name, options, 1)}
-    hints = [f"{name} (did you mean {near[name]}?)" if name in near else name for name in shown]
+    hints = [f"{name}{did_you_mean(name, options)}" for name in shown]
     return OptionError(f"unknown option {', '.join(hints)}; options are {', '.join(options)}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from jitdelegate.errors import did_you_mean
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +31,8 @@ class Record:
         wrong = [name for name in named if name in given or name not in self._names]
         missing = [name for name in self._names if name not in (*given, *named) and not hasattr(type(self), name)]
         if wrong or missing or len(values) > len(self._names):
-            told = f"takes {', '.join(self._names)}, but got {len(values)} values and {', '.join(named) or 'no names'}"
+            hinted = [f"{name}{did_you_mean(name, self._names) if name in wrong else ''}" for name in named]
+            told = f"takes {', '.join(self._names)}, but got {len(values)} values and {', '.join(hinted) or 'no names'}"
             raise TypeError(f"{type(self).__name__} {told}")
         self.__dict__.update(given | named)
 
@@ -37,7 +40,8 @@ class Record:
 
         def __setattr__(self, name: str, value: object) -> None:
             if name not in self._names and not isinstance(getattr(type(self), name, None), property):
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+                hint = did_you_mean(name, self._names)
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
             super().__setattr__(name, value)
 
     def values(self) -> dict[str, Any]:

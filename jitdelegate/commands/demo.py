@@ -96,7 +96,7 @@ def write_inputs(path: Path, folder: Path) -> list[Tensor]:
     try:
         graph = read(path.read_bytes()).graphs[0]
     except OSError as error:
-        raise ModelError(f"could not open {str(path)!r}: {error.strerror}") from error
+        raise ModelError(f"Could not open {str(path)!r}: {error.strerror}") from error
     random = np.random.default_rng(0)
     inputs = [graph.tensors[index] for index in graph.inputs]
     for position, tensor in enumerate(inputs):

@@ -45,7 +45,7 @@ def model_of(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> 
         parser.error(f"{len(given)} models given, expected one, as MODEL or --graph=MODEL")
     if not os.path.isfile(given[0]):
         what = "it is no file" if os.path.exists(given[0]) else "there is no such file"
-        parser.error(f"could not open {given[0]!r}: {what}")
+        parser.error(f"Could not open {given[0]!r}: {what}")
     found: str = given[0]
     return found
 

@@ -33,6 +33,7 @@ class CompiledInterpreter:
         executable: the program for the input shapes at the last `allocate_tensors`. While it runs on LiteRT, only
             `resize` and `allocate_tensors` are useful.
         allocated: whether `executable` is compiled and ready to run.
+        views: weak references to the views that `tensor` gave, of which some may be gone.
     """
 
     def __init__(self, specializations: Specializations, base: Executable) -> None:
@@ -49,12 +50,19 @@ class CompiledInterpreter:
         self._input_positions = {port.index: position for position, port in enumerate(self._inputs)}
         self._output_positions = {port.index: position for position, port in enumerate(self._outputs)}
         self._views: dict[int, Any] = {}
+        self.views: list[Any] = []
         self.allocated = False
 
     @property
     def compiled(self) -> bool:
         """False where LiteRT has to run the subgraph for the shapes of the last `allocate_tensors`."""
         return self.executable.session is not None
+
+    @property
+    def is_viewed(self) -> bool:
+        """Whether somebody holds a view that `tensor` gave, or an array on the same memory made of one."""
+        self.views = [view for view in self.views if view() is not None]
+        return bool(self.views)
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -204,8 +212,16 @@ class CompiledInterpreter:
             index = _index(tensor_index)
             self._port(index)
             self._verify()
-            return self._view(index)
+            return self._counted_view(index)
 
+        return view
+
+    def _counted_view(self, tensor_index: int) -> np.ndarray:
+        """A view that `is_viewed` knows of: its base lives as long as it, and as every array that is made of it."""
+        from _weakref import ref
+
+        view = self._view(tensor_index)
+        self.views = [*(known for known in self.views if known() is not None), ref(view.base)]
         return view
 
     def _verify(self) -> None:
@@ -228,7 +244,7 @@ class CompiledInterpreter:
     def _unkept(self, tensor_index: int) -> TensorError:
         inputs, outputs = sorted(self._input_positions), sorted(self._output_positions)
         problem = f"tensor {tensor_index} is neither an input nor an output: inputs are {inputs}, outputs are {outputs}"
-        return TensorError(f"{problem}; a compiled graph keeps no other tensor")
+        return TensorError(f"{problem}; a compiled graph keeps no other tensor without extra_outputs=[{tensor_index}]")
 
     def _kept_view(self, tensor_index: int) -> np.ndarray:
         """View of an input or output, made once: its memory stays in place while the tensors are allocated."""

@@ -98,7 +98,7 @@ def open_hosted(source: ModelFile) -> HostedModel:
     """
     if source.options.port_key:
         words = "LiteRT's own interpreter has the inputs and outputs of the file; expected jitdelegate.Interpreter"
-        raise OptionError(f"{source.options.port_key}, but {words}, or neither option")
+        raise OptionError(f"{source.options.port_key}, but {words}, or none of these options")
     from jitdelegate.engine.hosted_model import HostedModel  # few models need it
 
     return HostedModel(load(source, hosted=True), specialize, recompile)

@@ -73,6 +73,7 @@ class ModelFile:
         self.listener = listener
         self.narrow_states = False
         self._source = _keep(source)
+        self._given = os.fsdecode(source) if isinstance(source, str | os.PathLike) else ""
         self._fingerprint = ""
         self._reading: Reading | None = None
         self._kept: tuple[SharedFile, memoryview] | None = None
@@ -87,8 +88,8 @@ class ModelFile:
 
     @property
     def name(self) -> str:
-        """Name of the model in messages."""
-        return repr(self._source[:LONGEST_NAME]) if isinstance(self._source, str) else "the model's content"
+        """Name of the model in messages: the path as it was given."""
+        return repr(self._given[:LONGEST_NAME]) if isinstance(self._source, str) else "the model's content"
 
     def fingerprint(self) -> str:
         """Fingerprint of the content at the first call.
@@ -100,7 +101,7 @@ class ModelFile:
             try:
                 self._fingerprint = self.store.fingerprint(self._source)
             except (OSError, ValueError) as error:
-                raise ModelError(f"could not open {self.name}: {getattr(error, 'strerror', error)}") from error
+                raise ModelError(f"Could not open {self.name}: {getattr(error, 'strerror', error)}") from error
         return self._fingerprint
 
     def begin_anew(self) -> None:
@@ -108,9 +109,10 @@ class ModelFile:
         self._fingerprint = ""
 
     def content(self) -> bytes:
-        """The bytes of the model, with the types of inputs and outputs that the options ask for.
+        """The bytes of the model, with the inputs and outputs that the options ask for.
 
         Raises:
+            OptionError: an extra output is no tensor of the model.
             ModelError: the file cannot be read, or only once; a ChangedModelError if it changed since the model was
                 opened.
         """
@@ -198,7 +200,7 @@ class ModelFile:
             with open(self._source, "rb") as file:
                 content = file.read()
         except OSError as error:
-            raise ModelError(f"could not open {self.name}: {error.strerror}") from error
+            raise ModelError(f"Could not open {self.name}: {error.strerror}") from error
         found, expected = fingerprint(content), self.fingerprint()
         if found != expected:
             if not os.path.isfile(self._source):
@@ -208,6 +210,13 @@ class ModelFile:
                 f"{self.name} changed since it was opened: found fingerprint {found}, expected {expected}"
             )
         return content
+
+    def outputs_with(self, extra: bool | tuple[str | int, ...] | None) -> frozenset[tuple[int, int]]:
+        """(subgraph, tensor) of the outputs that the model has with other `extra_outputs`; raises as `content`."""
+        from jitdelegate.tflite.read import read  # not before: few callers ask for it
+
+        graphs = read(with_ports(self._stored(), self.options.altered(extra_outputs=extra))).graphs
+        return frozenset((number, index) for number, graph in enumerate(graphs) for index in graph.outputs)
 
     def runtime_tensors(self, subgraph: int) -> frozenset[int]:
         """Indices of a subgraph's tensors that are not constants; they have no value before a run.
@@ -255,7 +264,7 @@ class ModelFile:
     def apart(self) -> ModelFile:
         """A copy without LiteRT's instance, for a delegate in that instance, which would otherwise never be freed."""
         other = ModelFile(self._source, self.options, self._litert_arguments, self.listener)
-        other._fingerprint = self._fingerprint
+        other._fingerprint, other._given = self._fingerprint, self._given
         return other
 
     @property
@@ -292,16 +301,19 @@ class ModelFile:
 
 
 def with_ports(content: bytes, options: DelegateOptions) -> bytes:
-    """The model with the types of inputs and outputs that the options ask for.
+    """The model with the inputs and outputs that the options ask for.
 
     Raises:
+        OptionError: an extra output is no tensor of the model.
         ModelError: the bytes are not a model.
     """
     if not options.port_key:
         return content
-    from jitdelegate.tflite.float_ports import with_float_ports  # few callers ask for it
+    from jitdelegate.tflite.extra_outputs import with_extra_outputs  # few callers ask for it
+    from jitdelegate.tflite.float_ports import with_float_ports
 
-    return with_float_ports(content, inputs=options.quantize_inputs, outputs=options.dequantize_outputs)
+    converted = with_float_ports(content, inputs=options.quantize_inputs, outputs=options.dequantize_outputs)
+    return with_extra_outputs(converted, options.extra_outputs or ())
 
 
 def _keep(source: Source) -> str | bytes:
@@ -313,7 +325,7 @@ def _keep(source: Source) -> str | bytes:
             return os.path.abspath(os.fsdecode(source))
         return bytes(memoryview(source))
     except (OSError, ValueError, TypeError) as error:  # no working directory, or neither a path nor bytes
-        raise ModelError(f"could not open {source!r}: {error}; expected a path or the content of a file") from error
+        raise ModelError(f"Could not open {source!r}: {error}; expected a path or the content of a file") from error
 
 
 def default_threads() -> int:

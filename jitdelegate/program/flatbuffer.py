@@ -18,6 +18,8 @@ import struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from _typeshed import ReadableBuffer
 
     Number = int | float | bool
@@ -40,12 +42,12 @@ class FlatBuffer:
 
     Args:
         content: anything contiguous with the buffer protocol; it is not copied.
-        error: the class of every error.
+        error: makes every error of its sentence.
     """
 
     __slots__ = ("allowance", "content", "error", "size")
 
-    def __init__(self, content: ReadableBuffer, error: type[Exception]) -> None:
+    def __init__(self, content: ReadableBuffer, error: Callable[[str], Exception]) -> None:
         self.content = memoryview(content).cast("B")
         self.size = len(self.content)
         self.error = error

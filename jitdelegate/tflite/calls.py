@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from jitdelegate.errors import ModelError
-from jitdelegate.ir.graph import Graph, Node
+from jitdelegate.ir.graph import Graph, Model, Node
 
 
 def called_subgraphs(node: Node) -> Iterator[tuple[str, int]]:
@@ -16,6 +16,12 @@ def called_subgraphs(node: Node) -> Iterator[tuple[str, int]]:
             yield name, value
         elif name.endswith("subgraph_indices"):
             yield from ((name, subgraph) for subgraph in value or ())
+
+
+def entered_subgraphs(model: Model) -> list[int]:
+    """The subgraphs that callers run, without those that operators run too."""
+    called = {index for graph in model.graphs for node in graph.nodes for _, index in called_subgraphs(node)}
+    return sorted({0, *(signature.graph for signature in model.signatures)} - called)
 
 
 def check_calls(graphs: Sequence[Graph]) -> None:

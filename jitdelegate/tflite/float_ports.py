@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jitdelegate.ir.graph import Graph, Model, Tensor
-from jitdelegate.tflite.calls import called_subgraphs
+from jitdelegate.ir.graph import Graph, Tensor
+from jitdelegate.tflite.calls import entered_subgraphs
 from jitdelegate.tflite.cut import Cutter
 from jitdelegate.tflite.options import BUILTIN_CODES
 from jitdelegate.tflite.pack import pack_model
@@ -35,7 +35,7 @@ def with_float_ports(content: bytes, *, inputs: bool, outputs: bool) -> bytes:
     file, external = Cutter(content).model()
     ports = _Ports(file["operator_codes"])
     subgraphs, signatures = list(file["subgraphs"]), list(file.get("signature_defs", ()))
-    for number in _entered(model):
+    for number in entered_subgraphs(model):
         graph = model.graphs[number]
         given = _new_indices(graph, graph.inputs if inputs else (), len(graph.tensors))
         returned = _new_indices(graph, graph.outputs if outputs else (), len(graph.tensors) + len(given))
@@ -46,12 +46,6 @@ def with_float_ports(content: bytes, *, inputs: bool, outputs: bool) -> bytes:
         return content
     changed = {"operator_codes": ports.codes, "subgraphs": subgraphs, "signature_defs": signatures or None}
     return pack_model(file | changed, external)
-
-
-def _entered(model: Model) -> list[int]:
-    """The subgraphs that callers run, without those that operators run too."""
-    called = {index for graph in model.graphs for node in graph.nodes for _, index in called_subgraphs(node)}
-    return sorted({0, *(signature.graph for signature in model.signatures)} - called)
 
 
 def _new_indices(graph: Graph, indices: Sequence[int], first: int) -> dict[int, int]:

@@ -20,6 +20,11 @@ _IDENTIFIER = b"TFL3"
 _VERSION = 3
 
 
+def not_a_model(found: str) -> ModelError:
+    """The error about bytes that are no FlatBuffer of a model, in LiteRT's words, and with what was found."""
+    return ModelError(f"The model is not a valid Flatbuffer buffer: {found}")
+
+
 def read(content: ReadableBuffer) -> Model:
     """The model in `content`; its constants are read-only views of these bytes, which must not change.
 
@@ -27,7 +32,7 @@ def read(content: ReadableBuffer) -> Model:
         ModelError: the bytes are not a consistent model; the message names the part of the file, the value found and
             the expected one.
     """
-    source = FlatBuffer(content, ModelError)
+    source = FlatBuffer(content, not_a_model)
     file = record(source.root(_IDENTIFIER, "model"), "Model")
     if file["version"] != _VERSION:
         raise ModelError(f"model: has the schema version {file['version']}, expected {_VERSION}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import enum
 import errno
+import importlib
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,9 @@ import pytest
 from ai_edge_litert import cpu_options as litert_cpu_options
 from ai_edge_litert import environment as litert_environment
 from ai_edge_litert import gpu_options as litert_gpu_options
+from ai_edge_litert import intel_openvino_options as litert_intel_options
+from ai_edge_litert import options as litert_options
+from ai_edge_litert import qualcomm_options as litert_qualcomm_options
 
 import jitdelegate
 from jitdelegate import (
@@ -26,6 +31,7 @@ from jitdelegate import (
     HardwareAccelerator,
     Options,
     TensorBuffer,
+    qualcomm_options,
     targets,
 )
 from jitdelegate.base.litert_options import Group
@@ -188,10 +194,10 @@ def test_every_option_can_be_given() -> None:
 
 
 def test_misspelt_options_are_refused() -> None:
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match=r"no attribute 'num_thread' \(did you mean num_threads\?\)"):
         Options().cpu_options.num_thread = 2  # type: ignore[attr-defined]
-    with pytest.raises(TypeError):
-        CpuOptions(threads=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"thread \(did you mean num_threads\?\)"):
+        CpuOptions(thread=2)  # type: ignore[call-arg]
     with pytest.raises(OptionError, match="did you mean precision"):
         CompiledModel.create(scale_and_shift_model(), precisoin="float16")
 
@@ -213,6 +219,36 @@ def test_the_report_names_options_that_mean_nothing() -> None:
     )
     assert model.environment is environment
     assert CompiledModel.create(scale_and_shift_model()).report().notes == ()
+
+
+@pytest.mark.parametrize("theirs", [litert_options, litert_qualcomm_options, litert_intel_options])
+def test_modules_have_litert_s_names_and_numbers(theirs: Any) -> None:
+    ours = importlib.import_module(theirs.__name__.replace("ai_edge_litert", "jitdelegate"))
+    named = {name: kind for name, kind in vars(theirs).items() if isinstance(kind, type)}
+    kinds = {name: kind for name, kind in named.items() if kind.__module__.startswith("ai_edge_litert")}
+    assert len(kinds) > 2 and kinds.keys() <= {*ours.__all__}
+    for name, kind in kinds.items():
+        mine = getattr(ours, name)
+        if issubclass(kind, enum.Enum):
+            assert dict(mine.__members__) == dict(kind.__members__)
+        constants = {key: value for key, value in vars(kind).items() if isinstance(value, enum.EnumType)}
+        assert all(dict(getattr(mine, key).__members__) == dict(value.__members__) for key, value in constants.items())
+    with pytest.raises(AttributeError, match="has no attribute 'Qualcom'"):
+        ours.Qualcom  # noqa: B018
+
+
+def test_options_of_absent_hardware_are_taken_without_effect() -> None:
+    for npu in (qualcomm_options, litert_qualcomm_options):
+        options = Options(qualcomm_options=npu.QualcommOptions(profiling=npu.QualcommOptions.PROFILING.BASIC))
+        assert options.qualcomm_options.profiling == 1
+        model = CompiledModel.from_buffer(scale_and_shift_model(), options=options)
+        assert model.report().notes == ("qualcomm_options: no part of the model runs on an NPU.",)
+    options = Options()
+    options.intel_openvino_options.configs_map["CACHE_DIR"] = "here"
+    assert options.notes() == ["intel_openvino_options: no part of the model runs on an NPU."]
+    assert Options().intel_openvino_options.configs_map == {} and Options().notes() == []
+    with pytest.raises(TypeError):
+        qualcomm_options.QualcommOptions(profilin=1)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,7 @@ def test_json_may_go_to_a_file_beside_the_text(tmp_path: Path, capsys: pytest.Ca
 def test_what_cannot_be_opened_ends_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nowhere = str(tmp_path / "nowhere.tflite")
     assert analyze.main([nowhere]) == 1
-    assert capsys.readouterr().err == f"{nowhere}: could not open '{nowhere}': No such file or directory\n"
+    assert capsys.readouterr().err == f"{nowhere}: Could not open '{nowhere}': No such file or directory\n"
     bad = write(b"nonsense", tmp_path)
     assert analyze.main([bad]) == 1
     assert "not a .tflite file" in (told := capsys.readouterr().err) or "model" in told

@@ -220,7 +220,7 @@ def test_a_model_without_its_file_ends_in_one_clear_error(tmp_path: Path) -> Non
         cut(tmp_path / "cache")
         path.unlink()
         for _ in range(2):
-            with pytest.raises(jitdelegate.ModelError, match="could not open"):
+            with pytest.raises(jitdelegate.ModelError, match="Could not open"):
                 model(IMAGE)
         path.write_bytes(small_models.convolution())
         assert bytes(model(IMAGE)) == expected

@@ -88,7 +88,7 @@ def test_a_file_that_holds_another_model_by_then_is_refused(path: Path) -> None:
     with pytest.raises(ModelError, match="is another model: found fingerprint"):
         pickle.loads(pickled)
     path.unlink()
-    with pytest.raises(ModelError, match="could not open"):
+    with pytest.raises(ModelError, match="Could not open"):
         pickle.loads(pickled)
 
 

@@ -175,14 +175,14 @@ def test_a_model_that_is_closed_during_a_run_says_so(monkeypatch: pytest.MonkeyP
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"could not open .*nowhere\.tflite.*No such file"):
+    with pytest.raises(ModelError, match=r"Could not open .*nowhere\.tflite.*No such file"):
         jitdelegate.load(tmp_path / "nowhere.tflite", serialization_dir=False)
 
 
 def test_a_path_that_no_system_has_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="could not open"):
+    with pytest.raises(ModelError, match="Could not open"):
         jitdelegate.load("model\0.tflite", serialization_dir=False)
-    with pytest.raises(ModelError, match="could not open"):
+    with pytest.raises(ModelError, match="Could not open"):
         jitdelegate.load(tmp_path, serialization_dir=False)
 
 

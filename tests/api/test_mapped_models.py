@@ -122,7 +122,7 @@ def test_a_file_that_changed_before_is_not_mapped(path: Path, source: ModelFile)
 
 def test_a_file_that_is_gone_is_an_error(path: Path, source: ModelFile) -> None:
     path.unlink()
-    with pytest.raises(ModelError, match="could not open"):
+    with pytest.raises(ModelError, match="Could not open"):
         source.make(Maker(path, lambda _: None))
 
 

@@ -59,6 +59,10 @@ VALUES: dict[str, list[tuple[Any, Any]]] = {
         ((), ()),
         (("ENABLE_SERIALIZATION",), ("ENABLE_SERIALIZATION",)),
     ],
+    "extra_outputs": [
+        *((None, None), (False, None), (True, True), (7, (7,)), ("conv, 3,conv", ("conv", 3)), ("(3,)", (3,))),
+        *((["b", 0, "a"], ("b", 0, "a")), (("a,b", "1"), ("a,b", "1"))),
+    ],
     "first_delegate_node_index": [(2, 2), (2147483647, 2147483647)],
     "hardware_accelerators": [(1, 1), (2, 2), (3, 3)],
     "inference_preference": [
@@ -106,6 +110,7 @@ REFUSED: dict[str, list[Any]] = {
     "dequantize_outputs": [2, -1, 1.0, None, "yes", []],
     "device": [-1, 1024, 1.0, True, None, "", " ", "-1", "1024", "9" * 5000, 10**5000, [0]],
     "experimental_flags": [-1, 16, 1.0, True, None, "QUANT", ["ENABLE_QUANT", 1], {"ENABLE_QUANT": 1}],
+    "extra_outputs": [-1, 1.0, "", "a,,b", [], (), ["a", ""], [True], [1.0], 2147483648, {"a": 1}],
     "first_delegate_node_index": [-1, 2147483648, 1.0, True, None, "first", []],
     "hardware_accelerators": [0, 4, 5, 8, -1, 1.0, True, None, "CPU", []],
     "inference_preference": [-1, 3, 1.0, True, None, "balanced", ["BALANCED"]],

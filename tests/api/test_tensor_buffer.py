@@ -76,7 +76,6 @@ WRITTEN = {
     "fewer": np.full(2, 9, np.float32),
     "more": np.full(7, 9, np.float32),
     "none": np.zeros(0, np.float32),
-    "int32": np.arange(6, dtype=np.int32),
     "bytes of int8": np.arange(24, dtype=np.int8),
     "float64": np.arange(6.0),
     "other byte order": np.arange(6, dtype=">f4"),
@@ -105,6 +104,23 @@ MADE = {
 def test_writes_are_litert_s(name: str) -> None:
     ours, theirs = (outcome(lambda kind=kind: written(kind, WRITTEN[name])) for kind in (TensorBuffer, LITERT))
     assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    ("dtype", "other"), [("float32", "int32"), ("uint8", "int8"), ("int8", "bool"), ("int32", "float32")]
+)
+def test_another_type_of_the_same_size_is_refused_where_litert_takes_its_bytes(dtype: str, other: str) -> None:
+    buffer = TensorBuffer.create(dtype, (6,))
+    buffer.write(np.arange(6).astype(dtype))
+    with pytest.raises(TensorError, match=f"has the type {other}, expected {dtype}"):
+        buffer.write(np.ones(6, other))
+    np.testing.assert_array_equal(buffer.read(), np.arange(6).astype(dtype))
+
+
+def test_a_type_that_numpy_lacks_is_written_as_bytes() -> None:
+    buffer = TensorBuffer.create("float8_e5m2", (2,))
+    buffer.write(np.array([0x3C, 0x40], np.uint8))
+    assert bytes(memoryview(buffer.read(2, "uint8"))) == b"\x3c\x40"
 
 
 @pytest.mark.parametrize(("count", "dtype"), READ, ids=str)

@@ -164,7 +164,7 @@ def test_wrong_arguments_exit_with_2(arguments: list[str], capsys: pytest.Captur
 def test_a_directory_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         benchmark.main([str(tmp_path)])
-    assert f"could not open '{tmp_path}': it is no file" in capsys.readouterr().err
+    assert f"Could not open '{tmp_path}': it is no file" in capsys.readouterr().err
 
 
 def test_there_is_at_least_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
