@@ -24,6 +24,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from jitdelegate.base.exit_status import FAILED, GOOD, status_of
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.base.tables import complain, print_line
 from jitdelegate.commands.arguments import Target, add_options_file, add_target, new_parser, target, write_file
@@ -37,7 +38,8 @@ STDOUT = "-"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 all models run, 1 one is refused or an output cannot be written, 2 wrong arguments."""
+    """Exit status: 0 all models run, 1 one is refused or an output cannot be written, 2 wrong arguments, or a model's
+    file cannot be opened."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     try:
@@ -46,32 +48,35 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(str(error))
     if arguments.model_explorer and len(arguments.model) > 1:
         parser.error(f"--model-explorer is about one model, but {len(arguments.model)} models were given")
-    analyses = []
+    analyses, statuses = [], []
     with progress(len(arguments.model)) as bar:
         for model in arguments.model:
             bar.begin(model)
-            analyses.append(_analysis(model, options, arguments))
+            analysis, status = _analysis(model, options, arguments)
+            analyses.append(analysis)
+            statuses.append(status)
             bar.done()
     try:
         _write_all(analyses, arguments)
     except OSError as error:
         name = repr(error.filename) if error.filename else "to stdout"
         complain(f"could not write {name}: {error.strerror}")
-        return 1
-    return 1 if any(each.error for each in analyses) else 0
+        return FAILED
+    return max(statuses)
 
 
-def _analysis(model: str, options: DelegateOptions, arguments: argparse.Namespace) -> Analysis:
-    """The facts about a model; of one that is refused, the error and what can be said all the same."""
+def _analysis(model: str, options: DelegateOptions, arguments: argparse.Namespace) -> tuple[Analysis, int]:
+    """The facts about a model, and the exit status; of one that is refused, the error and what can be said all the
+    same."""
     from jitdelegate.commands.analysis.survey import analyze, refused  # not before: it imports the compiler
 
     device = next(iter(arguments.target.devices), None)
     try:
-        return analyze(model, options, device)
+        return analyze(model, options, device), GOOD
     except (JitDelegateError, OSError, MemoryError) as error:
         told = str(error) or type(error).__name__
         complain(f"{model}: {told}")
-        return refused(model, options, told, device)
+        return refused(model, options, told, device), status_of(error)
 
 
 def _parser() -> argparse.ArgumentParser:

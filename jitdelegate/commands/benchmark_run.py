@@ -14,6 +14,7 @@ from jitdelegate.base.tables import print_line
 from jitdelegate.commands import benchmark_lines as lines
 from jitdelegate.commands.arguments import write_file
 from jitdelegate.commands.benchmark_inputs import inputs_of
+from jitdelegate.commands.benchmark_result import benchmark_result
 from jitdelegate.commands.measurement import sides
 from jitdelegate.commands.measurement.entry import find_entry
 from jitdelegate.commands.measurement.own_process import MEGABYTE, peak_bytes
@@ -70,7 +71,9 @@ class Benchmark:
         own = self._measure(ours)
         print_line(lines.timings_line(init, warm_up, own))
         shown = bool(self._arguments.report_peak_memory_footprint)
-        print_line("\n".join(lines.memory_lines(init_bytes, peak_bytes() - before, peak=shown)))
+        overall_bytes = peak_bytes() - before
+        print_line("\n".join(lines.memory_lines(init_bytes, overall_bytes, peak=shown)))
+        self._facts |= {"init_bytes": init_bytes, "overall_bytes": overall_bytes}
         self._keep(init, warm_up, own)
         self._save_outputs(ours)
         self._profile()
@@ -94,6 +97,7 @@ class Benchmark:
         print_line(lines.delegate_line(sides.OURS, len(report.operators), report.delegated, ours.partitions()))
         print_line("\n".join(lines.session_lines(os.path.getsize(arguments.graph), seconds)))
         self._facts = {
+            "name": arguments.benchmark_name,
             "model": arguments.graph,
             "model_size_mb": os.path.getsize(arguments.graph) / MEGABYTE,
             "accelerators": [report.target],
@@ -239,6 +243,8 @@ class Benchmark:
     def _write(self) -> None:
         if self._arguments.trace:
             write_file(self._arguments.trace, self._timeline.text())
+        if self._arguments.result_file_path:
+            write_file(self._arguments.result_file_path, benchmark_result(self._facts))
         if self._arguments.result_json:
             write_file(self._arguments.result_json, json.dumps(self._facts, indent=2) + "\n")
 

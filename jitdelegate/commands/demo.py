@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from jitdelegate.base.exit_status import GOOD, status_of
 from jitdelegate.base.tables import complain
 from jitdelegate.commands.arguments import new_parser, threads
 from jitdelegate.commands.demo_model import mobilenet_v1
@@ -26,7 +27,7 @@ ROADS = (("cold", "jitdelegate"), ("warm", "jitdelegate"), ("LiteRT", "litert"))
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 all three ran, 1 one failed, 2 wrong arguments."""
+    """Exit status: 0 all three ran, 1 one failed, 2 wrong arguments, or the file cannot be opened."""
     parser = new_parser("jitdelegate.demo", __doc__)
     parser.add_argument("model", nargs="?", metavar="MODEL", help="a .tflite file (default: a MobileNet v1 made here)")
     parser.add_argument("--threads", type=threads, default=default_threads(), metavar="N")
@@ -36,8 +37,8 @@ def main(argv: list[str] | None = None) -> int:
             print("\n".join(demonstrate(arguments.model, Path(folder), arguments.threads)))
     except JitDelegateError as error:
         complain(str(error))
-        return 1
-    return 0
+        return status_of(error)
+    return GOOD
 
 
 def demonstrate(model: str | None, folder: Path, threads: int) -> list[str]:

@@ -24,7 +24,7 @@ from typing import Any
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.base.tables import complain, print_line
 from jitdelegate.commands.analysis.amounts import shortened
-from jitdelegate.commands.arguments import add_truth, new_parser, parse_flags, write_file
+from jitdelegate.commands.arguments import add_number, add_truth, new_parser, parse_flags, write_file
 from jitdelegate.commands.measurement import inputs, sides
 from jitdelegate.commands.measurement.bisect import Bisection, Culprit
 from jitdelegate.commands.measurement.difference import Difference, Tolerance
@@ -42,6 +42,7 @@ from jitdelegate.commands.run_arguments import (
     options_of,
     quiet,
     shapes_of,
+    tell_passed_over,
     threads_of,
 )
 from jitdelegate.commands.terminal import print_table, progress
@@ -82,6 +83,7 @@ def main(argv: list[str] | None = None) -> int:
         options = options_of(arguments, serialization_dir=False)
     except OptionError as error:
         parser.error(str(error))
+    tell_passed_over(arguments)
     try:
         with quiet():
             return _run(model, options, arguments)
@@ -288,7 +290,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     group = parser.add_argument_group("inputs")
     group.add_argument("--num_runs", type=_count, metavar="N", help="(default: 10, or one for each set of files)")
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="of the first run's values (default: 0)")
+    add_number(group, "--seed", 0, "of the first run's values")
     add_shape(group)
     group.add_argument(
         "--input", action="append", default=[], metavar="[NAME=]FILE", help=".npy, .npz with names, or raw bytes"

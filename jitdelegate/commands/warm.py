@@ -15,6 +15,7 @@ import time
 from typing import Any
 
 from jitdelegate.api.model import Model, load
+from jitdelegate.base.exit_status import FAILED, GOOD, status_of
 from jitdelegate.base.options import ANY_PRECISION, FIELDS, TUNINGS, DelegateOptions
 from jitdelegate.base.tables import complain, print_line
 from jitdelegate.base.user_warning import PlainWarnings
@@ -44,7 +45,7 @@ _UNCHOSEN = "float32 in place of auto, since precisions are measured on this mac
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 every model is warm, 1 some model failed, 2 wrong arguments."""
+    """Exit status: 0 every model is warm, 1 some model failed, 2 wrong arguments, or a file cannot be opened."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     if _token(arguments) is not None and len(arguments.model) > 1:
@@ -60,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
         results = _warm_all(arguments)
     if arguments.json:
         print_line(json.dumps(results, indent=2))
-    return 1 if any("error" in result for result in results) else 0
+    return max(int(result.get("status", GOOD)) for result in results)
 
 
 def _warm_all(arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -123,7 +124,7 @@ def _further(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Compile one model into the cache; the result as plain data, failures as an "error" entry."""
+    """Compile one model into the cache; the result as plain data, failures as the entries "error" and "status"."""
     start = time.perf_counter()
     named = {
         "target": arguments.target.name,
@@ -152,7 +153,7 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
         "notes": list(report.notes),
         "shapes": shapes,
         "subgraphs": [one.to_dict() for one in report.subgraphs],
-        **({"error": trouble} if report.failure or not _size(report.cache.path) else {}),
+        **(_trouble(trouble) if report.failure or not _size(report.cache.path) else {}),
     }
 
 
@@ -192,7 +193,7 @@ def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[
             {"inputs": sizes, "state": _state(hit)}
             for sizes, hit in zip(arguments.input_shape, precompiled.shapes, strict=True)
         ],
-        **({} if precompiled.path else {"error": f"nothing was stored: {precompiled.trouble}"}),
+        **({} if precompiled.path else _trouble(f"nothing was stored: {precompiled.trouble}")),
     }
 
 
@@ -216,7 +217,12 @@ def _where(target: str, features: str) -> str:
 
 
 def _failed(model: str, error: BaseException, start: float) -> dict[str, Any]:
-    return {"model": model, "error": str(error) or type(error).__name__, "seconds": time.perf_counter() - start}
+    told = _trouble(str(error) or type(error).__name__, status_of(error))
+    return {"model": model, **told, "seconds": time.perf_counter() - start}
+
+
+def _trouble(error: str, status: int = FAILED) -> dict[str, Any]:
+    return {"error": error, "status": status}
 
 
 def _size(path: str) -> int:
