@@ -6,7 +6,6 @@
 - `benchmark.py`: times a model as benchmark_model does, with `benchmark_run.py`, `benchmark_inputs.py`,
   `benchmark_lines.py` and `benchmark_result.py`. `diff.py`: compares outputs with those of LiteRT or numpy. Both use
   `run_arguments.py`.
-- `terminal.py`: tables and progress bars.
 - `demo.py`: a cold and a warm start, with `demo_model.py` and `timed_start.py`.
 - `replay.py`: runs kernels of a dump alone.
 """

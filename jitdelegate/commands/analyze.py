@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING
 
 from jitdelegate.base.exit_status import FAILED, GOOD, status_of
 from jitdelegate.base.options import DelegateOptions
+from jitdelegate.base.progress import progress
 from jitdelegate.base.tables import complain, print_line
 from jitdelegate.commands.arguments import Target, add_options_file, add_target, new_parser, target, write_file
-from jitdelegate.commands.terminal import progress
 from jitdelegate.errors import JitDelegateError, OptionError
 
 if TYPE_CHECKING:

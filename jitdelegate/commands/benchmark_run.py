@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from jitdelegate.base.options import DelegateOptions
-from jitdelegate.base.tables import print_line
+from jitdelegate.base.progress import progress
+from jitdelegate.base.tables import print_line, print_table
 from jitdelegate.commands import benchmark_lines as lines
 from jitdelegate.commands.arguments import write_file
 from jitdelegate.commands.benchmark_inputs import inputs_of
@@ -25,7 +26,6 @@ from jitdelegate.commands.measurement.statistics import MICRO, Statistics
 from jitdelegate.commands.measurement.timing import Length, interleaved, ratio, timed
 from jitdelegate.commands.measurement.trace import Timeline
 from jitdelegate.commands.run_arguments import threads_of
-from jitdelegate.commands.terminal import print_table, progress
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.runtime.profile import ROWS
 
@@ -88,9 +88,11 @@ class Benchmark:
         print_line(f"Loaded model {arguments.graph}")
         if self._entry.called:
             print_line(f"Using signature: {self._entry.called}")
-        start = time.perf_counter()
-        ours = OwnSide(sides.OURS, self._entry, self._options, self._threads)
-        seconds = time.perf_counter() - start
+        with progress(1, still=True) as bar:
+            bar.begin("opening the model")
+            start = time.perf_counter()
+            ours = OwnSide(sides.OURS, self._entry, self._options, self._threads)
+            seconds = time.perf_counter() - start
         report = ours.report()
         self._timeline.add("start", "open", start, seconds, {"cache": report.cache.outcome})
         self._timeline.add_stages("stages of the start", start, report.seconds)
@@ -121,7 +123,9 @@ class Benchmark:
         least = (0, -1.0) if arguments.dry_run else (arguments.warmup_runs, arguments.warmup_min_secs)
         length = self._length(*least)
         print_line(lines.running_line(length))
-        runs = timed(ours.run, length)
+        with progress(length.runs, still=True) as bar:
+            bar.begin("warm-up")
+            runs = timed(ours.run, length, bar.done)
         self._timeline.add_runs("warm-up", "warm-up", runs)
         statistics = Statistics(tuple(seconds for _, seconds in runs))
         print_line(f"{statistics.line()}\n")

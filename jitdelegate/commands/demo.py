@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.base.exit_status import GOOD, status_of
+from jitdelegate.base.progress import progress
 from jitdelegate.base.tables import complain
 from jitdelegate.commands.arguments import new_parser, threads
 from jitdelegate.commands.demo_model import mobilenet_v1
@@ -53,7 +54,12 @@ def demonstrate(model: str | None, folder: Path, threads: int) -> list[str]:
     else:
         path, title = Path(model), model
     inputs = write_inputs(path, folder)
-    trials = {name: run_trial(road, path, folder, name, threads) for name, road in ROADS}
+    trials = {}
+    with progress(len(ROADS), still=True) as bar:
+        for name, road in ROADS:
+            bar.begin(f"{name} start")
+            trials[name] = run_trial(road, path, folder, name, threads)
+            bar.done()
     report = trials["warm"]["report"]
     return [
         title,

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from jitdelegate.base.options import DelegateOptions
-from jitdelegate.base.tables import complain, print_line
+from jitdelegate.base.progress import progress
+from jitdelegate.base.tables import complain, print_line, print_table
 from jitdelegate.commands.analysis.amounts import shortened
 from jitdelegate.commands.arguments import add_number, add_truth, new_parser, parse_flags, write_file
 from jitdelegate.commands.measurement import inputs, sides
@@ -45,7 +46,6 @@ from jitdelegate.commands.run_arguments import (
     tell_passed_over,
     threads_of,
 )
-from jitdelegate.commands.terminal import print_table, progress
 from jitdelegate.errors import JitDelegateError, OptionError
 
 SAME, DEPARTS, FAILED = 0, 1, 2
@@ -111,7 +111,12 @@ def _run(model: str, options: DelegateOptions, arguments: argparse.Namespace) ->
         mean=arguments.mean_abs,
     )
     runs = arguments.num_runs or len(given) or RUNS
-    ours, theirs = open_ours(entry), open_theirs(entry)
+    with progress(2) as bar:
+        bar.begin(f"opening {sides.OURS}")
+        ours = open_ours(entry)
+        bar.done()
+        bar.begin(f"opening {arguments.against}")
+        theirs = open_theirs(entry)
     comparison = _compare(ours, theirs, list(inputs.sets(entry, arguments.seed, runs, given)), tolerance)
     report = ours.report()
     culprit = None

@@ -14,6 +14,7 @@ import numpy as np
 
 from jitdelegate.base.exit_status import FAILED, GOOD, WRONG_ARGUMENTS, status_of
 from jitdelegate.base.options import CPU_FEATURES, PRECISIONS, DelegateOptions
+from jitdelegate.base.progress import progress
 from jitdelegate.base.tables import complain, print_line
 from jitdelegate.base.targets import ROWS
 from jitdelegate.commands.arguments import add_number, new_parser, threads
@@ -64,13 +65,18 @@ def main(argv: list[str] | None = None) -> int:
         profile=True,
     )
     tolerance = _tolerance(options)
-    statuses = []
+    statuses, files = [], []
     for path in arguments.kernel:
-        files = sorted(path.glob("*.npz")) if path.is_dir() else [path]
-        if not files:
+        own = sorted(path.glob("*.npz")) if path.is_dir() else [path]
+        if not own:
             complain(f"{path}: it has no .npz files, expected a folder of a dump's kernels")
             statuses.append(WRONG_ARGUMENTS)
-        statuses += [_replay_and_print(file, options, arguments, tolerance) for file in files]
+        files += own
+    with progress(len(files), still=True) as bar:
+        for file in files:
+            bar.begin(str(file))
+            statuses.append(_replay_and_print(file, options, arguments, tolerance))
+            bar.done()
     return max(statuses)
 
 

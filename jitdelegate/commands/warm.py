@@ -17,12 +17,12 @@ from typing import Any
 from jitdelegate.api.model import Model, load
 from jitdelegate.base.exit_status import FAILED, GOOD, status_of
 from jitdelegate.base.options import ANY_PRECISION, FIELDS, TUNINGS, DelegateOptions
+from jitdelegate.base.progress import Bar, progress
 from jitdelegate.base.tables import complain, print_line
 from jitdelegate.base.user_warning import PlainWarnings
 from jitdelegate.commands.arguments import add_options_file, add_target, directory, new_parser, threads
 from jitdelegate.commands.measurement.entry import Shape
 from jitdelegate.commands.run_arguments import named_shapes
-from jitdelegate.commands.terminal import progress
 from jitdelegate.engine.load_path import open_hosted
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import CacheWarning, DelegateWarning, JitDelegateError
@@ -70,7 +70,7 @@ def _warm_all(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     with progress(len(jobs)) as bar:
         for model, device in jobs:
             bar.begin(f"{model} {device.kind if device else ''}")
-            results.append(warm_for(model, device, arguments) if device else warm(model, arguments))
+            results.append(warm_for(model, device, arguments) if device else warm(model, arguments, bar))
             if not arguments.json:
                 _print_result(results[-1])
             bar.done()
@@ -123,7 +123,7 @@ def _further(arguments: argparse.Namespace) -> dict[str, Any]:
     return {**arguments.options, **{name: value for name, value in given.items() if value is not None}}
 
 
-def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
+def warm(model: str, arguments: argparse.Namespace, bar: Bar) -> dict[str, Any]:
     """Compile one model into the cache; the result as plain data, failures as the entries "error" and "status"."""
     start = time.perf_counter()
     named = {
@@ -134,8 +134,8 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
     }
     try:
         with load(model, options=_further(arguments), **named) as loaded:
-            loaded.prepare()
-            shapes = [_warm_shape(loaded, one) for one in arguments.input_shape]
+            loaded.prepare(progress=bar)
+            shapes = [_warm_shape(loaded, one, bar) for one in arguments.input_shape]
             report = loaded.report()
         if arguments.litert_interpreter:
             source = ModelFile(model, DelegateOptions.from_keywords(named, _further(arguments)))
@@ -157,10 +157,10 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _warm_shape(loaded: Model, sizes: dict[str, Shape]) -> dict[str, Any]:
+def _warm_shape(loaded: Model, sizes: dict[str, Shape], bar: Bar) -> dict[str, Any]:
     """Compile a model for these sizes of inputs into the cache; the result as plain data."""
     start, written = time.perf_counter(), counts.writes
-    loaded.prepare([sizes])
+    loaded.prepare([sizes], progress=bar)
     return {"inputs": sizes, "state": _state(counts.writes == written), "seconds": time.perf_counter() - start}
 
 
