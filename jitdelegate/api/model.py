@@ -70,6 +70,16 @@ class Model:
         inputs, outputs = (", ".join(map(repr, ports)) for ports in (self.inputs, self.outputs))
         return f"Model({self._opened}: {inputs} -> {outputs})"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: inputs and outputs, signatures, and where the model runs."""
+        from jitdelegate.base.html_tables import html_table  # not before: only notebooks ask for it
+
+        ports = [(kind, one) for kind, all in (("input", self.inputs), ("output", self.outputs)) for one in all]
+        rows = [(kind, one.name, one.dtype, list(one.shape_signature or one.shape)) for kind, one in ports]
+        keys = ", ".join(map(repr, self.signatures)) or "none"
+        table = html_table(f"Model {self._opened}; signatures: {keys}", rows, ("", "name", "type", "shape"))
+        return table if self._closed else f"{table}\n{self.report()._repr_html_()}"
+
     def report(self) -> Report:
         """Where each operator runs and why, what the cache did, and how long each stage took.
 
