@@ -276,7 +276,8 @@ class Model:
             from jitdelegate.base.progress import progress as shown  # not before: few callers want it
 
             with shown(0) as bar:
-                return self.prepare(shapes, progress=bar)
+                self.prepare(shapes, progress=bar)
+            return
         steps, shapes, signatures = progress or None, list(shapes), self._program.signatures
         if steps:
             steps.more(len(signatures) + len(shapes))
@@ -286,7 +287,7 @@ class Model:
         for given in _told(shapes, lambda sizes: f"{self._opened.source.name} for {dict(sizes)}", steps):
             for executable in self._specializations.prepare(given):
                 executable.announce()
-        return self._opened.source.forget()
+        self._opened.source.forget()
 
     def reset_all_variables(self) -> None:
         """Reset every variable to its first value, resource variables too.

@@ -19,7 +19,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from jitdelegate.base.exit_status import FAILED, GOOD, WRONG_ARGUMENTS
+from jitdelegate.base.exit_status import FAILED, GOOD, WRONG_ARGUMENTS, status_of
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.base.tables import complain, print_line
 from jitdelegate.commands.arguments import add_number, add_truth, new_parser, parse_flags
 from jitdelegate.commands.benchmark_inputs import add_inputs
@@ -27,6 +28,7 @@ from jitdelegate.commands.benchmark_lines import print_parameters
 from jitdelegate.commands.benchmark_run import Benchmark
 from jitdelegate.commands.measurement import sides
 from jitdelegate.commands.run_arguments import add_model, add_options, model_of, options_of, quiet, tell_passed_over
+from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import JitDelegateError, OptionError, TensorError
 from jitdelegate.tflite.read import read
 
@@ -57,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
             measured.run()
     except (JitDelegateError, MemoryError) as error:
         complain(str(error) or "there is no memory for it")
-        return FAILED
+        return status_of(error)
     except OSError as error:
         complain(f"could not write {error.filename!r}: {error.strerror}")
         return FAILED
@@ -65,8 +67,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _list_signatures(model: str) -> int:
-    with open(model, "rb") as file:
-        signatures = read(file.read()).signatures
+    signatures = read(ModelFile(model, DelegateOptions()).content()).signatures
     print_line(f"The Model contains {len(signatures)} signature key(s).")
     if signatures:
         print_line("They are listed below: ")

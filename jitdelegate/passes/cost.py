@@ -96,7 +96,7 @@ def _rate(graph: Graph, node: Node, asked: str = "") -> OperatorRate:
 def _quantization(graph: Graph, node: Node, asked: str) -> str:
     """How the node is quantized, or would be if the model were quantized as `asked`, where it has float32 data."""
     op, call = find(node), Call(graph, node)
-    if not asked or op is None or call.quantization or call.output.dtype != FLOAT:
+    if not asked or op is None or call.quantization or FLOAT not in [each.dtype for each in call.outputs]:
         return call.quantization
     if asked == "integer":
         return asked if op.quantized else ""

@@ -101,14 +101,17 @@ class Measure:
         scales = sum(SCALE_BYTES * max(each.shape[:1] + each.shape[-1:], default=1) for each in tensors)
         return sum(map(tensor_bytes, tensors)), sum(prod(each.shape) for each in tensors) + scales
 
+    @cached_property
+    def _sources(self) -> dict[int, int]:
+        """The first operand of each tensor's writer, such as the weights that a DEQUANTIZE unpacks."""
+        nodes = [node for node in self.original.nodes if node.inputs and node.inputs[0] != ABSENT]
+        return {index: node.inputs[0] for node in nodes for index in node.outputs}
+
     def _stored(self, index: int) -> Tensor | None:
         """The floats of the file that a constant comes from; None for others. Weights of float16 have a DEQUANTIZE."""
         if index == ABSENT or not self.folded.tensors[index].is_constant:
             return None
-        writer = next((node for node in self.original.nodes if index in node.outputs), None)
-        if writer is not None and writer.inputs:
-            index = writer.inputs[0]
-        tensor = self.original.tensors[index]
+        tensor = self.original.tensors[self._sources.get(index, index)]
         return tensor if tensor.is_constant and tensor.dtype in FLOATS and not tensor.is_quantized else None
 
 

@@ -17,7 +17,7 @@ from jitdelegate.commands.analysis.facts import Analysis, Quantizing
 from jitdelegate.commands.analysis.survey import analyze as survey
 from jitdelegate.ir.graph import Quant
 from jitdelegate.tflite.write import ModelBuilder
-from tests.api import partial_models, small_models
+from tests.api import partial_models, resource_models, small_models
 from tests.commands.analysis import analyzed_models
 
 FACTOR = 1.25
@@ -80,6 +80,14 @@ def test_the_size_of_quantized_weights_is_foretold(tmp_path: Path) -> None:
     assert found.run_seconds_estimate is not None
     assert found.run_seconds_estimate == pytest.approx(after.main.costs.run_seconds_estimate, rel=TIMES - 1)
     assert after.main.quantizing == ()
+
+
+@pytest.mark.parametrize(
+    "content", [resource_models.ring(), resource_models.streaming(), small_models.two_signatures()]
+)
+def test_operators_without_outputs_have_estimates_too(content: bytes, tmp_path: Path) -> None:
+    main = surveyed(tmp_path / "m.tflite", content).main
+    assert main.costs.run_seconds_estimate is None or main.costs.run_seconds_estimate > 0
 
 
 def test_small_weights_stay_floats_where_activations_do(tmp_path: Path) -> None:
