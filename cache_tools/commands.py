@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import json
 import os
 import sys
@@ -17,17 +16,12 @@ from cache_tools.entries import Entry, Kept, open_directory, open_entries
 from cache_tools.pages import HEADINGS, RIGHT, page, row, statistics, statistics_lines
 from cache_tools.removal import matching, remove, surplus, with_dependents
 from cache_tools.tables import Table, open_tables
+from jitdelegate.base.exit_status import FAILED, GOOD, WRONG_ARGUMENTS, status_of
 from jitdelegate.base.tables import print_line, printable, table
 from jitdelegate.errors import CacheError, JitDelegateError
 from jitdelegate.runtime.cache.directory import open_cache_directory
 from jitdelegate.runtime.cache.store import leftovers
 
-GOOD, BAD, WRONG_ARGUMENTS = 0, 1, 2
-_ARGUMENT_ERRORS = {
-    *(errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM),
-    *(errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL),
-}
-"""Of the system about a path that was given; others are about the machine."""
 Command = Callable[[argparse.Namespace], int]
 NAMED = "an entry as ls or a path names it, a fingerprint, a token, or a model's file name"
 USED = "The last use is as exact as the file system's access times, which many update once a day."
@@ -44,16 +38,12 @@ def run(argv: list[str] | None) -> int:
     try:
         return command(arguments)
     except (JitDelegateError, OSError, MemoryError) as error:
-        _complain(str(error) or "there is no memory for it")
-        return WRONG_ARGUMENTS if _is_about_arguments(error) else BAD
-
-
-def _is_about_arguments(error: BaseException) -> bool:
-    cause = error.__cause__ if isinstance(error, CacheError) and error.__cause__ else error
-    if isinstance(cause, (OSError, MemoryError)):
-        is_ours = isinstance(cause, (FileNotFoundError, FileExistsError))  # which may have no number
-        return is_ours or getattr(cause, "errno", None) in _ARGUMENT_ERRORS
-    return True
+        if isinstance(error, OSError) and error.filename and error.strerror:
+            _complain(f"could not open {error.filename}: {error.strerror}")
+        else:
+            _complain(str(error) or "there is no memory for it")
+        cause = error.__cause__ if isinstance(error, CacheError) else error
+        return status_of(error) if isinstance(cause, (OSError, MemoryError)) else WRONG_ARGUMENTS
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -164,7 +154,7 @@ def _explain(arguments: argparse.Namespace) -> int:
         if entry.trouble:
             _complain(f"{entry.name}: {entry.trouble}")
     if _status(entries):
-        return BAD
+        return FAILED
     first, second = (dict(entry.program.key) if entry.program else {} for entry in entries)
     names = [name for name in {**first, **second} if first.get(name) != second.get(name)]
     data = [{"part": name, "found": [first.get(name), second.get(name)]} for name in names]
@@ -191,7 +181,7 @@ def _remove(arguments: argparse.Namespace) -> int:
     for name in unknown:
         _complain(f"there is no entry of {name!r}")
     chosen = entries if arguments.all else with_dependents(chosen, entries)
-    return max(_take_away(arguments, [*chosen, *tables]), BAD if unknown else GOOD)
+    return max(_take_away(arguments, [*chosen, *tables]), WRONG_ARGUMENTS if unknown else GOOD)
 
 
 def _prune(arguments: argparse.Namespace) -> int:
@@ -215,7 +205,7 @@ def _repair(arguments: argparse.Namespace) -> int:
     for name in leftovers(directory) if directory else []:
         if reason := directory.remove(name) if directory else "":
             _complain(f"{name} is still there: {reason}")
-            status = BAD
+            status = FAILED
     status = max(status, _take_away(arguments, [file for file in kept if file.verdict == "bad"]))
     return max(status, _keep([file for file in kept if file.is_unread]))
 
@@ -224,7 +214,7 @@ def _keep(unread: Sequence[Kept]) -> int:
     """Say of what could not be read that it stays."""
     for file in unread:
         _complain(f"{file.name} stays: {file.trouble}")
-    return BAD if unread else GOOD
+    return FAILED if unread else GOOD
 
 
 def _take_away(arguments: argparse.Namespace, chosen: Sequence[Kept]) -> int:
@@ -245,7 +235,7 @@ def _take_away(arguments: argparse.Namespace, chosen: Sequence[Kept]) -> int:
         for file in chosen
     ]
     _print(arguments, data, lambda: [*lines, f"{len(gone)} {noun} {word}, {total}"])
-    return BAD if reasons else GOOD
+    return FAILED if reasons else GOOD
 
 
 def _export(arguments: argparse.Namespace) -> int:
@@ -264,7 +254,7 @@ def _export(arguments: argparse.Namespace) -> int:
             _complain(f"{entry.name} is left out: {entry.trouble}")
     if directory is None or not good:
         _complain("there is nothing to export")
-        return BAD
+        return WRONG_ARGUMENTS if unknown else FAILED
     export_entries(good, directory, arguments.path0)
     line = f"{len(good)} entries in {arguments.path0}, {short_size(sum(entry.size for entry in good))}"
     _print(arguments, [entry.summary() for entry in good], lambda: [line])
@@ -279,7 +269,7 @@ def _import(arguments: argparse.Namespace) -> int:
         entries = import_entries(arguments.path0, directory)
     except CacheError as error:
         _complain(str(error))
-        return BAD
+        return FAILED
     if _status(entries):
         lines = [*(f"{entry.name}  {entry.trouble}" for entry in entries if entry.trouble), "nothing was imported"]
     else:
@@ -311,7 +301,7 @@ def _named(arguments: argparse.Namespace, name: str, *, verify: bool = False) ->
 
 
 def _status(entries: Sequence[Kept]) -> int:
-    return BAD if any(entry.trouble for entry in entries) else GOOD
+    return FAILED if any(entry.trouble for entry in entries) else GOOD
 
 
 def _print(

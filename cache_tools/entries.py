@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from jitdelegate.base.progress import progress
 from jitdelegate.errors import CacheError, IncompleteError, JitDelegateError, ProgramError
 from jitdelegate.program.program import Port, Program
 from jitdelegate.program.read import verify_weights
@@ -168,7 +169,12 @@ def open_entries(path: str | None, *, verify: bool = False) -> list[Entry]:
         raise FileNotFoundError(f"{path}: there is no such file or directory")
     if directory is None:
         return []
-    models, entries = model_names(directory), [Entry(directory, name, verify=verify) for name in names]
+    models, entries = model_names(directory), []
+    with progress(len(names)) as bar:
+        for name in names:
+            bar.begin(name)
+            entries.append(Entry(directory, name, verify=verify))
+            bar.done()
     entries = [entry for entry in entries if not (entry.is_unread and _is_gone(directory, entry.name))]
     for entry in entries:
         entry.model_name = models.get(entry.fingerprint, "")

@@ -56,6 +56,9 @@ MOST_FILES = 22
 WARM_PARTS = {"errors", "base", "program", "runtime", "engine", "api"}
 WARM_TARGETS = {"jitdelegate.targets", "jitdelegate.targets.host"}
 COLD_MODULES = {
+    "jitdelegate.base.exit_status",
+    "jitdelegate.base.html_tables",
+    "jitdelegate.base.progress",
     "jitdelegate.base.tables",
     "jitdelegate.program.write",
     "jitdelegate.engine.litert_delegate.probe",

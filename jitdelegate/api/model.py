@@ -12,9 +12,9 @@ from jitdelegate.runtime.buffers import accepted_shape
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
-    from typing import Any, Unpack
+    from typing import Any, Protocol, TypeVar, Unpack
 
     from _typeshed import ReadableBuffer
     from numpy.typing import NDArray
@@ -28,6 +28,17 @@ if TYPE_CHECKING:
     from jitdelegate.engine.specializations import Specializations
     from jitdelegate.program.program import Port, Signature
     from jitdelegate.runtime.io_binding import IOBinding
+
+    Item = TypeVar("Item")
+
+    class Steps(Protocol):
+        """What is told of the steps of something that takes long, such as a progress bar."""
+
+        def more(self, steps: int) -> object: ...
+
+        def begin(self, text: str) -> object: ...
+
+        def done(self) -> object: ...
 
 
 class Model:
@@ -59,6 +70,16 @@ class Model:
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(repr, ports)) for ports in (self.inputs, self.outputs))
         return f"Model({self._opened}: {inputs} -> {outputs})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: inputs and outputs, signatures, and where the model runs."""
+        from jitdelegate.base.html_tables import html_table  # not before: only notebooks ask for it
+
+        ports = [(kind, one) for kind, all in (("input", self.inputs), ("output", self.outputs)) for one in all]
+        rows = [(kind, one.name, one.dtype, list(one.shape_signature or one.shape)) for kind, one in ports]
+        keys = ", ".join(map(repr, self.signatures)) or "none"
+        table = html_table(f"Model {self._opened}; signatures: {keys}", rows, ("", "name", "type", "shape"))
+        return table if self._closed else f"{table}\n{self.report()._repr_html_()}"
 
     def report(self) -> Report:
         """Where each operator runs and why, what the cache did, and how long each stage took.
@@ -238,22 +259,33 @@ class Model:
             raise TypeError(f"state is {state!r}, expected a pattern of names, or several")
         return ModelSession(self._program.signatures, self._specializations.subgraph, self._ready, patterns)
 
-    def prepare(self, shapes: Iterable[Mapping[str, Sequence[int]]] = ()) -> None:
+    def prepare(self, shapes: Iterable[Mapping[str, Sequence[int]]] = (), *, progress: bool | Steps = False) -> None:
         """Fetch the programs of all signatures for the file's shapes now, before their first runs.
 
         Args:
             shapes: further shapes to fetch programs for, each as sizes by the name of an input; other inputs keep the
                 file's sizes. A name may be a signature's or the tensor's. The eight last ones stay in memory, and the
                 cache keeps 32.
+            progress: True shows a bar while this lasts, on a terminal or in a notebook. An object with the methods
+                `more(steps)`, `begin(text)` and `done()` is told of every program.
         Raises:
             TensorError: no input has such a name, or it cannot have these sizes.
             DeviceError: the model is closed, or cannot run with inputs of these sizes.
         """
         self._check_open()
+        if progress is True:
+            from jitdelegate.base.progress import progress as shown  # not before: few callers want it
+
+            with shown(0) as bar:
+                self.prepare(shapes, progress=bar)
+            return
+        steps, shapes, signatures = progress or None, list(shapes), self._program.signatures
+        if steps:
+            steps.more(len(signatures) + len(shapes))
         self._opened.announce(as_stored=True)
-        for signature in self._program.signatures:
+        for signature in _told(signatures, lambda one: f"{self._opened.source.name}: signature {one.key!r}", steps):
             self._specializations.subgraph(signature.graph).announce(as_stored=True)
-        for given in shapes:
+        for given in _told(shapes, lambda sizes: f"{self._opened.source.name} for {dict(sizes)}", steps):
             for executable in self._specializations.prepare(given):
                 executable.announce()
         self._opened.source.forget()
@@ -371,6 +403,16 @@ def _copied_by_name(
     by_index, index_of = {port.index: port for port in ports}, dict(signature.outputs)
     results = _copied((by_index[index_of[name]], value, out.get(name)) for name, value in found.items())
     return dict(zip(found, results, strict=True))
+
+
+def _told(items: Iterable[Item], words: Callable[[Item], str], steps: Steps | None) -> Iterator[Item]:
+    """The items; before each, `steps` hears that its step begins, and afterwards that it is done."""
+    for item in items:
+        if steps:
+            steps.begin(words(item))
+        yield item
+        if steps:
+            steps.done()
 
 
 def load(

@@ -175,6 +175,22 @@ class Report(Record):
         own = operator_lines(self.operators)
         return "\n".join([*self._summary(), *self._stages(), *own, *further, *self._kernel_lines()])
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the lines of `print`, as tables."""
+        from jitdelegate.base.html_tables import html_table  # not before: only notebooks ask for it
+        from jitdelegate.engine.decisions import operator_lines
+
+        facts = [(line[:11].strip(), line[11:]) for line in self._summary()]
+        stages = ", ".join(f"{name} {1e3 * seconds:.1f} ms" for name, seconds in self.seconds.items())
+        rows = [line.split(None, 2) for line in operator_lines(self.operators)]
+        tables = [
+            html_table("Report", [*facts, ("start", stages)]),
+            html_table("Operators", rows, ("", "where", "what, and why there")),
+        ]
+        if self.kernel_times:
+            tables.append(html_table("Kernels", [(line,) for line in self._kernel_lines()]))
+        return "\n".join(tables)
+
     def _summary(self) -> list[str]:
         told = (self.cache.outcome, self.cache.reason, self.cache.write_failure, self.cache.path)
         cache = ", ".join(dict.fromkeys(part for part in told if part))  # one sentence may be both reasons

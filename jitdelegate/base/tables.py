@@ -74,3 +74,8 @@ def print_line(text: str, *, is_safe: bool = False) -> None:
         print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)  # noqa: T201
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
+    """Print rows under headings, as `table`."""
+    print_line(table(headings, rows, right), is_safe=True)

@@ -87,9 +87,14 @@ def _checked(check: Callable[[str], Value], text: str) -> Value:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def add_truth(parser: argparse._ActionsContainer, name: str, help: str, usual: str = "false") -> None:
-    """A flag that may have a value, true or false; None where it is not given, which means `usual`."""
-    parser.add_argument(name, type=_truth, metavar="BOOL", help=f"{help} (default: {usual})")
+def add_truth(parser: argparse._ActionsContainer, name: str, help: str | None, usual: str = "false") -> None:
+    """A flag that may have a value, true or false; None where it is not given, which means `usual`.
+
+    Args:
+        help: None hides the flag.
+    """
+    told = argparse.SUPPRESS if help is None else f"{help} (default: {usual})"
+    parser.add_argument(name, type=_truth, metavar="BOOL", help=told)
 
 
 def add_number(parser: argparse._ActionsContainer, name: str, default: float, help: str) -> None:

@@ -19,14 +19,17 @@ from __future__ import annotations
 import argparse
 import sys
 
+from jitdelegate.base.exit_status import FAILED, GOOD, WRONG_ARGUMENTS, status_of
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.base.tables import complain, print_line
 from jitdelegate.commands.arguments import add_number, add_truth, new_parser, parse_flags
 from jitdelegate.commands.benchmark_inputs import add_inputs
 from jitdelegate.commands.benchmark_lines import print_parameters
 from jitdelegate.commands.benchmark_run import Benchmark
 from jitdelegate.commands.measurement import sides
-from jitdelegate.commands.run_arguments import add_model, add_options, model_of, options_of, quiet
-from jitdelegate.errors import JitDelegateError, OptionError
+from jitdelegate.commands.run_arguments import add_model, add_options, model_of, options_of, quiet, tell_passed_over
+from jitdelegate.engine.model_file import ModelFile
+from jitdelegate.errors import JitDelegateError, OptionError, TensorError
 from jitdelegate.tflite.read import read
 
 OTHERS = tuple(name for name in sides.NAMES if name != sides.OURS)
@@ -45,21 +48,26 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if arguments.list_signatures:
             return _list_signatures(arguments.graph)
+        tell_passed_over(arguments)
         print_parameters(arguments, parse_flags(parser, []))
         with quiet():
-            Benchmark(arguments, options).run()
+            try:
+                measured = Benchmark(arguments, options)
+            except (OptionError, TensorError) as error:  # the arguments do not fit the model
+                complain(str(error))
+                return WRONG_ARGUMENTS
+            measured.run()
     except (JitDelegateError, MemoryError) as error:
         complain(str(error) or "there is no memory for it")
-        return 1
+        return status_of(error)
     except OSError as error:
         complain(f"could not write {error.filename!r}: {error.strerror}")
-        return 1
-    return 0
+        return FAILED
+    return GOOD
 
 
 def _list_signatures(model: str) -> int:
-    with open(model, "rb") as file:
-        signatures = read(file.read()).signatures
+    signatures = read(ModelFile(model, DelegateOptions()).content()).signatures
     print_line(f"The Model contains {len(signatures)} signature key(s).")
     if signatures:
         print_line("They are listed below: ")
@@ -97,6 +105,8 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--trace", metavar="FILE", help="a timeline for ui.perfetto.dev and chrome://tracing")
     group.add_argument("--result_json", metavar="FILE", help="all figures, by the names of litert-benchmark and more")
     group.add_argument("--output_filepath", metavar="FILE", help="the bytes of all outputs of the last run")
+    group.add_argument("--result_file_path", metavar="FILE", help="the figures of benchmark_model's BenchmarkResult")
+    group.add_argument("--benchmark_name", default="", metavar="NAME", help="the name in that file")
     add_truth(group, "--report_peak_memory_footprint", "print the most memory that this process had")
     add_truth(group, "--verbose", "print the values of all flags")
     add_inputs(parser)

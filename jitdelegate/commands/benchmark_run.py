@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from jitdelegate.base.options import DelegateOptions
-from jitdelegate.base.tables import print_line
+from jitdelegate.base.progress import progress
+from jitdelegate.base.tables import print_line, print_table
 from jitdelegate.commands import benchmark_lines as lines
 from jitdelegate.commands.arguments import write_file
 from jitdelegate.commands.benchmark_inputs import inputs_of
+from jitdelegate.commands.benchmark_result import benchmark_result
 from jitdelegate.commands.measurement import sides
 from jitdelegate.commands.measurement.entry import find_entry
 from jitdelegate.commands.measurement.own_process import MEGABYTE, peak_bytes
@@ -24,7 +26,6 @@ from jitdelegate.commands.measurement.statistics import MICRO, Statistics
 from jitdelegate.commands.measurement.timing import Length, interleaved, ratio, timed
 from jitdelegate.commands.measurement.trace import Timeline
 from jitdelegate.commands.run_arguments import threads_of
-from jitdelegate.commands.terminal import print_table, progress
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.runtime.profile import ROWS
 
@@ -70,7 +71,9 @@ class Benchmark:
         own = self._measure(ours)
         print_line(lines.timings_line(init, warm_up, own))
         shown = bool(self._arguments.report_peak_memory_footprint)
-        print_line("\n".join(lines.memory_lines(init_bytes, peak_bytes() - before, peak=shown)))
+        overall_bytes = peak_bytes() - before
+        print_line("\n".join(lines.memory_lines(init_bytes, overall_bytes, peak=shown)))
+        self._facts |= {"init_bytes": init_bytes, "overall_bytes": overall_bytes}
         self._keep(init, warm_up, own)
         self._save_outputs(ours)
         self._profile()
@@ -85,15 +88,18 @@ class Benchmark:
         print_line(f"Loaded model {arguments.graph}")
         if self._entry.called:
             print_line(f"Using signature: {self._entry.called}")
-        start = time.perf_counter()
-        ours = OwnSide(sides.OURS, self._entry, self._options, self._threads)
-        seconds = time.perf_counter() - start
+        with progress(1, still=True) as bar:
+            bar.begin("opening the model")
+            start = time.perf_counter()
+            ours = OwnSide(sides.OURS, self._entry, self._options, self._threads)
+            seconds = time.perf_counter() - start
         report = ours.report()
         self._timeline.add("start", "open", start, seconds, {"cache": report.cache.outcome})
         self._timeline.add_stages("stages of the start", start, report.seconds)
         print_line(lines.delegate_line(sides.OURS, len(report.operators), report.delegated, ours.partitions()))
         print_line("\n".join(lines.session_lines(os.path.getsize(arguments.graph), seconds)))
         self._facts = {
+            "name": arguments.benchmark_name,
             "model": arguments.graph,
             "model_size_mb": os.path.getsize(arguments.graph) / MEGABYTE,
             "accelerators": [report.target],
@@ -117,7 +123,9 @@ class Benchmark:
         least = (0, -1.0) if arguments.dry_run else (arguments.warmup_runs, arguments.warmup_min_secs)
         length = self._length(*least)
         print_line(lines.running_line(length))
-        runs = timed(ours.run, length)
+        with progress(length.runs, still=True) as bar:
+            bar.begin("warm-up")
+            runs = timed(ours.run, length, bar.done)
         self._timeline.add_runs("warm-up", "warm-up", runs)
         statistics = Statistics(tuple(seconds for _, seconds in runs))
         print_line(f"{statistics.line()}\n")
@@ -239,6 +247,8 @@ class Benchmark:
     def _write(self) -> None:
         if self._arguments.trace:
             write_file(self._arguments.trace, self._timeline.text())
+        if self._arguments.result_file_path:
+            write_file(self._arguments.result_file_path, benchmark_result(self._facts))
         if self._arguments.result_json:
             write_file(self._arguments.result_json, json.dumps(self._facts, indent=2) + "\n")
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from jitdelegate.base.exit_status import GOOD, status_of
+from jitdelegate.base.progress import progress
 from jitdelegate.base.tables import complain
 from jitdelegate.commands.arguments import directory, new_parser, threads
 from jitdelegate.commands.demo_model import mobilenet_v1
@@ -30,7 +32,8 @@ ROADS = (("cold", "jitdelegate"), ("warm", "jitdelegate"), ("LiteRT", "litert"))
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 all three ran, or the models are written, 1 something failed, 2 wrong arguments."""
+    """Exit status: 0 all three ran, or the models are written, 1 something failed, 2 wrong arguments, or the file cannot
+    be opened."""
     parser = new_parser("jitdelegate.demo", __doc__)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("model", nargs="?", metavar="MODEL", help="a .tflite file (default: a MobileNet v1 made here)")
@@ -44,8 +47,8 @@ def main(argv: list[str] | None = None) -> int:
             print("\n".join(demonstrate(arguments.model, Path(folder), arguments.threads)))
     except JitDelegateError as error:
         complain(str(error))
-        return 1
-    return 0
+        return status_of(error)
+    return GOOD
 
 
 def _write_models(folder: Path) -> int:
@@ -69,7 +72,12 @@ def demonstrate(model: str | None, folder: Path, threads: int) -> list[str]:
     else:
         path, title = Path(model), model
     inputs = write_inputs(path, folder)
-    trials = {name: run_trial(road, path, folder, name, threads) for name, road in ROADS}
+    trials = {}
+    with progress(len(ROADS), still=True) as bar:
+        for name, road in ROADS:
+            bar.begin(f"{name} start")
+            trials[name] = run_trial(road, path, folder, name, threads)
+            bar.done()
     report = trials["warm"]["report"]
     return [
         title,

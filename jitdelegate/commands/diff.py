@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from jitdelegate.base.options import DelegateOptions
-from jitdelegate.base.tables import complain, print_line
+from jitdelegate.base.progress import progress
+from jitdelegate.base.tables import complain, print_line, print_table
 from jitdelegate.commands.analysis.amounts import shortened
-from jitdelegate.commands.arguments import add_truth, new_parser, parse_flags, write_file
+from jitdelegate.commands.arguments import add_number, add_truth, new_parser, parse_flags, write_file
 from jitdelegate.commands.measurement import inputs, sides
 from jitdelegate.commands.measurement.bisect import Bisection, Culprit
 from jitdelegate.commands.measurement.difference import Difference, Tolerance
@@ -42,9 +43,9 @@ from jitdelegate.commands.run_arguments import (
     options_of,
     quiet,
     shapes_of,
+    tell_passed_over,
     threads_of,
 )
-from jitdelegate.commands.terminal import print_table, progress
 from jitdelegate.errors import JitDelegateError, OptionError
 
 SAME, DEPARTS, FAILED = 0, 1, 2
@@ -82,6 +83,7 @@ def main(argv: list[str] | None = None) -> int:
         options = options_of(arguments, serialization_dir=False)
     except OptionError as error:
         parser.error(str(error))
+    tell_passed_over(arguments)
     try:
         with quiet():
             return _run(model, options, arguments)
@@ -109,7 +111,12 @@ def _run(model: str, options: DelegateOptions, arguments: argparse.Namespace) ->
         mean=arguments.mean_abs,
     )
     runs = arguments.num_runs or len(given) or RUNS
-    ours, theirs = open_ours(entry), open_theirs(entry)
+    with progress(2) as bar:
+        bar.begin(f"opening {sides.OURS}")
+        ours = open_ours(entry)
+        bar.done()
+        bar.begin(f"opening {arguments.against}")
+        theirs = open_theirs(entry)
     comparison = _compare(ours, theirs, list(inputs.sets(entry, arguments.seed, runs, given)), tolerance)
     report = ours.report()
     culprit = None
@@ -288,7 +295,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     group = parser.add_argument_group("inputs")
     group.add_argument("--num_runs", type=_count, metavar="N", help="(default: 10, or one for each set of files)")
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="of the first run's values (default: 0)")
+    add_number(group, "--seed", 0, "of the first run's values")
     add_shape(group)
     group.add_argument(
         "--input", action="append", default=[], metavar="[NAME=]FILE", help=".npy, .npz with names, or raw bytes"

@@ -7,16 +7,17 @@ a folder of them. The node is compiled for this machine as a graph of its own an
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from jitdelegate.base.exit_status import FAILED, GOOD, WRONG_ARGUMENTS, status_of
 from jitdelegate.base.options import CPU_FEATURES, PRECISIONS, DelegateOptions
+from jitdelegate.base.progress import progress
 from jitdelegate.base.tables import complain, print_line
 from jitdelegate.base.targets import ROWS
-from jitdelegate.commands.arguments import new_parser, threads
+from jitdelegate.commands.arguments import add_number, new_parser, threads
 from jitdelegate.compiler.codegen import target_program
 from jitdelegate.compiler.trace import Trace
 from jitdelegate.engine.load_path import find_key
@@ -53,7 +54,8 @@ class Replay:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 every kernel answers as numpy, 1 one does not or cannot be run, 2 wrong arguments."""
+    """Exit status: 0 every kernel answers as numpy, 1 one does not or cannot be run, 2 wrong arguments, or a file
+    cannot be opened."""
     arguments = _parser().parse_args(argv)
     options = DelegateOptions(
         target=arguments.target,
@@ -63,7 +65,19 @@ def main(argv: list[str] | None = None) -> int:
         profile=True,
     )
     tolerance = _tolerance(options)
-    return max([_replay_and_print(path, options, arguments, tolerance) for path in _files(arguments.kernel)], default=1)
+    statuses, files = [], []
+    for path in arguments.kernel:
+        own = sorted(path.glob("*.npz")) if path.is_dir() else [path]
+        if not own:
+            complain(f"{path}: it has no .npz files, expected a folder of a dump's kernels")
+            statuses.append(WRONG_ARGUMENTS)
+        files += own
+    with progress(len(files), still=True) as bar:
+        for file in files:
+            bar.begin(str(file))
+            statuses.append(_replay_and_print(file, options, arguments, tolerance))
+            bar.done()
+    return max(statuses)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -75,8 +89,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cpu-features", choices=CPU_FEATURES, default="auto", help="(default: auto)")
     parser.add_argument("--precision", choices=PRECISIONS, default=EXACT, help="(default: float32)")
     parser.add_argument("--threads", type=threads, default=1, metavar="N", help="on the CPU (default: 1)")
-    parser.add_argument("--runs", type=int, default=20, metavar="N", help="how often to run it (default: 20)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: 0)")
+    add_number(parser, "--runs", 20, "how often to run it")
+    add_number(parser, "--seed", 0, "of the inputs")
     return parser
 
 
@@ -85,21 +99,16 @@ def _tolerance(options: DelegateOptions) -> float:
     return TOLERANCE if is_exact else LOOSE_TOLERANCE
 
 
-def _files(paths: Sequence[Path]) -> Iterator[Path]:
-    for path in paths:
-        yield from sorted(path.glob("*.npz")) if path.is_dir() else [path]
-
-
 def _replay_and_print(path: Path, options: DelegateOptions, arguments: argparse.Namespace, tolerance: float) -> int:
     try:
         outcome = replay(path, options, arguments.runs, arguments.seed)
-    except (JitDelegateError, OSError) as error:
-        complain(f"{path}: {error}")
-        return 1
+    except JitDelegateError as error:
+        complain(str(error) if str(path) in str(error) else f"{path}: {error}")
+        return status_of(error)
     passed = outcome.error <= tolerance
     heading = f"{path}: {'same' if passed else 'DIFFERENT'}, largest error {outcome.error:.1e}"
     print_line("\n".join([heading, outcome.graph, *outcome.times]))
-    return 0 if passed else 1
+    return GOOD if passed else FAILED
 
 
 def replay(path: Path, options: DelegateOptions, runs: int = 1, seed: int = 0) -> Replay:

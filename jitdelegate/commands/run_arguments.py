@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from jitdelegate.base.options import FIELDS, DelegateOptions
+from jitdelegate.base.tables import complain
 from jitdelegate.commands.arguments import add_options_file, add_target, add_truth, threads
 from jitdelegate.commands.measurement.entry import Entry, Shape
 from jitdelegate.engine.model_file import default_threads
@@ -20,16 +21,44 @@ GPU = "cuda"
 BACKENDS = ("", GPU)
 """Of --gpu_backend; TFLite's OpenCL and OpenGL are not there."""
 FLAGS = {
+    "allow_fp16": ("is_precision_loss_allowed", "as gpu_precision_loss_allowed, which overrides it"),
     "gpu_precision_loss_allowed": ("is_precision_loss_allowed", "compute in float16 on a GPU"),
     "gpu_experimental_enable_quant": ("quantized_models_allowed", "false leaves quantized operators to LiteRT"),
     "gpu_inference_for_sustained_speed": ("inference_preference", "the option inference_preference"),
+    "first_delegate_node_index": ("first_delegate_node_index", "operators before it run on LiteRT"),
+    "last_delegate_node_index": ("last_delegate_node_index", "operators after it run on LiteRT"),
     "max_delegated_partitions": ("max_delegated_partitions", "most partitions to compile"),
     "min_nodes_per_partition": ("min_nodes_per_partition", "smaller ones run on LiteRT"),
     "delegate_serialize_dir": ("serialization_dir", "the option serialization_dir"),
     "delegate_serialize_token": ("model_token", "the option model_token"),
     "require_full_delegation": ("require_full_delegation", "refuse a model with an operator that is not compiled"),
 }
-"""benchmark_model's flags for options of jitdelegate: (option, help)."""
+"""benchmark_model's flags for options of jitdelegate: (option, help). Of two for one option, the later one counts."""
+_TRUTHS = (
+    *("allow_dynamic_profiling_buffer_increase", "convert_weights_on_gpu", "disable_delegate_clustering"),
+    *("disable_nnapi_cpu", "enable_builtin_cast_constant_cache", "enable_perfetto", "enable_weight_sharing"),
+    *("export_model_runtime_info", "gpu_cache_compiled_programs_only", "gpu_low_priority"),
+    *("gpu_prefer_texture_weights", "gpu_serialize_external_tensors", "gpu_wait_for_weights_conversion_complete"),
+    *("hexagon_profiling", "nnapi_allow_dynamic_dimensions", "nnapi_allow_fp16", "nnapi_use_burst_mode"),
+    *("print_postinvoke_state", "print_preinvoke_state", "random_shuffle_benchmark_runs", "release_dynamic_tensors"),
+    *("use_caching", "use_coreml", "use_cpu", "use_hexagon", "use_hexagon_ynn", "use_nnapi", "use_npu"),
+    *("use_profiler", "use_xnnpack", "use_ynnpack", "xnnpack_force_fp16", "ynnpack_consistent_arithmetic"),
+    *("ynnpack_fast_math", "ynnpack_no_excess_precision", "ynnpack_static_shape"),
+)
+_VALUES = (
+    *("alloc_type_display_length", "compiler_cache_path", "compiler_plugin_library_path", "coreml_version"),
+    *("cpu_mask", "dispatch_library_path", "external_delegate_options", "external_delegate_path"),
+    *("gpu_invoke_loop_times", "gpu_model_cache_key", "gpu_serialization_dir", "gpu_wait_type", "hexagon_lib_path"),
+    *("hexagon_ynn_lib_path", "max_profiling_buffer_entries", "mediatek_nerun_pilot_version"),
+    *("memory_footprint_check_interval_ms", "model_runtime_info_output_file", "nnapi_accelerator_name"),
+    *("nnapi_execution_preference", "nnapi_execution_priority", "nnapi_support_library_path"),
+    *("optimize_memory_for_large_tensors", "option_benchmark_run_delay", "output_prefix", "output_proto_filepath"),
+    *("perf_options_list", "stable_delegate_settings_file", "tensor_name_display_length"),
+    *("tensor_type_display_length", "xnnpack_runtime_flags", "xnnpack_weight_cache_file_path"),
+)
+PASSED_OVER = sorted((*_TRUTHS, *_VALUES))
+"""Flags of benchmark_model and its relatives, about other delegates and about LiteRT's interpreter: they are taken, so
+that a command line for these tools works, and change nothing."""
 
 
 def add_model(parser: argparse.ArgumentParser, *names: str) -> None:
@@ -51,7 +80,8 @@ def model_of(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> 
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """How jitdelegate compiles the model: --target, --options, and benchmark_model's flags for delegates."""
+    """How jitdelegate compiles the model: --target, --options, and benchmark_model's flags for delegates; those that
+    change nothing are not in the help."""
     group = parser.add_argument_group("how jitdelegate runs the model")
     add_target(group)
     add_options_file(group, "any options of load, from JSON or TOML")
@@ -65,6 +95,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         else:
             kind, metavar = (int, "N") if "int" in field.given else (str, name.rpartition("_")[2][0].upper())
             group.add_argument(f"--{name}", type=kind, metavar=metavar, help=help)
+    for name in _TRUTHS:
+        add_truth(group, f"--{name}", None)
+    for name in _VALUES:
+        group.add_argument(f"--{name}", help=argparse.SUPPRESS)
+
+
+def tell_passed_over(arguments: argparse.Namespace) -> None:
+    """Say in one line which of the given flags change nothing."""
+    if given := [f"--{name}" for name in PASSED_OVER if getattr(arguments, name) is not None]:
+        complain(f"without effect here: {', '.join(given)}")
 
 
 def options_of(arguments: argparse.Namespace, **usual: Any) -> DelegateOptions:
@@ -81,7 +121,7 @@ def options_of(arguments: argparse.Namespace, **usual: Any) -> DelegateOptions:
         raise OptionError(f"--use_gpu means --target=cuda, but --target is {named}")
     given = {
         "target": GPU if is_gpu else named,
-        **{option: getattr(arguments, name) for name, (option, _) in FLAGS.items()},
+        **{option: value for name, (option, _) in FLAGS.items() if (value := getattr(arguments, name)) is not None},
         "inference_preference": "SUSTAINED_SPEED" if arguments.gpu_inference_for_sustained_speed else None,
     }
     return DelegateOptions.from_keywords(given, {**usual, **arguments.options})

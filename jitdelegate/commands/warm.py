@@ -15,13 +15,14 @@ import time
 from typing import Any
 
 from jitdelegate.api.model import Model, load
+from jitdelegate.base.exit_status import FAILED, GOOD, status_of
 from jitdelegate.base.options import ANY_PRECISION, FIELDS, TUNINGS, DelegateOptions
+from jitdelegate.base.progress import Bar, progress
 from jitdelegate.base.tables import complain, print_line
 from jitdelegate.base.user_warning import PlainWarnings
 from jitdelegate.commands.arguments import add_options_file, add_target, directory, new_parser, threads
 from jitdelegate.commands.measurement.entry import Shape
 from jitdelegate.commands.run_arguments import named_shapes
-from jitdelegate.commands.terminal import progress
 from jitdelegate.engine.load_path import open_hosted
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import CacheWarning, DelegateWarning, JitDelegateError
@@ -44,7 +45,7 @@ _UNCHOSEN = "float32 in place of auto, since precisions are measured on this mac
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 every model is warm, 1 some model failed, 2 wrong arguments."""
+    """Exit status: 0 every model is warm, 1 some model failed, 2 wrong arguments, or a file cannot be opened."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     if _token(arguments) is not None and len(arguments.model) > 1:
@@ -60,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
         results = _warm_all(arguments)
     if arguments.json:
         print_line(json.dumps(results, indent=2))
-    return 1 if any("error" in result for result in results) else 0
+    return max(int(result.get("status", GOOD)) for result in results)
 
 
 def _warm_all(arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -69,7 +70,7 @@ def _warm_all(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     with progress(len(jobs)) as bar:
         for model, device in jobs:
             bar.begin(f"{model} {device.kind if device else ''}")
-            results.append(warm_for(model, device, arguments) if device else warm(model, arguments))
+            results.append(warm_for(model, device, arguments) if device else warm(model, arguments, bar))
             if not arguments.json:
                 _print_result(results[-1])
             bar.done()
@@ -122,8 +123,8 @@ def _further(arguments: argparse.Namespace) -> dict[str, Any]:
     return {**arguments.options, **{name: value for name, value in given.items() if value is not None}}
 
 
-def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Compile one model into the cache; the result as plain data, failures as an "error" entry."""
+def warm(model: str, arguments: argparse.Namespace, bar: Bar) -> dict[str, Any]:
+    """Compile one model into the cache; the result as plain data, failures as the entries "error" and "status"."""
     start = time.perf_counter()
     named = {
         "target": arguments.target.name,
@@ -133,8 +134,8 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
     }
     try:
         with load(model, options=_further(arguments), **named) as loaded:
-            loaded.prepare()
-            shapes = [_warm_shape(loaded, one) for one in arguments.input_shape]
+            loaded.prepare(progress=bar)
+            shapes = [_warm_shape(loaded, one, bar) for one in arguments.input_shape]
             report = loaded.report()
         if arguments.litert_interpreter:
             source = ModelFile(model, DelegateOptions.from_keywords(named, _further(arguments)))
@@ -152,14 +153,14 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
         "notes": list(report.notes),
         "shapes": shapes,
         "subgraphs": [one.to_dict() for one in report.subgraphs],
-        **({"error": trouble} if report.failure or not _size(report.cache.path) else {}),
+        **(_trouble(trouble) if report.failure or not _size(report.cache.path) else {}),
     }
 
 
-def _warm_shape(loaded: Model, sizes: dict[str, Shape]) -> dict[str, Any]:
+def _warm_shape(loaded: Model, sizes: dict[str, Shape], bar: Bar) -> dict[str, Any]:
     """Compile a model for these sizes of inputs into the cache; the result as plain data."""
     start, written = time.perf_counter(), counts.writes
-    loaded.prepare([sizes])
+    loaded.prepare([sizes], progress=bar)
     return {"inputs": sizes, "state": _state(counts.writes == written), "seconds": time.perf_counter() - start}
 
 
@@ -192,7 +193,7 @@ def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[
             {"inputs": sizes, "state": _state(hit)}
             for sizes, hit in zip(arguments.input_shape, precompiled.shapes, strict=True)
         ],
-        **({} if precompiled.path else {"error": f"nothing was stored: {precompiled.trouble}"}),
+        **({} if precompiled.path else _trouble(f"nothing was stored: {precompiled.trouble}")),
     }
 
 
@@ -216,7 +217,12 @@ def _where(target: str, features: str) -> str:
 
 
 def _failed(model: str, error: BaseException, start: float) -> dict[str, Any]:
-    return {"model": model, "error": str(error) or type(error).__name__, "seconds": time.perf_counter() - start}
+    told = _trouble(str(error) or type(error).__name__, status_of(error))
+    return {"model": model, **told, "seconds": time.perf_counter() - start}
+
+
+def _trouble(error: str, status: int = FAILED) -> dict[str, Any]:
+    return {"error": error, "status": status}
 
 
 def _size(path: str) -> int:

@@ -6,11 +6,12 @@ The file is numpy's .npz: the graph's classes and values as JSON, and each array
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
 
@@ -41,13 +42,22 @@ def load_graph(path: Path) -> Graph:
     """The graph that `save_graph` wrote.
 
     Raises:
-        ModelError: the file does not exist, or it holds no graph.
+        ModelError: the file cannot be opened, or it holds no graph.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            found = _decoded(json.loads(str(file[DESCRIPTION])), file)
-    except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
+        with path.open("rb") as kernel:
+            is_archive = is_zipfile(kernel)
+        if is_archive:
+            with np.load(path, allow_pickle=False) as file:
+                found = _decoded(json.loads(str(file[DESCRIPTION])), file)
+    except OSError as error:
+        raise ModelError(f"could not open {str(path)!r}: {error.strerror or error}") from error
+    except KeyError as error:
+        raise ModelError(f"{path} holds no graph: {error.args[0]!r} is not there") from error
+    except (ValueError, TypeError, BadZipFile, EOFError, zlib.error) as error:
         raise ModelError(f"{path} holds no graph: {error}") from error
+    if not is_archive:
+        raise ModelError(f"{path} holds no graph: it is no .npz file")
     if not isinstance(found, Graph):
         raise ModelError(f"{path} holds a {type(found).__name__}, expected a graph")
     return found

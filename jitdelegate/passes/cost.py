@@ -53,6 +53,7 @@ BYTES = 2e10
 """Bytes per second that LiteRT's kernels read and write."""
 CALL = 4e-7
 """Seconds that LiteRT takes for one operator that computes nothing."""
+FLOAT = "float32"
 FUSED = 0.8
 """Share of its time that an operator saves when it is fused with the operator before it."""
 
@@ -79,14 +80,51 @@ def litert_seconds(graph: Graph, node: Node) -> float:
     return CALL + _kernel_seconds(graph, node)
 
 
-def _kernel_seconds(graph: Graph, node: Node) -> float:
-    multiplies = INTEGER_MULTIPLIES if Call(graph, node).quantization else MULTIPLIES
-    return max(node_work(graph, node) / multiplies, node_bytes(graph, node) / BYTES) * _rate(graph, node).slowdown
+def _kernel_seconds(graph: Graph, node: Node, asked: str = "") -> float:
+    way = _quantization(graph, node, asked)
+    multiplies, moved = INTEGER_MULTIPLIES if way else MULTIPLIES, node_bytes(graph, node)
+    if way != Call(graph, node).quantization:
+        moved -= saved_bytes(graph, node, way)
+    return max(node_work(graph, node) / multiplies, moved / BYTES) * _rate(graph, node, asked).slowdown
 
 
-def _rate(graph: Graph, node: Node) -> OperatorRate:
+def _rate(graph: Graph, node: Node, asked: str = "") -> OperatorRate:
     """The node's rates; those of any operator for an unknown one."""
-    return operator_rate(find(node), Call(graph, node).quantization)
+    return operator_rate(find(node), _quantization(graph, node, asked))
+
+
+def _quantization(graph: Graph, node: Node, asked: str) -> str:
+    """How the node is quantized, or would be if the model were quantized as `asked`, where it has float32 data."""
+    op, call = find(node), Call(graph, node)
+    if not asked or op is None or call.quantization or FLOAT not in [each.dtype for each in call.outputs]:
+        return call.quantization
+    if asked == "integer":
+        return asked if op.quantized else ""
+    return asked if any(call.given(k) and call.tensor(k).is_constant for k in op.weights) else ""
+
+
+def saved_bytes(graph: Graph, node: Node, way: str) -> int:
+    """Bytes that a node with float32 data reads and writes less if it is quantized to 8 bits in this way."""
+    op, call = find(node), Call(graph, node)
+    if way == "hybrid":
+        tensors = [call.tensor(k) for k in op.weights if call.given(k) and call.tensor(k).is_constant] if op else []
+    else:
+        tensors = [*call.operands, *call.outputs]
+    return sum(tensor_bytes(each) * 3 // 4 for each in tensors if each.dtype == FLOAT)
+
+
+def compiled_seconds(graph: Graph, nodes: Collection[int], rates: Rates, asked: str = "") -> float:
+    """Estimated seconds of one run of these nodes as one compiled partition, on one thread.
+
+    Args:
+        asked: "integer" or "hybrid" is the estimate for the model that is quantized so; nodes that cannot be stay.
+    """
+    chosen = [graph.nodes[position] for position in nodes]
+    written, read = {i for node in chosen for i in node.outputs}, {i for node in chosen for i in node.inputs}
+    kernels = sum(
+        (1 - _share(graph, node, written, read, rates, asked)) * _kernel_seconds(graph, node, asked) for node in chosen
+    )
+    return kernels + rates.crossing + _moved_bytes(graph, nodes, rates) / rates.copied
 
 
 def saved_seconds(graph: Graph, nodes: Collection[int], rates: Rates) -> float:
@@ -97,11 +135,13 @@ def saved_seconds(graph: Graph, nodes: Collection[int], rates: Rates) -> float:
     return gained - rates.crossing - _moved_bytes(graph, nodes, rates) / rates.copied
 
 
-def _share(graph: Graph, node: Node, written: Collection[int], read: Collection[int], rates: Rates) -> float:
+def _share(
+    graph: Graph, node: Node, written: Collection[int], read: Collection[int], rates: Rates, asked: str = ""
+) -> float:
     """The share of its kernel's time that a node saves in a partition that writes and reads these tensors."""
     if rates.saved is not None:
         return rates.saved
-    rate = _rate(graph, node)
+    rate = _rate(graph, node, asked)
     follows = any(index in written for index in node.inputs)
     if follows and rate.fuses:
         return _slowed(FUSED, rates)

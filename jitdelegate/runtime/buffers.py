@@ -473,6 +473,12 @@ class Tensor:
     def __repr__(self) -> str:
         return f"Tensor({self.dtype}{list(self.shape)})"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: type, shape, range and some elements."""
+        from jitdelegate.base.html_tables import array_rows, html_table  # not before: only notebooks ask for it
+
+        return html_table(repr(self), array_rows(self.__array__()))
+
 
 def as_asked(owner: Any, array: Any, dtype: Any, copy: bool | None) -> Any:
     """What `__array__(dtype, copy)` of `owner` answers, whose memory is `array`.

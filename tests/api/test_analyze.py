@@ -209,7 +209,7 @@ def test_json_may_go_to_a_file_beside_the_text(tmp_path: Path, capsys: pytest.Ca
 
 def test_what_cannot_be_opened_ends_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nowhere = str(tmp_path / "nowhere.tflite")
-    assert analyze.main([nowhere]) == 1
+    assert analyze.main([nowhere]) == 2
     assert capsys.readouterr().err == f"{nowhere}: Could not open '{nowhere}': No such file or directory\n"
     bad = write(b"nonsense", tmp_path)
     assert analyze.main([bad]) == 1
@@ -239,7 +239,7 @@ def test_models_that_are_refused_are_told_of_beside_the_others(
     for path, content in zip(paths, contents, strict=False):
         Path(path).write_bytes(content)
     data, shown = tmp_path / "facts.json", tmp_path / "page.html"
-    assert analyze.main([*paths, "--target", "cpu", "--json", str(data), "--html", str(shown)]) == 1
+    assert analyze.main([*paths, "--target", "cpu", "--json", str(data), "--html", str(shown)]) == 2
     custom, nonsense, good, absent = json.loads(data.read_text())
     told = capsys.readouterr()
     assert told.err.splitlines() == [f"{each['model']}: {each['error']}" for each in (custom, nonsense, absent)]

@@ -45,7 +45,7 @@ def test_one_bad_model_stops_no_other(model: str, tmp_path: Path, capsys: pytest
     bad = tmp_path / "bad.tflite"
     bad.write_bytes(b"nonsense")
     nowhere = str(tmp_path / "nowhere.tflite")
-    assert warm.main([str(bad), nowhere, model, "--serialization-dir", str(tmp_path / "cache")]) == 1
+    assert warm.main([str(bad), nowhere, model, "--serialization-dir", str(tmp_path / "cache")]) == 2
     told = capsys.readouterr()
     assert told.out.startswith(f"{model}: compiled")
     assert [line.split(":")[0] for line in told.err.splitlines()] == [str(bad), nowhere]

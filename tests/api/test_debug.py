@@ -171,7 +171,7 @@ def test_a_file_that_is_no_kernel_and_an_empty_folder_fail(
     answer = capsys.readouterr()
     assert "bad.npz holds no graph" in answer.err and "same" in answer.out
     (tmp_path / "empty").mkdir()
-    assert replay.main([str(tmp_path / "empty")]) == 1
+    assert replay.main([str(tmp_path / "empty")]) == 2
     with pytest.raises(SystemExit) as ended:
         replay.main([str(kernels), "--threads", "0"])
     assert ended.value.code == 2

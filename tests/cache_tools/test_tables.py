@@ -49,7 +49,7 @@ def test_damage_is_told_and_repaired(folder: Path, capsys: pytest.CaptureFixture
 def test_tables_are_removed_by_name_and_by_age(folder: Path) -> None:
     assert main(["prune", str(folder), "--max-size=0", "--max-age=1d"]) == 0
     assert os.listdir(folder) == [NAME]
-    assert main(["rm", "other", "--dir", str(folder)]) == 1
+    assert main(["rm", "other", "--dir", str(folder)]) == 2
     assert main(["rm", NAME, "--dir", str(folder), "--dry-run"]) == 0
     os.utime(folder / NAME, (0, 0))
     assert main(["prune", str(folder), "--max-age=1d"]) == 0

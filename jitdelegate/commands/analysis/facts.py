@@ -128,6 +128,45 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
+class Costs:
+    """What a subgraph's program costs. It was compiled for the analysis, so that only the run is an estimate.
+
+    Attributes:
+        compile_seconds: on this machine, now.
+        entry_bytes: of its file in the cache, which is mapped; of them `code_bytes` and `weights_bytes`. Entries of
+            further signatures lack the weights that an earlier one has.
+        arena_bytes: memory of the activations.
+        scratch_bytes: further memory of each thread.
+        run_seconds_estimate: of one run on one thread, by the cost model; None on LiteRT or where nothing is compiled.
+    """
+
+    compile_seconds: float
+    entry_bytes: int
+    code_bytes: int
+    weights_bytes: int
+    arena_bytes: int
+    scratch_bytes: int
+    run_seconds_estimate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Quantizing:
+    """What quantizing a subgraph with float32 data to 8 bits would change.
+
+    Attributes:
+        kind: "integer" quantizes weights and activations, "dynamic" only weights of at least 1,024 elements.
+        float_bytes: of the weights in the file that would be quantized.
+        quantized_bytes_estimate: of the same afterwards, scales included.
+        run_seconds_estimate: as in `Costs`, afterwards.
+    """
+
+    kind: str
+    float_bytes: int
+    quantized_bytes_estimate: int
+    run_seconds_estimate: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class SubgraphFacts:
     """One subgraph that a caller or LiteRT runs.
 
@@ -142,6 +181,7 @@ class SubgraphFacts:
         shape_inputs: names of the shape inputs, for whose values it may be specialized.
         inputs, outputs: the caller's tensors.
         headline: what runs where, and why, in sentences.
+        quantizing: what could be won; empty where no weights are floats.
     """
 
     index: int
@@ -157,6 +197,8 @@ class SubgraphFacts:
     inputs: tuple[TensorFact, ...]
     outputs: tuple[TensorFact, ...]
     totals: Totals
+    costs: Costs
+    quantizing: tuple[Quantizing, ...]
     partitions: tuple[Partition, ...]
     nodes: tuple[NodeFact, ...]
 

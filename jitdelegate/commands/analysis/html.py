@@ -11,16 +11,22 @@ from importlib.resources import files
 
 from jitdelegate.commands.analysis.amounts import operators, percent, positions, short
 from jitdelegate.commands.analysis.colours import FIXED, label, style_class, style_rules
+from jitdelegate.commands.analysis.comparison import comparison, headings
 from jitdelegate.commands.analysis.facts import Analysis, NodeFact, SubgraphFacts, Suggestion
 from jitdelegate.commands.analysis.operator_table import mark, operator_table
 from jitdelegate.commands.analysis.picture import drawn, picture, row_id, safe
+from jitdelegate.commands.analysis.text import cost_lines
 
 MOST_POSITIONS = 12
 """How many positions, or ranges of them, a suggestion names."""
 
 
-def page(analyses: Sequence[Analysis]) -> str:
-    """The page, with a section for each model. The models' names are escaped; the browser refuses other scripts."""
+def page(analyses: Sequence[Analysis], *, compared: bool = False) -> str:
+    """The page, with a section for each model. The models' names are escaped; the browser refuses other scripts.
+
+    Args:
+        compared: whether a table with both of two models comes first.
+    """
     style, script = (files(__package__).joinpath(name).read_text() for name in ("page.css", "page.js"))
     allowed = f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}"
@@ -32,6 +38,7 @@ def page(analyses: Sequence[Analysis]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{safe(title)}: where it runs</title><style>{style}{style_rules()}</style></head><body>",
         *(_index(analyses) if len(analyses) > 1 else ()),
+        *(_comparison(analyses) if compared else ()),
         *(part for number, analysis in enumerate(analyses) for part in _model(analysis, number)),
         f"<script>{script}</script></body></html>",
     ]
@@ -45,6 +52,17 @@ def _index(analyses: Sequence[Analysis]) -> Iterator[str]:
         bar = _bar(each.main) if each.subgraphs and not each.error else ""
         yield f'<tr><th scope="row">{link}</th><td>{bar}</td><td>{safe(each.headline)}</td></tr>'
     yield "</tbody></table>"
+
+
+def _comparison(analyses: Sequence[Analysis]) -> Iterator[str]:
+    yield '<h2>Side by side</h2><div class="scroll" role="region" aria-label="comparison" tabindex="0">'
+    yield '<table class="places"><thead><tr>'
+    yield "".join(f'<th scope="col" class="number">{safe(heading)}</th>' for heading in headings(analyses))
+    yield "</tr></thead><tbody>"
+    for name, *cells in comparison(*analyses):
+        row = "".join(f'<td class="number">{safe(cell)}</td>' for cell in cells)
+        yield f'<tr><th scope="row">{safe(name)}</th>{row}</tr>'
+    yield "</tbody></table></div>"
 
 
 def _model(analysis: Analysis, number: int) -> Iterator[str]:
@@ -122,6 +140,7 @@ def _remarks(facts: SubgraphFacts) -> Iterator[str]:
         yield f"The work of {facts.totals.unknown_work} is not known."
     if facts.partitions:
         yield "Saved is time against LiteRT."
+    yield from (f"{line.partition(' ')[0].capitalize()}: {line[11:]}." for line in cost_lines(facts))
     if facts.shape_inputs:
         yield f"Compiled when these values are known: {', '.join(facts.shape_inputs)}."
 

@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from jitdelegate import passes
-from jitdelegate.ir.graph import Graph, Model, Node
+from jitdelegate.ir.graph import ABSENT, Graph, Model, Node, Tensor
 from jitdelegate.ops import find
 from jitdelegate.ops.call import Call
-from jitdelegate.passes.cost import node_bytes, node_work, saved_seconds
+from jitdelegate.ops.registry import Op
+from jitdelegate.passes.cost import compiled_seconds, litert_seconds, node_bytes, node_work, saved_seconds, tensor_bytes
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
-from jitdelegate.program.program import LITERT
+from jitdelegate.program.program import LITERT, Program
 from jitdelegate.targets import target_named
+
+INTEGER, DYNAMIC = "integer", "dynamic"
+FLOATS = ("float32", "float16")
+LEAST_ELEMENTS = 1024
+"""Of a weight that converters quantize where activations stay floats."""
+SCALE_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,53 @@ class Measure:
         if place == LITERT or not positions:
             return None
         return saved_seconds(self.folded, positions, target_named(place).rates(loader, features))
+
+    def run_seconds(self, partitions: Iterable[tuple[str, Iterable[int]]], program: Program, asked: str = "") -> float:
+        """Seconds of one run on one thread, by the cost model.
+
+        Args:
+            partitions: (place, operators of the file) of each; operators in no partition are LiteRT's, or folded.
+            asked: as `compiled_seconds`.
+        """
+        left, total = set(range(len(self.folded.nodes))), 0.0
+        for place, operators in partitions:
+            positions = sorted({position for index in operators for position in self._positions.get(index, ())})
+            if place != LITERT and positions:
+                rates = target_named(place).rates(program.loader, program.features)
+                total += compiled_seconds(self.folded, positions, rates, asked)
+                left -= {*positions}
+        return total + sum(litert_seconds(self.folded, self.folded.nodes[position]) for position in left)
+
+    def float_weights(self, kind: str) -> tuple[int, int]:
+        """(bytes in the file, bytes after quantizing to 8 bits) of the weights that this kind of quantizing takes."""
+        found: dict[int, Tensor] = {}
+        for node in self.folded.nodes:
+            op = find(node)
+            positions = () if op is None else op.weights if kind == DYNAMIC else _matrices(self.folded, node, op)
+            indices = [node.inputs[position] for position in positions if position < len(node.inputs)]
+            found |= {index: stored for index in indices if (stored := self._stored(index)) is not None}
+        tensors = [each for each in found.values() if kind != DYNAMIC or prod(each.shape) >= LEAST_ELEMENTS]
+        scales = sum(SCALE_BYTES * max(each.shape[:1] + each.shape[-1:], default=1) for each in tensors)
+        return sum(map(tensor_bytes, tensors)), sum(prod(each.shape) for each in tensors) + scales
+
+    @cached_property
+    def _sources(self) -> dict[int, int]:
+        """The first operand of each tensor's writer, such as the weights that a DEQUANTIZE unpacks."""
+        nodes = [node for node in self.original.nodes if node.inputs and node.inputs[0] != ABSENT]
+        return {index: node.inputs[0] for node in nodes for index in node.outputs}
+
+    def _stored(self, index: int) -> Tensor | None:
+        """The floats of the file that a constant comes from; None for others. Weights of float16 have a DEQUANTIZE."""
+        if index == ABSENT or not self.folded.tensors[index].is_constant:
+            return None
+        tensor = self.original.tensors[self._sources.get(index, index)]
+        return tensor if tensor.is_constant and tensor.dtype in FLOATS and not tensor.is_quantized else None
+
+
+def _matrices(graph: Graph, node: Node, op: Op) -> list[int]:
+    """Positions of constant operands of two dimensions or more, where the operator takes quantized data."""
+    ranks = [0 if index == ABSENT else len(graph.tensors[index].shape) for index in node.inputs]
+    return [position for position, rank in enumerate(ranks) if rank >= 2] if op.quantized else []
 
 
 def _knows(graph: Graph, node: Node) -> bool:

@@ -8,20 +8,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.commands.analysis.facts import (
     Analysis,
+    Costs,
     NodeFact,
     Partition,
     PlaceTotals,
+    Quantizing,
     SubgraphFacts,
     TensorFact,
     Totals,
 )
 from jitdelegate.commands.analysis.headline import headline, refusal
-from jitdelegate.commands.analysis.measure import Measure
+from jitdelegate.commands.analysis.measure import DYNAMIC, INTEGER, Measure
 from jitdelegate.commands.analysis.suggestions import Subject, suggestions
 from jitdelegate.commands.analysis.verdict import Entry, Verdict, verdict, verdict_without_litert
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.ir.graph import ABSENT, Node, Tensor
 from jitdelegate.program.program import LITERT, NO_KERNEL, NO_PARTITION, Operator
+from jitdelegate.program.write import parts
 from jitdelegate.targets import target_named
 from jitdelegate.targets.target import Device
 
@@ -108,9 +111,37 @@ def _subgraph(decided: Verdict, entry: Entry, measure: Measure, error: str) -> S
         inputs=tuple(tensors.fact(index) for index in graph.inputs),
         outputs=tuple(tensors.fact(index) for index in graph.outputs),
         totals=totals,
+        costs=_costs(entry, partitions, measure),
+        quantizing=tuple(_quantizing(entry, partitions, measure)),
         partitions=partitions,
         nodes=nodes,
     )
+
+
+def _costs(entry: Entry, partitions: Sequence[Partition], measure: Measure) -> Costs:
+    program = entry.program
+    return Costs(
+        compile_seconds=entry.compile_seconds,
+        entry_bytes=sum(map(len, parts(program))),
+        code_bytes=len(program.code),
+        weights_bytes=len(program.weights),
+        arena_bytes=program.arena_bytes,
+        scratch_bytes=program.scratch_bytes,
+        run_seconds_estimate=_run_seconds(entry, partitions, measure),
+    )
+
+
+def _run_seconds(entry: Entry, partitions: Sequence[Partition], measure: Measure, asked: str = "") -> float | None:
+    if entry.loader == "none":
+        return None
+    return measure.run_seconds([(each.place, each.nodes) for each in partitions], entry.program, asked)
+
+
+def _quantizing(entry: Entry, partitions: Sequence[Partition], measure: Measure) -> Iterable[Quantizing]:
+    for kind, asked in ((INTEGER, "integer"), (DYNAMIC, "hybrid")):
+        before, after = measure.float_weights(kind)
+        if before:
+            yield Quantizing(kind, before, after, _run_seconds(entry, partitions, measure, asked))
 
 
 class _Tensors:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from jitdelegate.base.tables import printable, table
+from jitdelegate.base.tables import printable, short_number, table
 from jitdelegate.commands.analysis.amounts import positions
 from jitdelegate.commands.analysis.colours import label
 from jitdelegate.commands.analysis.facts import Analysis, NodeFact, PlaceTotals, SubgraphFacts, Suggestion, Totals
@@ -49,6 +49,7 @@ def _summary(facts: SubgraphFacts, told: str) -> Iterator[str]:
         yield f"in short   {facts.headline}"
     yield f"target     {' '.join(filter(None, (facts.target, facts.features)))}, {facts.how}"
     yield from _totals(facts.totals)
+    yield from cost_lines(facts)
     if facts.shape_inputs:
         yield f"shape_inputs   values of {', '.join(map(repr, facts.shape_inputs))}; compiled when they are known"
 
@@ -65,6 +66,30 @@ def _totals(totals: Totals) -> Iterator[str]:
     yield f"crossing   {totals.crossing_bytes:,} bytes a run between partitions"
     if totals.saved_seconds_estimate is not None:
         yield f"saved      {1e6 * totals.saved_seconds_estimate:,.0f} microseconds a run against LiteRT (estimate)"
+
+
+def cost_lines(facts: SubgraphFacts) -> Iterator[str]:
+    """What the program costs, and what quantizing would change."""
+    costs = facts.costs
+    if costs.run_seconds_estimate is None:
+        return
+    yield (
+        f"costs      {costs.compile_seconds:.2f} s to compile, {nbytes(costs.entry_bytes)} in the cache, "
+        f"{nbytes(costs.arena_bytes)} of memory beside it; {milliseconds(costs.run_seconds_estimate)} a run (estimate)"
+    )
+    for each in facts.quantizing:
+        yield (
+            f"{each.kind:<10} {nbytes(each.float_bytes)} of weights would be {nbytes(each.quantized_bytes_estimate)}, "
+            f"and a run {milliseconds(each.run_seconds_estimate or 0.0)}, if quantized so (estimates)"
+        )
+
+
+def nbytes(count: int) -> str:
+    return short_number(count, (" bytes", " kB", " MB", " GB", " TB"))
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.{3 if seconds < 1e-3 else 2}f} ms"
 
 
 def _place_line(totals: PlaceTotals) -> str:

@@ -20,6 +20,8 @@ from jitdelegate.targets.target import Device
 from jitdelegate.tflite.read import read
 
 MAIN, SIGNATURE, CONTROL_FLOW = "main", "signature", "control flow"
+OPENING = {"device", "fingerprint", "cache", "open", "allocate"}
+"""Stages of a start without a compilation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Entry:
         kind: what runs it.
         operators: with their places; not the program's if the program cannot be used here.
         target: name of a target.
+        compile_seconds: that the compiler took for it.
     """
 
     number: int
@@ -38,6 +41,7 @@ class Entry:
     program: Program
     operators: Sequence[Operator]
     target: str
+    compile_seconds: float
 
     @property
     def loader(self) -> str:
@@ -117,7 +121,8 @@ def _here(source: ModelFile) -> Verdict:
 
 
 def _entry(executable: Executable, kind: str) -> Entry:
-    return Entry(executable.subgraph, kind, executable.program, executable.operators, executable.target)
+    seconds = sum(seconds for stage, seconds in executable.seconds.items() if stage not in OPENING)
+    return Entry(executable.subgraph, kind, executable.program, executable.operators, executable.target, seconds)
 
 
 def _allocate(opened: Executable) -> None:
@@ -138,8 +143,9 @@ def _elsewhere(source: ModelFile, device: Device) -> Verdict:
             asked = f"{device.target.name}:{key.part(FEATURES)}"
             missing = f"its compilers are not installed: install jitdelegate's extra {device.target.name}"
             raise DeviceError(f"target is {asked!r}, but {missing}")
-        program = read_program(b"".join(compile_model(content, source.options, key, {})))
-        return Entry(number, kind, program, program.operators, program.target)
+        seconds: dict[str, float] = {}
+        program = read_program(b"".join(compile_model(content, source.options, key, seconds)))
+        return Entry(number, kind, program, program.operators, program.target, sum(seconds.values()))
 
     model = read(content)
     entries = [entry(0, MAIN)]

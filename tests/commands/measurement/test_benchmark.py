@@ -143,7 +143,7 @@ def test_inputs_have_benchmark_model_s_flags(tmp_path: Path, capsys: pytest.Capt
         ("--input_layer=a,b", "--input_layer names 2 inputs"),
         ("--input_layer_value_files=a:/nowhere.bin", "could not read '/nowhere.bin'"),
     ):
-        assert benchmark.main([*arguments, wrong]) == 1
+        assert benchmark.main([*arguments, wrong]) == 2
         assert told in capsys.readouterr().err
 
 
