@@ -32,8 +32,8 @@ ROADS = (("cold", "jitdelegate"), ("warm", "jitdelegate"), ("LiteRT", "litert"))
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 all three ran, or the models are written, 1 something failed, 2 wrong arguments, or the file cannot
-    be opened."""
+    """Exit status: 0 all three ran, or the models are written, 1 something failed, 2 wrong arguments, or a file that
+    cannot be opened."""
     parser = new_parser("jitdelegate.demo", __doc__)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("model", nargs="?", metavar="MODEL", help="a .tflite file (default: a MobileNet v1 made here)")
