@@ -113,16 +113,18 @@ def test_private_weights_share_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 def test_views_of_an_interpreters_tensors_stay_the_memory_that_is_computed_on(tmp_path: Path) -> None:
     made = interpreter(small_models.convolution(), tmp_path)
     given, found = made.get_input_details()[0]["index"], made.get_output_details()[0]["index"]
-    view, result = made.tensor(given)(), made.tensor(found)()
-    view[:] = IMAGE
+    view, result = made.tensor(given), made.tensor(found)
+    before = view().ctypes.data, result().ctypes.data
+    view()[:] = IMAGE
     made.invoke()
-    expected = result.copy()
-    view[:] = 0
+    expected = result().copy()
+    view()[:] = 0
     made.invoke()
     cut(tmp_path)
-    view[:] = IMAGE
+    view()[:] = IMAGE
     made.invoke()
-    assert np.array_equal(result, expected)
+    assert np.array_equal(result(), expected)
+    assert (view().ctypes.data, result().ctypes.data) == before
     assert np.array_equal(made.get_tensor(found), expected) and np.array_equal(made.get_tensor(given), IMAGE)
     assert made.report().cache.outcome == "miss"
 

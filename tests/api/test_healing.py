@@ -113,9 +113,11 @@ def test_a_view_taken_before_damage_is_found_is_the_memory_that_is_computed_on(t
     delegate = jitdelegate.GpuDelegate(serialization_dir=cache)
     interpreter = jitdelegate.Interpreter(model_content=content, experimental_delegates=[delegate])
     interpreter.allocate_tensors()
-    view = interpreter.tensor(interpreter.get_input_details()[0]["index"])()
+    view = interpreter.tensor(interpreter.get_input_details()[0]["index"])
+    before = view().ctypes.data
     interpreter.invoke()
-    view[:] = IMAGE
+    view()[:] = IMAGE
+    assert view().ctypes.data == before
     interpreter.invoke()
     assert interpreter.get_tensor(interpreter.get_output_details()[0]["index"]).tobytes() == expected
 

@@ -11,7 +11,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), 
 
 def test_the_readme_says_what_is_not_compiled_and_how_to_install() -> None:
     readme = (ROOT / "README.md").read_text()
-    assert "Integer models give the results of LiteRT's default kernels, bit for bit" in " ".join(readme.split())
+    assert "Integer models give those of LiteRT's default kernels, bit for bit" in " ".join(readme.split())
     assert "\npip install .\n" in readme
 
 

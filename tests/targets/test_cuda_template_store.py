@@ -95,7 +95,7 @@ def test_other_generators_make_texts_anew(
 
 def test_a_numba_cuda_that_the_kernels_are_not_written_for_is_not_tried(versions: dict[str, str]) -> None:
     versions["numba-cuda"] = "0.31.0"
-    with pytest.raises(DeviceError, match=r"numba-cuda 0\.31\.0 is installed, expected 0\.30\.\*: pip install"):
+    with pytest.raises(DeviceError, match=r"numba-cuda 0\.31\.0 is installed, expected 0\.30\.\*: install"):
         TemplateStore(None).text(Nothing())
 
 
