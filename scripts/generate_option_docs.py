@@ -10,6 +10,7 @@ import argparse
 import inspect
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from jitdelegate.base.options import FIELDS, DelegateOptions, Field
@@ -57,6 +58,10 @@ def main(argv: list[str] | None = None) -> int:
 def types() -> str:
     """The module of types: of the checked values, of the constructor's arguments, of the keywords of `load`."""
     fields = {**FIELDS, **{field.alias: field for field in FIELDS.values() if field.alias}}
+
+    def keywords(is_in: Callable[[str], bool]) -> dict[str, str]:
+        return {name: _or_none(field.given) for name, field in fields.items() if is_in(name)}
+
     classes = (
         ("Checked", "Attributes of `DelegateOptions`", {name: field.kept for name, field in FIELDS.items()}),
         (
@@ -65,19 +70,24 @@ def types() -> str:
             {name: field.given for name, field in fields.items()},
         ),
         (
-            "Keywords(TypedDict, total=False)",
-            "Keywords of `load` and `GpuDelegate`, beside their own parameters; None leaves an option as it is",
-            {name: _or_none(field.given) for name, field in fields.items() if name not in NAMED},
+            "Common(TypedDict, total=False)",
+            "Keywords that all take; None leaves an option as it is",
+            keywords(lambda name: name not in NAMED and name not in OF_GPU),
         ),
         (
-            "Further(TypedDict, total=False)",
+            "Keywords(Common, total=False)",
+            "Keywords of `load` and `GpuDelegate`, beside their own parameters",
+            keywords(lambda name: name not in NAMED and name in OF_GPU),
+        ),
+        (
+            "Further(Common, total=False)",
             "Further keywords of `GpuOptions`, beside its own parameters",
-            {name: _or_none(field.given) for name, field in fields.items() if name not in OF_GPU},
+            keywords(lambda name: name in NAMED and name not in OF_GPU),
         ),
         (
-            "Creation(TypedDict, total=False)",
+            "Creation(Keywords, total=False)",
             "Keywords of `CompiledModel.create`",
-            {name: _or_none(field.given) for name, field in fields.items()},
+            keywords(lambda name: name in NAMED),
         ),
     )
     return "\n\n".join([TYPES_HEADER, *(_class(*one) for one in classes)])

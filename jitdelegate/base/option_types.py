@@ -90,14 +90,12 @@ class Arguments(TypedDict, total=False):
     experimental_enable_quant: bool | int | None
 
 
-class Keywords(TypedDict, total=False):
-    """Keywords of `load` and `GpuDelegate`, beside their own parameters; None leaves an option as it is."""
+class Common(TypedDict, total=False):
+    """Keywords that all take; None leaves an option as it is."""
 
     cpu_features: str | None
-    device: int | str | None
     hardware_accelerators: int | None
     stream: int | None
-    precision: str | None
     precision_bound: float | None
     precision_inputs: str | os.PathLike[str] | None
     is_precision_loss_allowed: bool | int | None
@@ -106,7 +104,6 @@ class Keywords(TypedDict, total=False):
     inference_priority1: str | int | None
     inference_priority2: str | int | None
     inference_priority3: str | int | None
-    max_delegated_partitions: int | None
     min_nodes_per_partition: int | None
     private_weights: bool | int | None
     requests_in_flight: int | None
@@ -123,81 +120,29 @@ class Keywords(TypedDict, total=False):
     quantize_inputs: bool | int | None
     dequantize_outputs: bool | int | None
     extra_outputs: bool | str | int | Sequence[str | int] | None
-    backend: str | None
     experimental_enable_quant: bool | int | None
 
 
-class Further(TypedDict, total=False):
+class Keywords(Common, total=False):
+    """Keywords of `load` and `GpuDelegate`, beside their own parameters."""
+
+    device: int | str | None
+    precision: str | None
+    max_delegated_partitions: int | None
+    backend: str | None
+
+
+class Further(Common, total=False):
     """Further keywords of `GpuOptions`, beside its own parameters."""
 
     target: str | None
     num_threads: int | None
-    cpu_features: str | None
-    hardware_accelerators: int | None
-    stream: int | None
-    precision_bound: float | None
-    precision_inputs: str | os.PathLike[str] | None
-    is_precision_loss_allowed: bool | int | None
-    tuning: str | None
-    inference_preference: str | int | None
-    inference_priority1: str | int | None
-    inference_priority2: str | int | None
-    inference_priority3: str | int | None
-    min_nodes_per_partition: int | None
-    private_weights: bool | int | None
-    requests_in_flight: int | None
-    require_full_delegation: bool | int | None
-    first_delegate_node_index: int | None
-    last_delegate_node_index: int | None
-    only_ops: str | list[str] | tuple[str, ...] | None
-    profile: bool | int | None
-    partitioning: str | None
-    quantized_models_allowed: bool | int | None
-    experimental_flags: int | str | list[str] | tuple[str, ...] | None
-    quantized_execution: str | None
-    quantized_rounding: str | None
-    quantize_inputs: bool | int | None
-    dequantize_outputs: bool | int | None
-    extra_outputs: bool | str | int | Sequence[str | int] | None
-    experimental_enable_quant: bool | int | None
 
 
-class Creation(TypedDict, total=False):
+class Creation(Keywords, total=False):
     """Keywords of `CompiledModel.create`."""
 
     target: str | None
     serialization_dir: str | os.PathLike[str] | bool | None
     model_token: str | None
     num_threads: int | None
-    cpu_features: str | None
-    device: int | str | None
-    hardware_accelerators: int | None
-    stream: int | None
-    precision: str | None
-    precision_bound: float | None
-    precision_inputs: str | os.PathLike[str] | None
-    is_precision_loss_allowed: bool | int | None
-    tuning: str | None
-    inference_preference: str | int | None
-    inference_priority1: str | int | None
-    inference_priority2: str | int | None
-    inference_priority3: str | int | None
-    max_delegated_partitions: int | None
-    min_nodes_per_partition: int | None
-    private_weights: bool | int | None
-    requests_in_flight: int | None
-    require_full_delegation: bool | int | None
-    first_delegate_node_index: int | None
-    last_delegate_node_index: int | None
-    only_ops: str | list[str] | tuple[str, ...] | None
-    profile: bool | int | None
-    partitioning: str | None
-    quantized_models_allowed: bool | int | None
-    experimental_flags: int | str | list[str] | tuple[str, ...] | None
-    quantized_execution: str | None
-    quantized_rounding: str | None
-    quantize_inputs: bool | int | None
-    dequantize_outputs: bool | int | None
-    extra_outputs: bool | str | int | Sequence[str | int] | None
-    backend: str | None
-    experimental_enable_quant: bool | int | None
