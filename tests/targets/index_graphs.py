@@ -136,6 +136,7 @@ EXAMPLES: dict[str, Example] = {
     "totals of short rows": totals((50, 3), 1, "int32"),
     "totals of few rows": totals((3, 37), 1),
     "totals of columns": totals((4, 9, 21), 1),
+    "totals of an axis before one element": totals((40, 9, 1), 1),
     "largest of rows": best((9, 5), 1),
     "largest of long rows": best((3, 103), 1),
     "largest of three": best((9, 3), 1),

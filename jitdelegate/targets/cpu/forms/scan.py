@@ -25,12 +25,8 @@ def write_scan(writer: Writer, node: Node, form: Scan) -> list[Job]:
     sides = [[side.axes[axis] for axis in kept] for side in (data, out)]
     along = [side.axes[form.axis] for side in (data, out)]
     columns = 1 if form.axis == last else data.shape[last]
-    if (
-        form.total
-        and columns == 1
-        and size_of(sides[0]) >= lanes
-        and all(is_dense(side.axes, side.nbytes) for side in (data, out))
-    ):
+    are_dense = all(is_dense(side.axes, side.nbytes) for side in (data, out))
+    if form.total and form.axis == last and are_dense and size_of(sides[0]) >= lanes:
         return [_totals(writer, data, out)]
 
     def row(kernel: Kernel, number: Value) -> None:
