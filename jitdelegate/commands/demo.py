@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from jitdelegate.base.exit_status import GOOD, status_of
+from jitdelegate.base.exit_status import FAILED, GOOD, status_of
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.base.progress import progress
 from jitdelegate.base.tables import complain
 from jitdelegate.commands.arguments import directory, new_parser, threads
@@ -20,8 +21,8 @@ from jitdelegate.commands.guide_models import write
 from jitdelegate.commands.measurement.difference import nrmse
 from jitdelegate.commands.measurement.process import run_module
 from jitdelegate.engine.example_values import example_values
-from jitdelegate.engine.model_file import default_threads
-from jitdelegate.errors import JitDelegateError, ModelError
+from jitdelegate.engine.model_file import ModelFile, default_threads
+from jitdelegate.errors import JitDelegateError
 from jitdelegate.ir.graph import Tensor
 from jitdelegate.tflite.read import read
 
@@ -56,8 +57,8 @@ def _write_models(folder: Path) -> int:
         print("\n".join(map(str, write(folder))))
     except OSError as error:
         complain(f"could not write {str(error.filename)!r}: {error.strerror}")
-        return 1
-    return 0
+        return FAILED
+    return GOOD
 
 
 def demonstrate(model: str | None, folder: Path, threads: int) -> list[str]:
@@ -101,10 +102,7 @@ def write_inputs(path: Path, folder: Path) -> list[Tensor]:
     Raises:
         ModelError: the file cannot be opened or is not a model.
     """
-    try:
-        graph = read(path.read_bytes()).graphs[0]
-    except OSError as error:
-        raise ModelError(f"Could not open {str(path)!r}: {error.strerror}") from error
+    graph = read(ModelFile(path, DelegateOptions()).content()).graphs[0]
     random = np.random.default_rng(0)
     inputs = [graph.tensors[index] for index in graph.inputs]
     for position, tensor in enumerate(inputs):

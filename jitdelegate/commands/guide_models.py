@@ -27,10 +27,10 @@ class _Layers:
     def weights(self, *shape: int) -> int:
         return self.graph.constant((self._dice.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32))
 
-    def convolution(self, image: int, shape: tuple[int, ...], channels: int, stride: int, kernel: int) -> int:
-        """`image` of f32[1,H,W,`channels`] to `shape`."""
+    def convolution(self, image: int, shape: tuple[int, ...], channels: int, stride: int) -> int:
+        """`image` of f32[1,H,W,`channels`] to `shape`, by windows of 3 by 3."""
         options = {"padding": "SAME", "stride_w": stride, "stride_h": stride, "fused_activation_function": "RELU"}
-        filters = self.weights(shape[-1], kernel, kernel, channels)
+        filters = self.weights(shape[-1], 3, 3, channels)
         return self.graph.op("CONV_2D", [image, filters, self.weights(shape[-1])], shape, options=options)
 
     def dense(self, rows: int, shape: tuple[int, ...], channels: int) -> int:
@@ -52,7 +52,7 @@ def classifier(size: int = 32, channels: int = 3, width: int | None = None, clas
     shape = (1, size, width or size, channels)
     image = model.input(shape, name="image", shape_signature=(-1, *shape[1:]))
     half = tuple(-(-extent // 2) for extent in shape[1:3])
-    features = layers.convolution(image, (1, *half, 16), channels, 2, 3)
+    features = layers.convolution(image, (1, *half, 16), channels, 2)
     scores = layers.dense(layers.mean_of_image(features, 16), (1, classes), 16)
     result = model.op("SOFTMAX", [scores], (1, classes), options={"beta": 1.0}, name="probabilities")
     model.output(result)
@@ -82,7 +82,7 @@ def partial() -> bytes:
     """f32[1,8,8,3] -> CONV_2D -> FAKE_QUANT, which nobody compiles -> f32[1,4,4,4]."""
     model = ModelBuilder()
     layers = _Layers(model, np.random.default_rng(0))
-    features = layers.convolution(model.input((1, 8, 8, 3), name="image"), (1, 4, 4, 4), 3, 2, 3)
+    features = layers.convolution(model.input((1, 8, 8, 3), name="image"), (1, 4, 4, 4), 3, 2)
     options = {"min": 0.0, "max": 6.0, "num_bits": 8}
     model.output(model.op("FAKE_QUANT", [features], (1, 4, 4, 4), options=options, name="levels"))
     return model.finish()
@@ -95,8 +95,8 @@ def detector() -> bytes:
     image = model.input((1, 128, 128, 3), name="input")
     outputs = []
     for values in (16, 1):
-        near = layers.convolution(image, (1, 16, 16, 2 * values), 3, 8, 3)
-        far = layers.convolution(image, (1, 8, 8, 6 * values), 3, 16, 3)
+        near = layers.convolution(image, (1, 16, 16, 2 * values), 3, 8)
+        far = layers.convolution(image, (1, 8, 8, 6 * values), 3, 16)
         parts = [layers.reshape(near, 1, 512, values), layers.reshape(far, 1, 384, values)]
         outputs.append(model.op("CONCATENATION", parts, (1, 896, values), options={"axis": 1}))
     model.output(*outputs)
@@ -108,7 +108,7 @@ def segmenter(size: int = 65, classes: int = 21) -> bytes:
     model = ModelBuilder()
     layers = _Layers(model, np.random.default_rng(0))
     small = -(-size // 4)
-    scores = layers.convolution(model.input((1, size, size, 3)), (1, small, small, classes), 3, 4, 3)
+    scores = layers.convolution(model.input((1, size, size, 3)), (1, small, small, classes), 3, 4)
     sizes = model.constant(np.array([size, size], np.int32))
     options = {"align_corners": True}
     model.output(model.op("RESIZE_BILINEAR", [scores, sizes], (1, size, size, classes), options=options))

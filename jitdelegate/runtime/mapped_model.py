@@ -71,9 +71,8 @@ class MappedModel:
         if any(net.hits for net in nets):
             raise DeviceError(CHANGED)
         if stamp != self._known:
-            with open(self.path, "rb") as file:
-                if fingerprint(file.read()) != self._content:
-                    raise DeviceError(CHANGED)
+            if fingerprint(self.path) != self._content:
+                raise DeviceError(CHANGED)
             self._known = stamp
 
     def _stamp(self) -> tuple[int, ...]:

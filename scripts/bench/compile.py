@@ -106,10 +106,8 @@ def _child(model: Path, target: str, precision: str, cache: Path) -> dict[str, A
 
 
 def _summary(size: int, rounds: list[dict[str, Any]]) -> Row:
-    first, figures = (
-        rounds[0],
-        medians([{key: row[key] for key in ("cpu", "wall", "peak", "left", "further")} for row in rounds]),
-    )
+    first = rounds[0]
+    figures = medians([{key: row[key] for key in ("cpu", "wall", "peak", "left", "further")} for row in rounds])
     stages = medians([row["seconds"] for row in rounds])
     return {
         **{key: first[key] for key in ("kernels", "functions", "code")},

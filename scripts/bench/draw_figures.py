@@ -28,6 +28,7 @@ from scripts.bench.startup import start
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 FIGURES = IMAGES / "figures.json"
+THREADS = 1
 STARTS = {"LiteRT": "LiteRT", "jitdelegate, later starts": "warm", "jitdelegate, first start": "cold"}
 """Rows of the picture, and the roads of `bench.startup`."""
 WIDTH, BAR, LEFT, ROW, MARGIN = 744, 420, 202, 30, 12
@@ -66,19 +67,19 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def measure(rounds: int, threads: int = 1) -> dict[str, Any]:
+def measure(rounds: int) -> dict[str, Any]:
     """What the picture shows, in milliseconds, and where it was measured."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model = folder / "mobilenet_v1.tflite"
         model.write_bytes(mobilenet_v1())
         write_inputs(model, folder)
-        sides = {row: partial(start, road, model, folder, threads) for row, road in reversed(STARTS.items())}
+        sides = {row: partial(start, road, model, folder, THREADS) for row, road in reversed(STARTS.items())}
         starts = list(in_turns(sides, 1 + rounds, shuffled=False))[1:]  # cold first: it stores what warm opens
-        run = versus_litert(model, threads, 4 * rounds)
+        run = versus_litert(model, THREADS, 4 * rounds)
     return {
         "model": "MobileNet v1, 224 by 224 pixels, float32",
-        "threads": threads,
+        "threads": THREADS,
         "rounds": rounds,
         "machine": f"{_processor()}, {os.cpu_count()} CPUs",
         "versions": f"Python {platform.python_version()}, LiteRT {version('ai-edge-litert')}",
@@ -100,23 +101,23 @@ def draw(figures: Mapping[str, Any], scheme: str) -> str:
     """An SVG of two groups of bars."""
     colours = SCHEMES[scheme]
     groups = (
-        ("From launching Python to the first output", figures["start_ms"], "ms"),
-        ("One inference", figures["run_ms"], "ms"),
+        ("From launching Python to the first output", figures["start_ms"]),
+        ("One inference", figures["run_ms"]),
     )
     parts, top = [], MARGIN
-    for title, rows, unit in groups:
+    for title, rows in groups:
         parts += [_text(MARGIN, top + 16, title, colours.text, "600 15px")]
         top += 28
         longest = max(rows.values())
         for name, value in rows.items():
-            parts += _row(top, name, value, value / longest, unit, colours)
+            parts += _row(top, name, value, value / longest, colours)
             top += ROW
         top += 14
     for line in (f"{figures['model']}; threads: {figures['threads']}", f"{figures['machine']}; {figures['versions']}"):
         parts.append(_text(MARGIN, top + 10, line, colours.quiet, "12px"))
         top += 18
     height = top + MARGIN // 2
-    told = "; ".join(f"{title}: {_listed(rows, unit)}" for title, rows, unit in groups)
+    told = "; ".join(f"{title}: {_listed(rows)}" for title, rows in groups)
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
         ' role="img" font-family="system-ui, -apple-system, Segoe UI, Roboto, sans-serif">'
@@ -126,20 +127,20 @@ def draw(figures: Mapping[str, Any], scheme: str) -> str:
     return "\n".join([head, f"<title>{escape(told)}</title>", ground, *parts, "</svg>", ""])
 
 
-def _listed(rows: Mapping[str, float], unit: str) -> str:
-    return ", ".join(f"{name} {_number(value)} {unit}" for name, value in rows.items())
+def _listed(rows: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {_milliseconds(value)}" for name, value in rows.items())
 
 
-def _row(top: int, name: str, value: float, share: float, unit: str, colours: Colours) -> Iterator[str]:
+def _row(top: int, name: str, value: float, share: float, colours: Colours) -> Iterator[str]:
     fill = colours.ours if name.startswith("jitdelegate") else colours.other
     length = max(2, round(BAR * share))
     yield _text(MARGIN, top + 17, name, colours.text, "14px")
     yield f'<rect x="{LEFT}" y="{top + 3}" width="{length}" height="{ROW - 10}" rx="3" fill="{fill}"/>'
-    yield _text(LEFT + length + 8, top + 17, f"{_number(value)} {unit}", colours.text, "600 14px")
+    yield _text(LEFT + length + 8, top + 17, _milliseconds(value), colours.text, "600 14px")
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+def _milliseconds(value: float) -> str:
+    return f"{value:,.0f} ms" if value >= 100 else f"{value:.1f} ms"
 
 
 def _text(x: int, y: int, text: str, fill: str, font: str) -> str:

@@ -14,7 +14,7 @@ from itertools import product
 
 from jitdelegate.base.targets import BFLOAT16, EXACT
 from jitdelegate.engine.choose_precision import largest_error
-from scripts.bench.rounds import interleaved, mean_speeds, our_side, quartiles
+from scripts.bench.rounds import interleaved, mean_speeds, our_side, outputs_of, quartiles
 from scripts.bench.suite import Column, Row, Suite
 
 
@@ -25,12 +25,18 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
         sides = {name: our_side(model, threads, precision=name, **options) for name in (EXACT, BFLOAT16)}
         times = interleaved({name: side.invoke for name, side in sides.items()}, arguments.rounds)
         low, speed, high = quartiles(times[EXACT], times[BFLOAT16])
-        exact, found = (
-            [side.get_tensor(detail["index"]) for detail in side.get_output_details()] for side in sides.values()
-        )
         milliseconds = {f"{name}_ms": 1e3 * statistics.median(taken) for name, taken in times.items()}
         about = {"model": model.name, "threads": threads, "features": sides[BFLOAT16].report().features}
-        yield about | milliseconds | {"speed": speed, "low": low, "high": high, "error": largest_error(found, exact)}
+        yield (
+            about
+            | milliseconds
+            | {
+                "speed": speed,
+                "low": low,
+                "high": high,
+                "error": largest_error(outputs_of(sides[BFLOAT16]), outputs_of(sides[EXACT])),
+            }
+        )
 
 
 def options(parser: argparse.ArgumentParser) -> None:

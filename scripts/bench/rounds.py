@@ -85,6 +85,11 @@ def _named(model: Path | bytes) -> dict[str, Any]:
     return {"model_path": str(model)} if isinstance(model, Path) else {"model_content": model}
 
 
+def outputs_of(side: Any) -> list[Any]:
+    """All outputs of an interpreter's last run."""
+    return [side.get_tensor(detail["index"]) for detail in side.get_output_details()]
+
+
 def versus(ours: timing.Run, theirs: timing.Run, rounds: int, unit: str = "ms") -> Row:
     """Medians of both sides, and LiteRT's time over ours, round by round, with its quartiles: above 1 we are faster."""
     times = interleaved({"ours": ours, "LiteRT": theirs}, rounds)
@@ -106,8 +111,7 @@ def versus_litert(model: Path | bytes, threads: int, rounds: int, unit: str = "m
 
     sides = our_side(model, threads, **options), their_side(model, threads)
     row = versus(sides[0].invoke, sides[1].invoke, rounds, unit)
-    outputs = ([side.get_tensor(detail["index"]) for detail in side.get_output_details()] for side in sides)
-    equal = all(map(np.array_equal, *outputs))
+    equal = all(map(np.array_equal, *map(outputs_of, sides)))
     return {"threads": threads, "target": sides[0].report().target, **row, "equal": "equal" if equal else "different"}
 
 

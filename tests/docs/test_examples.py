@@ -23,7 +23,7 @@ SMALL = {
     "classify": (models.classifier, "coffee", ()),
     "detect_faces": (models.detector, "astronaut", ("--score", "0.95")),
     "segment": (models.segmenter, "astronaut", ()),
-    "spot_keywords": (lambda: models.classifier(49, 1, 10, 12), "", ("--score", "0")),
+    "spot_keywords": (models.FILES["keywords.tflite"], "", ("--score", "0")),
     "generate_text": (models.decoder, "", ("--say", "ann", "a prompt", "--temperature", "0.8", "--top-k", "9")),
 }
 """By example: its small model, its picture, and further arguments."""

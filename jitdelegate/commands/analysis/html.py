@@ -15,7 +15,7 @@ from jitdelegate.commands.analysis.comparison import comparison, headings
 from jitdelegate.commands.analysis.facts import Analysis, NodeFact, SubgraphFacts, Suggestion
 from jitdelegate.commands.analysis.operator_table import mark, operator_table
 from jitdelegate.commands.analysis.picture import drawn, picture, row_id, safe
-from jitdelegate.commands.analysis.text import cost_lines
+from jitdelegate.commands.analysis.text import costs
 
 MOST_POSITIONS = 12
 """How many positions, or ranges of them, a suggestion names."""
@@ -140,7 +140,7 @@ def _remarks(facts: SubgraphFacts) -> Iterator[str]:
         yield f"The work of {facts.totals.unknown_work} is not known."
     if facts.partitions:
         yield "Saved is time against LiteRT."
-    yield from (f"{line.partition(' ')[0].capitalize()}: {line[11:]}." for line in cost_lines(facts))
+    yield from (f"{name.capitalize()}: {words}." for name, words in costs(facts))
     if facts.shape_inputs:
         yield f"Compiled when these values are known: {', '.join(facts.shape_inputs)}."
 

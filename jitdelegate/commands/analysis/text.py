@@ -49,7 +49,7 @@ def _summary(facts: SubgraphFacts, told: str) -> Iterator[str]:
         yield f"in short   {facts.headline}"
     yield f"target     {' '.join(filter(None, (facts.target, facts.features)))}, {facts.how}"
     yield from _totals(facts.totals)
-    yield from cost_lines(facts)
+    yield from (f"{name:<10} {words}" for name, words in costs(facts))
     if facts.shape_inputs:
         yield f"shape_inputs   values of {', '.join(map(repr, facts.shape_inputs))}; compiled when they are known"
 
@@ -68,19 +68,21 @@ def _totals(totals: Totals) -> Iterator[str]:
         yield f"saved      {1e6 * totals.saved_seconds_estimate:,.0f} microseconds a run against LiteRT (estimate)"
 
 
-def cost_lines(facts: SubgraphFacts) -> Iterator[str]:
-    """What the program costs, and what quantizing would change."""
-    costs = facts.costs
-    if costs.run_seconds_estimate is None:
+def costs(facts: SubgraphFacts) -> Iterator[tuple[str, str]]:
+    """What the program costs, and what quantizing would change: names, and words about each."""
+    own = facts.costs
+    if own.run_seconds_estimate is None:
         return
     yield (
-        f"costs      {costs.compile_seconds:.2f} s to compile, {nbytes(costs.entry_bytes)} in the cache, "
-        f"{nbytes(costs.arena_bytes)} of memory beside it; {milliseconds(costs.run_seconds_estimate)} a run (estimate)"
+        "costs",
+        f"{own.compile_seconds:.2f} s to compile, {nbytes(own.entry_bytes)} in the cache, "
+        f"{nbytes(own.arena_bytes)} of memory beside it; {milliseconds(own.run_seconds_estimate)} a run (estimate)",
     )
-    for each in facts.quantizing:
+    for way in facts.quantizing:
         yield (
-            f"{each.kind:<10} {nbytes(each.float_bytes)} of weights would be {nbytes(each.quantized_bytes_estimate)}, "
-            f"and a run {milliseconds(each.run_seconds_estimate or 0.0)}, if quantized so (estimates)"
+            way.kind,
+            f"{nbytes(way.float_bytes)} of weights would be {nbytes(way.quantized_bytes_estimate)}, "
+            f"and a run {milliseconds(way.run_seconds_estimate or 0.0)}, if quantized so (estimates)",
         )
 
 
