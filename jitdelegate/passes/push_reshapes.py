@@ -203,14 +203,13 @@ class _Pushing:
         writer, repeated = self._writers.get(root), self._shape(root)
         if writer is None or not isinstance(writer.form, Map) or not writer.form.moves_only or repeated[-2:] != rows:
             return None
-        source, [access], shape = writer.inputs[0], writer.form.operands, self._shape(node.outputs[0])
+        source, access, shape = writer.inputs[0], writer.form.operands[0], self._shape(node.outputs[0])
         once = self._shape(source)
+        if len(once) != len(repeated) or once[-2:] != rows or access != IndexMap.broadcast(once, repeated):
+            return None
         axes = [axis for axis, size in enumerate(repeated[:-2]) if size > 1]
         leading = tuple(repeated[axis] for axis in axes)
-        is_whole = len(once) == len(repeated) and all(
-            one in (1, size) for one, size in zip(once, repeated, strict=True)
-        )
-        is_repeated = is_whole and once != repeated and access == IndexMap.broadcast(once, repeated)
+        is_repeated = once != repeated and all(one in (1, size) for one, size in zip(once, repeated, strict=True))
         if not is_repeated or not _cuts(shape[:-2], leading):
             return None
         matrices = self._seen(node, source, (*(once[axis] for axis in axes), *once[-2:]))

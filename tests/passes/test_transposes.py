@@ -376,6 +376,16 @@ def test_keys_and_values_of_a_group_of_heads_are_not_repeated(tokens: int) -> No
     assert moved_bytes(final) == 0
 
 
+@pytest.mark.parametrize("once", [(2, 1, 8), (2, 6, 1), (1, 1, 1), (1, 6, 8)])
+@pytest.mark.parametrize("is_left", [False, True])
+def test_a_matrix_of_repeated_rows_or_columns_is_no_matrix_of_fewer(once: tuple[int, ...], is_left: bool) -> None:
+    build = Chain()
+    several = build.op("BROADCAST_TO", [build.input(*once), build.constant((2, 6, 8), "int32")], (2, 6, 8))
+    others = build.input(2, 8, 6)
+    operands, shape = ([several, others], (2, 6, 6)) if is_left else ([others, several], (2, 8, 8))
+    finished(build.finish(build.op("BATCH_MATMUL", operands, shape)))
+
+
 def test_matrices_that_are_repeated_for_several_readers_stay_repeated_for_the_others() -> None:
     build = Chain()
     value = repeated(build, build.unary("RELU", build.input(2, 2, 9, 8)), 3)
