@@ -17,7 +17,7 @@ from math import inf
 
 from jitdelegate.ir.expr import RESULT, Apply, Arg, Expr
 from jitdelegate.ir.forms import MatMul, Softmax
-from jitdelegate.ir.graph import Graph, Node
+from jitdelegate.ir.graph import Graph, Node, form_of
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.code.kernel import ALIGN, Axis, Generator, Job, Kernel, Memory
@@ -47,31 +47,27 @@ MASKED = -1e30
 def fuse_attentions(plan: Plan, found: Iterable[Attention]) -> Iterator[Fusion]:
     """The attentions to which nothing happens before the Softmax, with many scores or with a mask."""
     for attention in found:
-        scores, weights = plan.graph.nodes[attention.scores].outputs[0], plan.graph.nodes[attention.product].inputs[0]
-        shape = plan.graph.tensors[scores].shape
-        if attention.maps or plan.graph.tensors[weights].shape != shape:
+        first, last = (plan.graph.nodes[position] for position in (attention.scores, attention.product))
+        scores, shape = first.outputs[0], plan.graph.tensors[first.outputs[0]].shape
+        if attention.maps or plan.graph.tensors[last.inputs[0]].shape != shape:
             continue
         is_long = plan.is_large(scores) and shape[-2] >= FEWEST_FUSED_ROWS
-        if is_long or _hides_keys(plan.graph, attention):
+        if is_long or _mask(plan.graph, first, last) is not None:
             yield Fusion(attention.positions, write_attention)
 
 
-def _hides_keys(graph: Graph, attention: Attention) -> bool:
-    """Whether a mask may hide blocks of keys, and sums of values can be cut at these."""
-    last = graph.nodes[attention.product].form
-    return last is not None and last.epilogue == RESULT and _mask(graph, graph.nodes[attention.scores]) is not None
-
-
-def _mask(graph: Graph, node: Node) -> int | None:
-    """Which stream of a product's epilogue is added to its scores, and may hide whole blocks of keys from all rows that
-    read it; None if none is."""
-    form, keys = node.form, graph.tensors[node.outputs[0]].shape[-1]
+def _mask(graph: Graph, first: Node, last: Node) -> int | None:
+    """Which stream of the first product's epilogue is added to its scores, and may hide whole blocks of keys from all
+    rows that read it; None if none is, or if the sums of the last product cannot be cut at blocks."""
+    form, scores = first.form, graph.tensors[first.outputs[0]].shape
     assert isinstance(form, MatMul)
-    operands = [graph.tensors[index] for index in node.inputs[form.core :]]
+    if form_of(last).epilogue != RESULT or _block(scores[-1]) == scores[-1]:
+        return None
+    operands = [graph.tensors[index] for index in first.inputs[form.core :]]
     for number in _added(form.epilogue):
         mask = operands[number]
-        is_hiding = mask.data is None or bool((mask.data <= MASKED).any())
-        if is_hiding and mask.dtype == "float32" and mask.shape[-1:] == (keys,) and _block(keys) < keys:
+        is_along = mask.shape[-1:] == scores[-1:] and form.operands[number].dims[-1] == len(scores) - 1
+        if is_along and mask.dtype == "float32" and (mask.data is None or (mask.data <= MASKED).any()):
             return sum(other.data is None or other.data.size > 1 for other in operands[:number])
     return None
 
@@ -110,7 +106,7 @@ def write_attention(writer: Writer, nodes: Sequence[Node]) -> list[Job]:
     values, result = side(second.inputs[1], last.b_order), side(second.outputs[0], last.order)
     machine = writer.generator.machine
     products = [products_by_rows(machine, *operands, rows) for operands in ((form, a), (last, scores))]
-    mask = _mask(writer.graph, first) if last.epilogue == RESULT else None
+    mask = _mask(writer.graph, first, second)
     blocks = KeyBlocks(
         Product.of(form, products[0], a, b, scores, writer.epilogue(first)),
         soft,
