@@ -160,7 +160,8 @@ def _integers_of_table(writer: Writer, node: Node, form: Gather) -> tuple[Contra
         if not isinstance(own, Contract) or own.accumulator != accumulator or data not in ("int8", "uint8"):
             continue
         if has_blocks:
-            filters = block_filters(dequantized(rounded(table)), None)
+            if (filters := block_filters(dequantized(rounded(table)), None)) is None:
+                return None
         else:
             filters = contract_filters(
                 writer.generator.machine, graph, replace(like, inputs=(like.inputs[0], index, ABSENT))

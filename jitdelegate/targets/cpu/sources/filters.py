@@ -76,7 +76,9 @@ def contract_filters(machine: Level, graph: Graph, node: Node) -> ContractFilter
     source = graph.tensors[node.inputs[1]]
     bias = None if node.inputs[2] == ABSENT else graph.tensors[node.inputs[2]].data
     if source.dtype == "float32" and graph.tensors[node.inputs[0]].dtype != "float32":
-        return block_filters(source, bias)
+        if (filters := block_filters(source, bias)) is None:
+            raise CompileError("The weights of bytes are floats, expected int4 in blocks of a multiple of 16.")
+        return filters
     integers = requantized(source) if source.dtype == "float32" and source.size >= LEAST_NARROW else None
     if integers is not None and (integers[1].shape[1] == 1 or _is_blockable(source.shape, integers[1])):
         numbers, scales = filters_of(integers[0]), integers[1]
@@ -98,15 +100,12 @@ def contract_filters(machine: Level, graph: Graph, node: Node) -> ContractFilter
     return ContractFilters(weights, bias=bias)
 
 
-def block_filters(weights: Tensor, bias: np.ndarray | None) -> ContractFilters:
-    """The filters of bytes whose sums get the scale of their block.
-
-    Raises:
-        CompileError: the weights are no int4 in blocks that a tile can walk along.
-    """
+def block_filters(weights: Tensor, bias: np.ndarray | None) -> ContractFilters | None:
+    """The filters of bytes whose sums get the scale of their block; None where the weights are no int4 in blocks that a
+    tile can walk along."""
     integers, block = requantized(weights), QUAD * BlockBytes.channels
     if integers is None or not _are_small(integers[0]) or weights.shape[-1] % (integers[1].shape[1] * block):
-        raise CompileError("The weights of bytes are floats, expected int4 in blocks of a multiple of 16.")
+        return None
     return ContractFilters(filters_of(integers[0]), "int4", integers[1], bias)
 
 
