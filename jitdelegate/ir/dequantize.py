@@ -29,6 +29,7 @@ def integers(tensor: Tensor) -> np.ndarray:
     parts = np.empty((stored.size, 8 // bits), np.int8)  # filled in place: the table of a language model is large
     for number, part in enumerate(parts.T):  # the first is in the low bits
         np.right_shift(np.left_shift(stored, 8 - bits * (number + 1), out=part), 8 - bits, out=part)
+    parts.flags.writeable = False  # tensors share what nobody can change
     return parts.reshape(-1)[: tensor.size].reshape(tensor.shape)
 
 

@@ -50,7 +50,7 @@ class Numbers(Sequence[Any]):
         return hash(tuple(self))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return self._array.astype(dtype, copy=bool(copy))
+        return self._array.astype(dtype or self._array.dtype, copy=bool(copy))
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,8 @@ class Call:
     def constant(self, operand: int) -> np.ndarray | None:
         """The operand's elements in its own shape; None for runtime values and for sparse or packed constants."""
         tensor = self.tensor(operand)
-        return tensor.data if tensor.data is not None and tensor.data.shape == tensor.shape else None
+        data = tensor.data  # once: a Dequantized one is computed
+        return data if data is not None and data.shape == tensor.shape else None
 
     def array(self, operand: int) -> np.ndarray:
         """As `constant`, for an operand that is known to be a constant."""

@@ -333,8 +333,8 @@ class _Made:
             tensor = draft.tensors[index]
             if tensor.shape == shape:
                 inputs.append(index)
-            elif tensor.data is not None:
-                inputs.append(draft.constant(tensor.name, tensor.data.reshape(shape)))
+            elif (data := tensor.data) is not None:
+                inputs.append(draft.constant(tensor.name, data.reshape(shape)))
             else:
                 inputs.append(draft.add_like(index, shape))
                 yield reshape(last, index, inputs[-1])

@@ -135,7 +135,7 @@ def _row(operand: Tensor, channels: int) -> np.ndarray:
 
 def _joined(constants: Sequence[Tensor]) -> Tensor:
     """Constants one after another along their first axis."""
-    data = np.concatenate([each.data for each in constants if each.data is not None])
+    data = np.concatenate([data for each in constants if (data := each.data) is not None])
     first = constants[0]
     joined = replace(first, shape=data.shape, shape_signature=(), grid=_joined_grid(constants), quant=None)
     return replace(joined, is_matrix=any(each.is_matrix for each in constants)).holding(data)

@@ -89,8 +89,8 @@ class _Pushing:
         tensor = self._draft.tensors[root]
         if tensor.shape == shape:
             return root
-        if tensor.data is not None:
-            return self._draft.constant(tensor.name, tensor.data.reshape(shape))
+        if (data := tensor.data) is not None:
+            return self._draft.constant(tensor.name, data.reshape(shape))
         seen = self._draft.add_like(root, shape)
         self._nodes.append(reshape(node, root, seen))
         self._roots[seen] = root

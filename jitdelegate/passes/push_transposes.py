@@ -264,8 +264,8 @@ class _Reordering:
     def _permuted(self, node: Node, index: int, shape: Shape, order: Order) -> int:
         """A tensor, seen as `shape`, in another order of axes."""
         tensor, target = self._graph.tensors[index], tuple(shape[axis] for axis in order)
-        if tensor.data is not None:
-            return self._draft.constant(tensor.name, tensor.data.reshape(shape).transpose(order))
+        if (data := tensor.data) is not None:
+            return self._draft.constant(tensor.name, data.reshape(shape).transpose(order))
         seen = index
         if tensor.shape != shape:
             seen = self._draft.add_like(index, shape)

@@ -71,7 +71,7 @@ class _Turning:
         if not isinstance(form, Contract) or not form.is_pointwise or form.accumulator != "float32" or form.operands:
             return None
         weights = tensors[node.inputs[1]]
-        if weights.data is None or form.epilogue != RESULT or max(weights.shape) > MOST_CHANNELS:
+        if not weights.is_constant or form.epilogue != RESULT or max(weights.shape) > MOST_CHANNELS:
             return None
         found = self._found[node.inputs[0]].arrangement
         if _exchanges(found, weights.shape[-1]):
