@@ -45,6 +45,7 @@ class Executable:
         lock: held while the program is replaced.
         announced: whether the operators on LiteRT have been announced, if there are any; asked before each run.
         hosted_sessions: of a profiled model, the sessions of partitions in LiteRT's interpreter, by their operators.
+        workspaces: where partitions compute in LiteRT's interpreter, by the number of the context.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Executable:
         self.session: IOBinding | None = None
         self.announced = False
         self.hosted_sessions: dict[tuple[int, ...], IOBinding] = {}
+        self.workspaces: dict[int, Workspace] = {}
         self.notes = notes
         self.seconds = seconds
         self.failure = self.damage = ""

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.cache.key import Parts, Shapes
     from jitdelegate.runtime.fallback import Fallback
     from jitdelegate.runtime.io_binding import IOBinding
-    from jitdelegate.runtime.memory import Workspace
 
     Specialize = Callable[[Executable, Parts], Executable]
     Recompile = Callable[[Executable, IOBinding | None, str], None]
@@ -63,8 +62,6 @@ class HostedModel(DelegateClient):
         self.main = main
         self._opened: dict[tuple[int, Shapes, tuple[int, ...]], Executable] = {(0, (), ()): self.main}
         """By subgraph, shapes and nodes, in the order of their last use."""
-        self._workspaces: dict[int, tuple[Program, Workspace]] = {}
-        """By context, with the program whose partitions compute there."""
         self._idle = {subgraph.number: subgraph for subgraph in self.main.program.idle}
         self._ready = main
         self._lock = _thread.RLock()  # a listener that is called while a program is opened may ask for the report
@@ -187,18 +184,10 @@ class HostedModel(DelegateClient):
         if _partition(executable.program, nodes) is None:  # not compiled, or grouped differently by LiteRT
             executable = self._open(subgraph, executable.resized, nodes)
         try:
-            return _kernel(executable, nodes, shapes, self._workspace(executable, context))
+            return _kernel(executable, nodes, shapes, context)
         except ProgramError as error:
             self._recompile(executable, None, str(error))
-            return _kernel(executable, nodes, shapes, self._workspace(executable, context))
-
-    def _workspace(self, executable: Executable, context: int) -> Workspace:
-        """Where the program's partitions compute in a subgraph of one interpreter."""
-        program, workspace = self._workspaces.get(context, (None, None))
-        if program is not executable.program or workspace is None:
-            workspace = executable.workspace()
-            self._workspaces[context] = executable.program, workspace
-        return workspace
+            return _kernel(executable, nodes, shapes, context)
 
 
 def _facts(ports: Sequence[Port]) -> tuple[tuple[int, str, str], ...]:
@@ -210,7 +199,7 @@ class _UnknownError(JitDelegateError):
 
 
 def _kernel(
-    executable: Executable, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]], workspace: Workspace
+    executable: Executable, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]], context: int
 ) -> DelegateKernel:
     program = _partition_program(executable.program, nodes)
     known: tuple[Port | State, ...] = (*program.inputs, *program.states)
@@ -219,7 +208,9 @@ def _kernel(
         if found != expected:
             name = shortened(port.name)
             raise _UnknownError(f"'{name}' has the shape {list(found)}, and the program is for {list(expected)}.")
-    session = executable.open(program, workspace)
+    if context not in executable.workspaces:
+        executable.workspaces[context] = executable.workspace()
+    session = executable.open(program, executable.workspaces[context])
     if executable.source.options.profile:
         executable.hosted_sessions[nodes] = session
     return _CompiledKernel(program, session)
