@@ -159,12 +159,16 @@ class ModelFile:
         return self._made(make, content if fingerprint(content) == self.fingerprint() else self.content())
 
     def _made(self, make: Callable[[ReadableBuffer], Made], content: ReadableBuffer) -> Made:
-        """What `make` makes; what it has read stays while signatures are left."""
+        """What `make` makes; what it has read stays while signatures are left, and the next call has the same bytes."""
+        stays = content is self._source or not isinstance(content, bytes)
         try:
-            return make(content)
-        finally:
-            if self._reading and not self._reading.left:
-                self._reading = None
+            made = make(content)
+        except BaseException:
+            self._reading = None
+            raise
+        if self._reading and not (stays and self._reading.left):
+            self._reading = None
+        return made
 
     @staticmethod
     def _is_unchanged(mapped: SharedFile) -> bool:
