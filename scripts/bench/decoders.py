@@ -9,6 +9,8 @@ buffer as input and output of a cache.
   first token is known; peak memory is that of the process. "cold" is with an empty cache of programs, which LiteRT
   lacks.
 - prefill, decode: microseconds of a token, medians of rounds in which both sides take turns in one process.
+- weights' share of read speed: in percent of a decoded token's time, the time that this machine takes to read as many
+  bytes as the file has of weights, by as many threads.
 
 The speed is LiteRT's figure over ours: above 1 we are better. Generated tokens have to be equal for the command to
 succeed; the first difference is printed, and how far LiteRT's best two logits are apart.
@@ -37,6 +39,8 @@ from jitdelegate.commands.measurement.process import run_module
 from jitdelegate.commands.measurement.timing import ratio, settle
 from jitdelegate.commands.measurement.timing import seconds as seconds_of
 from jitdelegate.errors import ModelError
+from jitdelegate.tflite.read import read
+from scripts.bench.memory_speed import read_speed, weight_bytes
 from scripts.bench.rounds import in_turns, medians
 from scripts.bench.suite import Column, Row, Suite
 
@@ -313,12 +317,16 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
         about = {"model": model.name, "threads": threads}
         sides = {name: side(str(model), threads) for name, side in SIDES.items()}
         done = take_turns(sides, arguments.tokens, arguments.rounds)
+        reading = weight_bytes(read(model.read_bytes()), sides["ours"].decode.key) / read_speed(threads)
         for phase, seconds in done.seconds.items():
             middle = {name: 1e6 * statistics.median(times) for name, times in seconds.items()}
             speed = ratio(seconds["LiteRT"], seconds["ours"])
             row = {"ours": middle["ours"], "litert": middle["LiteRT"], "speed": speed}
             same = difference(sides["LiteRT"], done.generated) if phase == "decode" else ""
             yield {**about, "figure": f"{phase}, us a token", **row, "tokens": same}
+        ours, theirs = (100 * reading / statistics.median(done.seconds["decode"][name]) for name in SIDES)
+        row = {"ours": ours, "litert": theirs, "speed": ours / theirs}
+        yield {**about, "figure": "weights' share of read speed, %", **row}
         figures = starts(model, threads, arguments.start_rounds)
         for name in STARTS if figures else ():
             for figure, ours in figures[name].items():
@@ -346,7 +354,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 SUITE = Suite(
     columns=(
-        *(Column("model", "<40"), Column("threads", "7"), Column("figure", "<22"), Column("ours", "10.1f")),
+        *(Column("model", "<40"), Column("threads", "7"), Column("figure", "<31"), Column("ours", "10.1f")),
         *(Column("litert", "10.1f", "LiteRT"), Column("speed", "6.3f"), Column("tokens", "<9")),
     ),
     rows=rows,

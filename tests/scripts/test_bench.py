@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jitdelegate.ir.graph import Graph, Model, Node, Signature, Tensor
 from scripts.bench.__main__ import SUITES, main
 from scripts.bench.decoders import Step, steps
+from scripts.bench.memory_speed import weight_bytes
 from scripts.bench.rounds import in_turns, interleaved, mean_speeds
 from scripts.bench.suite import Column, Suite
 
@@ -125,3 +127,19 @@ def test_means_are_taken_by_group() -> None:
         "threads 1: geometric mean 4.000 of 1 rows, least 4.000",
         "threads 2: geometric mean 4.000 of 2 rows, least 2.000",
     ]
+
+
+def test_weights_are_counted_once_and_without_tables_of_rows() -> None:
+    table, shared, own = (np.zeros(shape, np.float32) for shape in ((100, 4), (4, 4), (3, 4)))
+    tensors = (
+        Tensor("token", (1,), "int32"),
+        *(Tensor("", data.shape, "float32", data) for data in (table, shared, shared, own)),
+        *(Tensor("", (1, size), "float32") for size in (4, 4, 4, 3)),
+    )
+    nodes = (
+        Node("GATHER", (1, 0), (5,)),
+        *(Node("FULLY_CONNECTED", (x, w, -1), (y,)) for x, w, y in ((5, 2, 6), (6, 3, 7), (7, 4, 8))),
+    )
+    graph = Graph(tensors, nodes, (0,), (8,))
+    model = Model((graph,), (Signature("decode", 0, {"token": 0}, {"logits": 8}),))
+    assert weight_bytes(model, "decode") == shared.nbytes + own.nbytes
