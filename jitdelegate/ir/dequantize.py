@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from math import prod
 
 import numpy as np
@@ -25,12 +26,26 @@ def integers(tensor: Tensor) -> np.ndarray:
     assert tensor.sparsity is None
     if tensor.dtype not in PACKED:
         return tensor.data
-    stored, bits = tensor.data.view(np.int8), int(tensor.dtype.removeprefix("int"))
-    parts = np.empty((stored.size, 8 // bits), np.int8)  # filled in place: the table of a language model is large
-    for number, part in enumerate(parts.T):  # the first is in the low bits
-        np.right_shift(np.left_shift(stored, 8 - bits * (number + 1), out=part), 8 - bits, out=part)
-    parts.flags.writeable = False  # tensors share what nobody can change
-    return parts.reshape(-1)[: tensor.size].reshape(tensor.shape)
+    stored, words = tensor.data.view(np.uint8), _parts_of_bytes(int(tensor.dtype.removeprefix("int")))
+    found = np.empty(stored.size, words.dtype)
+    for first in range(0, stored.size, AT_ONCE):  # numpy makes each byte an index of eight
+        np.take(words, stored[first : first + AT_ONCE], out=found[first : first + AT_ONCE], mode="clip")
+    found.flags.writeable = False  # tensors share what nobody can change
+    return found.view(np.int8)[: tensor.size].reshape(tensor.shape)
+
+
+@cache
+def _parts_of_bytes(bits: int) -> np.ndarray:
+    """For each byte, the signed numbers of so many bits in it, as bytes of one word; the first is in the low bits."""
+    stored = np.arange(1 << 8, dtype=np.uint8).view(np.int8)
+    parts = [stored << 8 - bits * (number + 1) >> 8 - bits for number in range(8 // bits)]
+    return np.stack(parts, axis=1).view(f"u{len(parts)}").reshape(-1)
+
+
+def sums_of_blocks(numbers: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """float64[O]: the sums of rows of integers [O, ...] times f32[O, blocks], each scale for an equal part of a row."""
+    sums = np.einsum("ijk->ij", numbers.reshape(*scales.shape, -1), dtype=np.int64)
+    return np.asarray((sums * scales.astype(np.float64)).sum(1))
 
 
 def real_numbers(tensor: Tensor) -> np.ndarray:

@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from jitdelegate.ir.dequantize import bfloat16_bits, bfloat16_numbers, dequantized, integers
+from jitdelegate.ir.dequantize import bfloat16_bits, bfloat16_numbers, dequantized, integers, sums_of_blocks
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr, binary, maximum, minimum, select, unary
 from jitdelegate.ir.forms import NO_HALO, Contract, IndexMap, Map, Reduce
 from jitdelegate.ir.graph import ABSENT, Numbers, Tensor
@@ -32,8 +32,6 @@ LEAST_PRODUCTS = 128
 1x1 and 3x3 filters, with AVX-512 and VNNI."""
 
 
-SUMMED_AT_ONCE = 1 << 20
-"""Weights whose real numbers are in memory at a time."""
 BLOCK = 32
 """XNNPACK takes blocks of a multiple of this many weights with a scale of their own, if they are int4."""
 
@@ -119,22 +117,12 @@ def _real(rows: _Rows, weights: Tensor, shape: Shape) -> tuple[Expr, list[Operan
 
 def _real_of_blocks(rows: _Rows, weights: Tensor, shape: Shape) -> tuple[Expr, list[Operand], list[IndexMap]]:
     """The same where scales are in the sums: (sum - zero * sum of weights) / factor."""
+    assert weights.quant is not None
     extra, maps = rows.operands(shape)
-    extra.append(_row_sums(weights))
+    scales = np.array(weights.quant.scales, np.float32).reshape(weights.shape[0], -1)
+    extra.append(sums_of_blocks(integers(weights), scales).astype(np.float32))
     maps.append(IndexMap.along(len(shape) - 1))
     return (RESULT - Cast(Arg(1), "float32") * Arg(3)) * Arg(2), extra, maps
-
-
-def _row_sums(weights: Tensor) -> np.ndarray:
-    """f32[O], the sums of rows of real numbers [O, K], of which only some are in memory at a time."""
-    assert weights.quant is not None
-    numbers, (rows, depth) = integers(weights), weights.shape
-    scales, sums = np.array(weights.quant.scales, np.float32).reshape(rows, -1, 1), np.empty(rows, np.float32)
-    at_once = max(1, SUMMED_AT_ONCE // depth)
-    for part in (slice(first, first + at_once) for first in range(0, rows, at_once)):
-        real = numbers[part].reshape(*scales[part].shape[:2], -1).astype(np.float32) * scales[part]
-        sums[part] = real.reshape(-1, depth).sum(1, dtype=np.float64)
-    return sums
 
 
 class _Rows:

@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from jitdelegate.base.targets import Level
+from jitdelegate.ir.dequantize import sums_of_blocks
 from jitdelegate.ir.forms import MatMul, Window
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.kernel import Generator
@@ -214,10 +215,7 @@ def folded(
     """
     if zero == 0:
         return bias
-    sums = weights.sum(1, dtype=np.int64)
-    if scales is not None:
-        blocks = weights.reshape(*scales.shape, -1).sum(2, dtype=np.int64)
-        sums = (blocks * scales.astype(np.float64)).sum(1)
+    sums = weights.sum(1, dtype=np.int64) if scales is None else sums_of_blocks(weights, scales)
     return np.asarray((0 if bias is None else bias) - zero * sums).astype(dtype)
 
 
