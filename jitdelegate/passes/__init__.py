@@ -106,19 +106,20 @@ def _ignore(stage: str, graph: Graph) -> None:
 
 
 def run(graph: Graph, trace: Trace = _ignore, passes: Sequence[Pass] = PIPELINE, faults: Faults | None = None) -> Graph:
-    """The graph after all passes that work on what it has, verified after each.
+    """The graph after all passes that work on what it has, verified after each, but for what a pass left as it was.
 
     Args:
         graph: before the passes of REWRITE, every node must have passed its operator's check.
         trace: called with each pass's name and graph.
         faults: notes an OPTIONAL pass that fails: the graph stays as it was. None raises its error.
     """
+    verified: Graph | None = None
     for each in passes:
         if not applies(each, graph):
             continue
         try:
             after = each(graph)
-            verify(after, each.__name__)
+            verify(after, each.__name__, verified)
             verify_ports(graph, after, each.__name__)
         except CompileError:
             raise
@@ -128,5 +129,5 @@ def run(graph: Graph, trace: Trace = _ignore, passes: Sequence[Pass] = PIPELINE,
             faults.skip(f"the pass {each.__name__}", error)
             continue
         trace(each.__name__, after)
-        graph = after
+        graph = verified = after
     return graph

@@ -37,7 +37,7 @@ def compute_wide(graph: Graph) -> Graph:
                 converted(node, index, wide[index])
         results = {index: added(graph.tensors[index]) for index in node.outputs if index in widened}
         inputs = tuple(wide[index] if index in widened else index for index in node.inputs)
-        nodes.append(replace(node, inputs=inputs, outputs=tuple(results.get(index, index) for index in node.outputs)))
+        nodes.append(node.between(inputs, tuple(results.get(index, index) for index in node.outputs)))
         for index, result in results.items():
             converted(node, result, index)
     return draft.graph(nodes)

@@ -98,7 +98,7 @@ class _Variables:
                 tensor = self._graph.tensors[index]
                 self._now[index] = self._draft.add(replace(tensor, name=f"{tensor.name} after", is_variable=False))
                 outputs += (self._now[index],)
-        return replace(node, inputs=inputs, outputs=outputs)
+        return node.between(inputs, outputs)
 
     def _may_update(self, index: int) -> bool:
         is_given = index in self._graph.inputs or index in self._written
@@ -147,7 +147,7 @@ class _Resources:
         if not any(_is_resource_op(node) for node in self._graph.nodes):
             return self._graph
         nodes = [left for node in self._graph.nodes if (left := self._left(node)) is not None]
-        nodes = [replace(node, inputs=tuple(self._current(index) for index in node.inputs)) for node in nodes]
+        nodes = [node.between(tuple(map(self._current, node.inputs)), node.outputs) for node in nodes]
         graph = self._draft.graph(nodes)
         self._refuse_other_users(graph)
         self._refuse_shared()

@@ -273,4 +273,4 @@ def _branch(node: Node, choice: int) -> int:
 
 def _renamed(node: Node, names: Mapping[int, int]) -> Node:
     inputs, outputs = (tuple(names.get(index, index) for index in side) for side in (node.inputs, node.outputs))
-    return replace(node, inputs=inputs, outputs=outputs)
+    return node.between(inputs, outputs)

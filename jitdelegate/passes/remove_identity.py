@@ -25,7 +25,7 @@ def remove_identity(graph: Graph) -> Graph:
         if isinstance(node.form, View):
             inputs = (viewed.get(inputs[0], inputs[0]),)
             viewed[node.outputs[0]] = inputs[0]
-        node, output, form = replace(node, inputs=inputs), node.outputs[0], form_of(node)
+        node, output, form = node.between(inputs, node.outputs), node.outputs[0], form_of(node)
         same = output
         if _changes_nothing(graph, node):
             same = inputs[0]

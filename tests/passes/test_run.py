@@ -7,10 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from jitdelegate.ir.graph import Graph
+from jitdelegate.ir import verify
+from jitdelegate.ir.graph import Graph, Node
 from jitdelegate.ir.print import graph_text
 from jitdelegate.ops import OPS
 from jitdelegate.passes import FOLD, REWRITE, run
+from jitdelegate.passes.infer_shapes import infer_shapes
+from jitdelegate.passes.lower import lower
 from jitdelegate.passes.remove_dead import remove_dead
 from jitdelegate.passes.support import node_reason
 from jitdelegate.passes.works_on import applies, declared
@@ -106,6 +109,29 @@ def assert_equal(found: Graph, expected: Graph, name: str) -> None:
         [node.origin for node in expected.nodes],
     ), name
     assert all(a is b for a, b in zip(found.tensors, expected.tensors, strict=True)), name
+
+
+def test_only_what_a_pass_has_changed_is_verified_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Node] = []
+    monkeypatch.setattr(verify, "_verify_form", lambda graph, node, *_: seen.append(node))
+
+    def same(graph: Graph) -> Graph:
+        return replace(graph, nodes=tuple(graph.nodes))
+
+    def other_node(graph: Graph) -> Graph:
+        return replace(graph, nodes=(replace(graph.nodes[0]), *graph.nodes[1:]))
+
+    def other_tensor(graph: Graph) -> Graph:
+        (last,) = graph.outputs
+        return replace(graph, tensors=(*graph.tensors[:last], replace(graph.tensors[last]), *graph.tensors[last + 1 :]))
+
+    lowered = run(network(), passes=(infer_shapes, lower))
+    seen.clear()
+    for further, count in ((same, 0), (other_node, 1), (other_tensor, 1)):
+        run(lowered, passes=(same, further))
+        assert seen[: len(lowered.nodes)] == list(lowered.nodes)
+        assert len(seen) == len(lowered.nodes) + count
+        seen.clear()
 
 
 def test_a_pass_that_leaves_a_malformed_graph_is_named() -> None:
