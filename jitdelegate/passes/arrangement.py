@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from jitdelegate.ir.forms import IndexMap, Map, Shape, View
@@ -11,6 +12,8 @@ from jitdelegate.ir.graph import Graph, Node
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.registry import MAX_RANK
 
+KEPT = 1 << 12
+"""Most answers that are remembered of a function here: equal layers ask the same."""
 Order = tuple[int, ...]
 """For each axis of a result, the axis of the source that it is, as in TRANSPOSE."""
 
@@ -27,6 +30,7 @@ class Arrangement:
     order: Order
 
     @staticmethod
+    @lru_cache(KEPT)
     def permutation(shape: Shape, order: Order) -> Arrangement:
         """The transposition of an array of `shape` to `order`; axes of size 1 may be left out of it."""
         runs: list[list[int]] = []
@@ -113,6 +117,7 @@ def grouped(parts: Shape, sizes: Shape) -> list[list[int]]:
     return groups
 
 
+@lru_cache(KEPT)
 def reshaped(operand: Shape, access: IndexMap, shape: Shape, target: Shape) -> Shape | None:
     """The shape in which an operand of a result of `shape` is read for `target`; None where it cannot be reshaped."""
     first = len(shape) - len(operand)
@@ -149,7 +154,12 @@ def arrangement_of(graph: Graph, node: Node) -> Arrangement | None:
     if not isinstance(node.form, Map) or not node.form.moves_only or len(node.inputs) != 1:
         return None
     (access,) = node.form.operands
-    source, target = graph.tensors[node.inputs[0]].shape, graph.tensors[node.outputs[0]].shape
+    return _arrangement(access, graph.tensors[node.inputs[0]].shape, graph.tensors[node.outputs[0]].shape)
+
+
+@lru_cache(KEPT)
+def _arrangement(access: IndexMap, source: Shape, target: Shape) -> Arrangement | None:
+    """How a result of shape `target` arranges an operand that is read so; None where it is no transpose of it."""
     long = [axis for axis, size in enumerate(source) if size != 1]
     placed = {access.dims[axis]: axis for axis in long}
     whole = len(placed) == len(long) and prod(source) == prod(target)

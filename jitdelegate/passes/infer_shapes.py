@@ -134,12 +134,12 @@ def _outputs(call: Call, most: int) -> list[Tensor]:
     op = find(call.node)
     assert op is not None
     outputs = [reshaped(tensor, shape) for tensor, shape in zip(call.outputs, op.shapes(call), strict=True)]
-    if next(op.structure(call), None) is not None:
+    are_empty = bool(outputs) and all(_is_empty(tensor.shape) for tensor in outputs)
+    if not (are_empty or op.foldable(call)) or next(op.structure(call), None) is not None:
         return outputs
-    if outputs and all(_is_empty(tensor.shape) for tensor in outputs):
+    if are_empty:
         return [tensor.holding(np.zeros(tensor.shape)) for tensor in outputs]
-    most = min(most, op.folds)
-    if not op.foldable(call) or sum(prod(tensor.shape) for tensor in outputs) > most or next(op.sizes(outputs), None):
+    if sum(prod(tensor.shape) for tensor in outputs) > min(most, op.folds) or next(op.sizes(outputs), None):
         return outputs
     with np.errstate(all="ignore"):
         grid = op.grid(call)

@@ -56,20 +56,22 @@ def push_transposes(graph: Graph) -> Graph:
     return graph
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class _Read:
-    """A tensor as a node or the caller reads it.
+    """A tensor as nodes or the caller read it; one object for all that read it so.
 
     Attributes:
-        position: of the node, or CALLER.
         shape: for an operand whose axes a region may permute, its shape with as many axes as the node has; else None.
         matrices: the operand's shape where a product of matrices reads it, which reads some transposes in place.
     """
 
-    position: int
     arrangement: Arrangement
     shape: Shape | None = None
     matrices: Shape | None = None
+
+
+_Reader = tuple[_Read, bool, Order | None]
+"""How a tensor is read, whether a region does, and the order of axes that was chosen for another reader."""
 
 
 class _Regions:
@@ -80,7 +82,8 @@ class _Regions:
         self._found = arranged(graph)
         self._shapes = [self._operands(node) for node in graph.nodes]
         self._orders: dict[int | None, Order] = {}
-        self._reads: dict[int, list[_Read]] = {}
+        self._known: dict[tuple[Arrangement, Shape | None, Shape | None], _Read] = {}
+        self._reads: dict[int, list[tuple[int, _Read]]] = {}
         for position, node in enumerate(graph.nodes):
             if self._is_root(node):
                 shapes = self._shapes[position] or (None,) * len(node.inputs)
@@ -114,7 +117,8 @@ class _Regions:
     def _add_read(self, position: int, index: int, shape: Shape | None, matrices: Shape | None = None) -> None:
         if index != ABSENT:
             source = self._found[index]
-            self._reads.setdefault(source.root, []).append(_Read(position, source.arrangement, shape, matrices))
+            key = source.arrangement, shape, matrices
+            self._reads.setdefault(source.root, []).append((position, self._known.setdefault(key, _Read(*key))))
 
     # regions
 
@@ -162,37 +166,45 @@ class _Regions:
 
     def _best(self, region: set[int]) -> Order | None:
         """The order of axes with the fewest bytes to transpose at the region's borders; None for the file's order."""
-        roots = self._roots(region)
+        readers = {root: self._readers(region, root) for root in self._roots(region)}
         saved = Counter[Order]()
-        for order, nbytes_saved in self._likely_orders(region, roots):
+        for order, nbytes_saved in self._likely_orders(region, readers):
             saved[order] += nbytes_saved
         likely = (order for order, _ in saved.most_common(MOST_ORDERS))
-        costs = {order: cost for order in likely if (cost := self._cost(region, roots, order)) is not None}
+        costs = {order: cost for order in likely if (cost := self._cost(region, readers, order)) is not None}
         best = min(costs, key=costs.__getitem__, default=None)
-        return best if best is not None and costs[best] < (self._cost(region, roots, None) or 0) else None
+        return best if best is not None and costs[best] < (self._cost(region, readers, None) or 0) else None
 
-    def _likely_orders(self, region: set[int], roots: set[int]) -> Iterator[tuple[Order, int]]:
-        """(order of axes in which a transpose at the border is not needed, bytes that it writes) pairs."""
-        for root in roots:
+    def _readers(self, region: set[int], root: int) -> Counter[_Reader]:
+        """How often a tensor is read in each way. A mask has readers in every layer, most of which read it alike."""
+        return Counter(
+            (read, True, None) if position in region else (read, False, self._orders.get(position))
+            for position, read in self._reads[root]
+        )
+
+    def _likely_orders(self, region: set[int], readers: Mapping[int, Counter[_Reader]]) -> Iterator[tuple[Order, int]]:
+        """(order of axes in which transposes at the border are not needed, bytes that they write) pairs."""
+        for root, found in readers.items():
             writer = self._graph.writer[root]
-            for read in self._reads[root]:
-                arrangement, order = self._way(region, root, read, None), None
+            for reader, count in found.items():
+                arrangement, order = self._way(region, root, reader, None), None
                 if arrangement is None or arrangement.is_identity:
                     continue
+                read, is_inside, _ = reader
                 if writer in region:
                     order = arrangement.order_of(_result_shape(self._graph, self._graph.nodes[writer]))
-                elif read.position in region and read.shape is not None:
+                elif is_inside and read.shape is not None:
                     order = arrangement.inverse.order_of(read.shape)
                 if order is not None:
-                    yield order, nbytes(self._graph, root)
+                    yield order, nbytes(self._graph, root) * count
 
-    def _cost(self, region: set[int], roots: set[int], order: Order | None) -> int | None:
+    def _cost(self, region: set[int], readers: Mapping[int, Counter[_Reader]], order: Order | None) -> int | None:
         """Bytes to transpose of all that the region reads and writes, where its axes have this order; None where it
         cannot have it. A constant counts where it would be kept in several orders, and what products read in place
         does not count."""
         total = 0
-        for root in roots:
-            found = [(self._way(region, root, read, order), read.matrices) for read in self._reads[root]]
+        for root, those in readers.items():
+            found = [(self._way(region, root, reader, order), reader[0].matrices) for reader in those]
             ways = {way for way, shape in found if way is None or shape is None or not _is_read_in_place(way, shape)}
             if None in ways:
                 return None
@@ -201,16 +213,17 @@ class _Regions:
             total += nbytes(self._graph, root) * (len(ways) - kept)
         return total
 
-    def _way(self, region: set[int], root: int, read: _Read, order: Order | None) -> Arrangement | None:
+    def _way(self, region: set[int], root: int, reader: _Reader, order: Order | None) -> Arrangement | None:
         """How the tensor is arranged for one reader, where the region's axes have this order, and those of regions
         before it the order that was chosen."""
+        read, is_inside, chosen = reader
         found: Arrangement | None = read.arrangement
         writer = self._graph.writer[root]
         written = order if writer in region else self._orders.get(writer)
         if written is not None and writer is not None:
             result = _result_shape(self._graph, self._graph.nodes[writer])
             found = Arrangement.permutation(result, written).inverse.then(read.arrangement)
-        seen = order if read.position in region else self._orders.get(read.position)
+        seen = order if is_inside else chosen
         if seen is not None and found is not None and read.shape is not None:
             found = found.then(Arrangement.permutation(read.shape, seen))
         return found if found is None or len(found.sizes) <= MAX_RANK else None
