@@ -282,13 +282,14 @@ class Model:
         steps, shapes, signatures = progress or None, list(shapes), self._program.signatures
         if steps:
             steps.more(len(signatures) + len(shapes))
+        source = self._opened.source
         self._opened.announce(as_stored=True)
-        for signature in _told(signatures, lambda one: f"{self._opened.source.name}: signature {one.key!r}", steps):
-            self._specializations.subgraph(signature.graph).announce(as_stored=True)
-        for given in _told(shapes, lambda sizes: f"{self._opened.source.name} for {dict(sizes)}", steps):
-            for executable in self._specializations.prepare(given):
-                executable.announce()
-        self._opened.source.forget()
+        with source.kept():
+            for signature in _told(signatures, lambda one: f"{source.name}: signature {one.key!r}", steps):
+                self._specializations.subgraph(signature.graph).announce(as_stored=True)
+            for given in _told(shapes, lambda sizes: f"{source.name} for {dict(sizes)}", steps):
+                for executable in self._specializations.prepare(given):
+                    executable.announce()
 
     def reset_all_variables(self) -> None:
         """Reset every variable to its first value, resource variables too.

@@ -14,7 +14,8 @@ import os
 import time
 from typing import Any
 
-from jitdelegate.api.model import Model, load
+from jitdelegate.api import announce
+from jitdelegate.api.model import Model
 from jitdelegate.base.exit_status import FAILED, GOOD, status_of
 from jitdelegate.base.options import ANY_PRECISION, FIELDS, TUNINGS, DelegateOptions
 from jitdelegate.base.progress import Bar, progress
@@ -23,7 +24,7 @@ from jitdelegate.base.user_warning import PlainWarnings
 from jitdelegate.commands.arguments import add_options_file, add_target, directory, new_parser, threads
 from jitdelegate.commands.measurement.entry import Shape
 from jitdelegate.commands.run_arguments import named_shapes
-from jitdelegate.engine.load_path import open_hosted
+from jitdelegate.engine.load_path import open_hosted, open_model
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import CacheWarning, DelegateWarning, JitDelegateError
 from jitdelegate.runtime.cache.eviction import MOST_STORED
@@ -133,13 +134,16 @@ def warm(model: str, arguments: argparse.Namespace, bar: Bar) -> dict[str, Any]:
         "num_threads": arguments.threads,
     }
     try:
-        with load(model, options=_further(arguments), **named) as loaded:
+        options = DelegateOptions.from_keywords(named, _further(arguments))
+        source = ModelFile(model, options, listener=announce)
+        with source.kept(), Model(open_model(source)) as loaded:
             loaded.prepare(progress=bar)
             shapes = [_warm_shape(loaded, one, bar) for one in arguments.input_shape]
             report = loaded.report()
         if arguments.litert_interpreter:
-            source = ModelFile(model, DelegateOptions.from_keywords(named, _further(arguments)))
-            open_hosted(source).prepare(arguments.input_shape)
+            source = ModelFile(model, options)
+            with source.kept():
+                open_hosted(source).prepare(arguments.input_shape)
     except (JitDelegateError, OSError, MemoryError) as error:
         return _failed(model, error, start)
     trouble = report.failure or f"nothing was stored: {report.cache.write_failure or report.cache.reason}"

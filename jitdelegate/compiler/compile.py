@@ -82,7 +82,7 @@ def compile_model(
     """
     trace = open_trace(key)
     with _stage(seconds, "read"):
-        model = (reading or Reading()).model(content, key.subgraph)
+        model = (reading or Reading()).model(content)
         is_narrow = bool(narrow_states(model))
         if is_narrow and not key.hosted:
             content = widened(content)

@@ -169,6 +169,7 @@ def fetch(executable: Executable, store: Store) -> None:
         from jitdelegate.engine.miss import fill  # not before: a warm cache needs none
 
         fill(executable, store, no_compiler)
+    executable.source.opened(executable.subgraph, executable.program.signatures)
     for note in executable.program.notes:
         executable.note(note)
     chosen = executable.program.part(CHOSEN)

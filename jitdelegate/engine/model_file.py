@@ -10,12 +10,13 @@ from jitdelegate.runtime.cache.store import open_store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any, TypeVar
 
     from _typeshed import ReadableBuffer
 
     from jitdelegate.base.options import DelegateOptions
+    from jitdelegate.program.program import Signature
     from jitdelegate.runtime.fallback import Fallback
     from jitdelegate.runtime.mapped_model import MappedModel
     from jitdelegate.runtime.shared_file import SharedFile
@@ -77,6 +78,8 @@ class ModelFile:
         self._fingerprint = ""
         self._reading: Reading | None = None
         self._kept: tuple[SharedFile, memoryview] | None = None
+        self._left: set[int] | None = None
+        self._keepers = 0
         self._fallback: Fallback | None = None
         self._litert_arguments = litert_arguments
         self._make_delegate: Callable[[], Any] | None = None
@@ -131,12 +134,24 @@ class ModelFile:
         """Keep nothing of the content for further compilations."""
         self._reading = self._kept = None
 
+    def kept(self) -> Kept:
+        """`with source.kept():` keeps what a compilation reads of the content for the next ones, up to the end."""
+        return Kept(self)
+
+    def opened(self, subgraph: int, signatures: Iterable[Signature]) -> None:
+        """Tell that a subgraph has a program; nothing stays once all that the model's `signatures` name have."""
+        if self._left is None:
+            self._left = {signature.graph for signature in signatures}
+        self._left.discard(subgraph)
+        if not self._left and not self._keepers:
+            self.forget()
+
     def make(self, make: Callable[[ReadableBuffer], Made]) -> Made:
         """What `make` makes of the bytes that `content` returns, of which it keeps nothing.
 
         The bytes of a large file are mapped, so that they are no memory of this process. If it changes meanwhile, they
-        are made again, from a copy. While signatures are left to compile, the mapping stays for the next call, and so
-        does what was read of it.
+        are made again, from a copy. The mapping, and what was read of it, stay for the next call until `opened` or the
+        end of `kept` lets them go.
 
         Raises:
             ModelError: as `content`; also whatever `make` raises.
@@ -159,15 +174,14 @@ class ModelFile:
         return self._made(make, content if fingerprint(content) == self.fingerprint() else self.content())
 
     def _made(self, make: Callable[[ReadableBuffer], Made], content: ReadableBuffer) -> Made:
-        """What `make` makes; what it has read stays while signatures are left, and the next call has the same bytes."""
+        """What `make` makes; what it has read stays where the next call has the same bytes."""
         stays = content is self._source or not isinstance(content, bytes)
         try:
             made = make(content)
         except BaseException:
             self._reading = None
             raise
-        if self._reading and not (stays and self._reading.left):
-            self._reading = None
+        self._reading = self._reading if stays else None
         return made
 
     @staticmethod
@@ -302,6 +316,21 @@ class ModelFile:
         """Release LiteRT's instance."""
         self._fallback = None
         self.forget()
+
+
+class Kept:
+    """See `ModelFile.kept`."""
+
+    def __init__(self, source: ModelFile) -> None:
+        self._source = source
+
+    def __enter__(self) -> None:
+        self._source._keepers += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._source._keepers -= 1
+        if not self._source._keepers:
+            self._source.forget()
 
 
 def with_ports(content: bytes, options: DelegateOptions) -> bytes:

@@ -15,7 +15,7 @@ from jitdelegate.engine.named_shapes import all_subgraphs, named_shapes
 from jitdelegate.errors import CompilerFailedError
 from jitdelegate.program.program import Program
 from jitdelegate.runtime.cache.key import variant_parts
-from jitdelegate.runtime.cache.store import Lookup, open_store
+from jitdelegate.runtime.cache.store import Lookup, Store, open_store
 from jitdelegate.targets.target import Device
 
 if TYPE_CHECKING:
@@ -64,9 +64,13 @@ def precompile(
         DeviceError: the compilers are not installed, or the device lacks a requested feature.
         CompilerFailedError: the compiler as a whole fails, or did so at an earlier start.
     """
-    store = open_store(options.serialization_dir if output is None else output)
     source = ModelFile(model, options)
-    fingerprint = source.fingerprint()
+    with source.kept():
+        return _precompiled(source, device, open_store(options.serialization_dir if output is None else output), shapes)
+
+
+def _precompiled(source: ModelFile, device: Device, store: Store, shapes: Sequence[NamedShapes]) -> Precompiled:
+    options, fingerprint = source.options, source.fingerprint()
 
     def fetch(subgraph: int, sizes: Shapes = ()) -> Lookup:
         key = find_key(device, options, fingerprint, variant_parts(subgraph, sizes))

@@ -42,18 +42,13 @@ def read(content: ReadableBuffer) -> Model:
 
 
 class Reading:
-    """Reads a content once.
-
-    Attributes:
-        left: the subgraphs that signatures name, and that were not asked for yet.
-    """
+    """Reads a content once."""
 
     def __init__(self) -> None:
-        self.left: set[int] = set()
         self._read: tuple[ReadableBuffer, Model] | None = None
 
-    def model(self, content: ReadableBuffer, subgraph: int) -> Model:
-        """The model, to compile one subgraph; read again only if `content` is another object than before.
+    def model(self, content: ReadableBuffer) -> Model:
+        """The model; read again only if `content` is another object than before.
 
         Raises:
             ModelError: the bytes are not a model.
@@ -61,8 +56,6 @@ class Reading:
         known = self._read
         if known is None or known[0] is not content:
             known = self._read = content, read(content)
-            self.left = {signature.graph for signature in known[1].signatures}
-        self.left.discard(subgraph)
         return known[1]
 
 

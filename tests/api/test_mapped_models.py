@@ -13,6 +13,7 @@ import pytest
 
 import jitdelegate
 from jitdelegate.base.options import DelegateOptions
+from jitdelegate.commands import warm
 from jitdelegate.engine import model_file
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import DeviceError, ModelError
@@ -229,6 +230,32 @@ def test_a_file_that_was_touched_between_two_signatures_is_parsed_again(parses: 
     touch(path)
     model.prepare()
     assert len(parses) == 2
+
+
+def test_nothing_stays_once_every_signature_has_a_program(parses: list[int], path: Path, tmp_path: Path) -> None:
+    path.write_bytes(small_models.two_signatures())
+
+    def load() -> jitdelegate.Model:
+        return jitdelegate.load(path, serialization_dir=tmp_path / "cache", target="cpu")
+
+    load()
+    (first,) = (tmp_path / "cache").glob("*.jitd")
+    load().prepare()
+    first.unlink()
+    parses.clear()
+    model = load()
+    source = model._opened.source
+    assert len(parses) == 1
+    assert source._kept is not None
+    model.run({"x": np.ones((1, 2), np.float32)}, signature="triple")  # in the cache
+    assert (len(parses), source._kept, source._reading) == (1, None, None)
+
+
+def test_a_file_is_parsed_once_for_all_shapes_that_warm_is_given(parses: list[int], path: Path, tmp_path: Path) -> None:
+    path.write_bytes(small_models.two_signatures())
+    shapes = [argument for size in (2, 3) for argument in ("--input-shape", f"0={size}x2")]
+    assert warm.main([str(path), "--serialization-dir", str(tmp_path / "cache"), "--target", "cpu", *shapes]) == 0
+    assert len(parses) == 1
 
 
 def test_a_model_that_is_closed_keeps_no_mapping(path: Path) -> None:
