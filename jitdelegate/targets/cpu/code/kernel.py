@@ -307,6 +307,12 @@ def divisor(total: int, largest: int) -> int:
     return next(size for size in range(max(1, min(total, largest)), 0, -1) if total % size == 0)
 
 
+def odd_lines(nbytes: int) -> int:
+    """At least so many bytes, as an odd number of cache lines: what lies so far apart competes for no sets of the
+    first-level cache."""
+    return (-(-nbytes // ALIGN) | 1) * ALIGN
+
+
 def channel_vector(weights: Constants, values: np.ndarray, lanes: int) -> int:
     """Adds per-channel constants, padded to whole vectors; returns their offset in the weights."""
     padded = np.zeros(-(-values.size // lanes) * lanes, values.dtype)

@@ -20,7 +20,7 @@ from jitdelegate.ir.forms import MatMul, Softmax
 from jitdelegate.ir.graph import Graph, Node, form_of
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, Stream
-from jitdelegate.targets.cpu.code.kernel import ALIGN, Axis, Generator, Job, Kernel, Memory
+from jitdelegate.targets.cpu.code.kernel import Axis, Generator, Job, Kernel, Memory, odd_lines
 from jitdelegate.targets.cpu.code.tasks import Plan
 from jitdelegate.targets.cpu.code.vector_ir import BOOL, FLOAT_BYTES, Function, Value, vector
 from jitdelegate.targets.cpu.code.writer import Writer
@@ -95,7 +95,7 @@ def write_attention(writer: Writer, nodes: Sequence[Node]) -> list[Job]:
     assert isinstance(soft, Softmax)
     assert isinstance(last, MatMul)
     *leading, rows, columns = writer.shape(first.outputs[0])
-    row = -(-columns * FLOAT_BYTES // ALIGN) * ALIGN + ALIGN  # not a power of two, so that rows lie in different sets
+    row = odd_lines(columns * FLOAT_BYTES)
     layout = Layout((1, 1, rows, columns), writer.generator.lanes)
     scores = Matrix(Memory("scratch", 0, layout), (rows, columns), tuple(Axis(size, 0) for size in leading), row)
 

@@ -21,7 +21,6 @@ from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.code.element import store
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.code.kernel import (
-    ALIGN,
     Axis,
     Generator,
     Job,
@@ -29,6 +28,7 @@ from jitdelegate.targets.cpu.code.kernel import (
     Memory,
     distances_along,
     divisor,
+    odd_lines,
     offset_of,
     split,
 )
@@ -208,7 +208,7 @@ class Product(PanelProduct):
         """The product by rows of a that are converted in scratch memory, and the address of their row 0. Rows end with
         zeros, as the panels of b do."""
         f, products, dtype = kernel.f, self.products, self.products.converted
-        row = -(-self.packing.steps * products.step_bytes // ALIGN) * ALIGN + ALIGN  # not a power of two
+        row = odd_lines(self.packing.steps * products.step_bytes)
         layout = Layout((1, 1, rows, self.depth), products.lanes, dtype=dtype)
         conversion, start = Conversion(self.a.memory.layout.dtype, dtype), kernel.scratch + scratch
         kernel.generator.reserve_scratch(scratch + rows * row)

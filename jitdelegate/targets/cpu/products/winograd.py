@@ -19,7 +19,7 @@ import numpy as np
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, numbers_pointer, stream_pointers
-from jitdelegate.targets.cpu.code.kernel import ALIGN, Generator, Job, Kernel, Memory, channel_vector, split
+from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, Memory, channel_vector, odd_lines, split
 from jitdelegate.targets.cpu.code.narrow import without_cast
 from jitdelegate.targets.cpu.code.vector_ir import Value
 from jitdelegate.targets.cpu.multiply.pairs import WordPairs
@@ -129,7 +129,7 @@ class _Winograd:
         down = -(-sweep.rows // STEP)
         chunks = Chunks.of(self.a.layout.shape[0], 0, down, min(-(-down // 2), -(-FEWEST_TILES // self.across)))
         offset, biases = self._pack(weights), channel_vector(generator.weights, bias, self.products.lanes)
-        apart = tuple(_odd_lines(chunks.rows * self.across * nbytes) for nbytes in self.tile_bytes)
+        apart = tuple(odd_lines(chunks.rows * self.across * nbytes) for nbytes in self.tile_bytes)
         generator.reserve_scratch(POSITIONS * sum(apart))
 
         def body(kernel: Kernel) -> None:
@@ -240,8 +240,3 @@ def _rows(kernel: Kernel, rows: int, one: Callable[..., list[Value]], pointers: 
     at = kernel.f.loop(whole, one, *pointers) if whole else pointers
     if is_low:
         one(kernel.f.index(0), *at, is_low=True)
-
-
-def _odd_lines(nbytes: int) -> int:
-    """So many bytes as an odd number of cache lines: positions compete for no sets of the first-level cache."""
-    return (-(-nbytes // ALIGN) | 1) * ALIGN
