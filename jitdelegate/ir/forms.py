@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jitdelegate.ir.expr import RESULT, Arg, Expr, arity, substitute
+from jitdelegate.ir.expr import RESULT, Arg, Expr, arity, result_type, substitute
 
 Shape = tuple[int, ...]
 Halo = tuple[int, int, int, int]
@@ -391,14 +391,21 @@ class Reduce(Form):
 class Statistic:
     """A number for every row of a Normalize: the reduction by `kind`, as in Reduce, of `value` over the row.
 
-    value: over Arg(0) = an element of the row, and Arg(1 + k) = statistic k of the row, one of those before this one.
+    Attributes:
+        value: over Arg(0) = an element of the row, and Arg(1 + k) = statistic k of the row, one of those before this
+            one.
+        dtype: the type of the value and of the number, "float32" or "int32"; integers wrap.
+        in_order: whether a sum adds the elements of a row one by one, from the first on. The row lies along the last
+            axis then, and this is the last statistic.
     """
 
     kind: str
     value: Expr
+    dtype: str = "float32"
+    in_order: bool = False
 
     def __str__(self) -> str:
-        return f"{self.kind}({self.value})"
+        return f"{self.dtype}.{self.kind}{'_in_order' * self.in_order}({self.value})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +414,7 @@ class Normalize(Form):
     softmax over other axes than the last one. A row are the elements that differ in their indices on `axes` only.
 
     The own result, of the operand's shape, is `result` over Arg(0) = the element, Arg(1 + k) = statistic k of its row,
-    and then the extra operands. All is computed in float32, also where elements are stored in narrower floats.
+    and then the extra operands. Elements are float32, whatever narrower floats they are stored in, or integers.
     """
 
     exact_loads: ClassVar[bool] = True
@@ -419,8 +426,21 @@ class Normalize(Form):
         return len(result) == 4 and 3 not in self.axes and 0 not in self.axes
 
     @property
+    def types_epilogue(self) -> bool:
+        return True
+
+    def own_type(self, source: str) -> str:
+        own = (source, *(statistic.dtype for statistic in self.statistics), *("float32",) * self.own_extras)
+        return result_type(self.result, own) or "float32"
+
+    @property
     def own_extras(self) -> int:
         return max(0, arity(self.result) - 1 - len(self.statistics))
+
+    @property
+    def in_order(self) -> bool:
+        """Whether a statistic is."""
+        return any(statistic.in_order for statistic in self.statistics)
 
     @property
     def whole(self) -> Expr:

@@ -84,14 +84,12 @@ class Scan(IndexForm):
     """Running sums along `axis`: each sum is over the elements before its own and, unless `exclusive`, its own element.
 
     With `reverse`, each sum is over the elements after its own. Elements are added one by one from the first on;
-    integers wrap. With `total`, and neither of the others, the result has only the last of the sums, and size 1 along
-    the axis.
+    integers wrap.
     """
 
     axis: int = 0
     exclusive: bool = False
     reverse: bool = False
-    total: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from jitdelegate import load
+from jitdelegate import load, passes
+from jitdelegate.ir.forms import Normalize
+from jitdelegate.ir.graph import QuantizedOptions
+from jitdelegate.targets.cpu.generate import generate
+from jitdelegate.tflite.read import read
 from tests.ops.quantized_models import LiteRT, numbers, one_op
 
 TYPES = {
@@ -41,6 +47,18 @@ def test_shares_are_what_litert_computes(name: str, shape: tuple[int, ...], beta
     ours = load(content, target="cpu", quantized_rounding=rounding)
     assert ours.report().target == "cpu", str(ours.report())
     np.testing.assert_array_equal(ours(data), LiteRT(content, rounding).run(data))
+
+
+@pytest.mark.parametrize("rounding", ["litert", "reference"])
+@pytest.mark.parametrize("name", TYPES)
+def test_no_array_is_kept_between_steps(name: str, rounding: str) -> None:
+    source, zero, scale, (share, least) = TYPES[name]
+    shape = 2, 40, 300
+    content = one_op("SOFTMAX", [(shape, source, scale, zero)], (shape, name.split()[0], share, least), 2, beta=1.0)
+    graph = passes.run(replace(read(content).graphs[0], quantized=QuantizedOptions(rounding)))
+    assert [type(node.form) for node in graph.nodes] == [Normalize]
+    program = generate(graph, "x86-64-v3")
+    assert (program.arena_bytes, program.scratch_bytes < 40 * 300 * 4) == (0, True)
 
 
 @pytest.mark.parametrize("name", ["int8", "uint8"])

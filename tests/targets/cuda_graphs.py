@@ -17,11 +17,12 @@ TOLERANCES = {"float32": 1e-6, "float16": 2e-3, "bfloat16": 1.6e-2}
 """Of a result of the size of one: some roundings of the stored type."""
 
 
-def graph_of(form: Form, shapes: Sequence[Shape], output: Shape) -> Graph:
-    """A node whose operands are inputs of the graph and whose result is its output."""
-    shapes = (*shapes, output)
-    tensors = tuple(Tensor(f"tensor{k}", shape, "float32") for k, shape in enumerate(shapes))
-    last = len(shapes) - 1
+def graph_of(
+    form: Form, shapes: Sequence[Shape], output: Shape, source: str = "float32", result: str = "float32"
+) -> Graph:
+    """A node whose operands, of type `source`, are inputs of the graph and whose result is its output."""
+    last, shapes = len(shapes), (*shapes, output)
+    tensors = tuple(Tensor(f"tensor{k}", shape, source if k < last else result) for k, shape in enumerate(shapes))
     return Graph(tensors, (Node("OP", tuple(range(last)), (last,), form=form),), tuple(range(last)), (last,))
 
 

@@ -62,11 +62,6 @@ def scanned(
     return Scan(axis=axis, exclusive=exclusive, reverse=reverse), [numbers(shape, dtype)], shape, dtype
 
 
-def totals(shape: Shape, axis: int, dtype: str = "float32") -> Example:
-    """A Scan of which the last sums are kept."""
-    return Scan(axis=axis, total=True), [numbers(shape, dtype)], (*shape[:axis], 1, *shape[axis + 1 :]), dtype
-
-
 def best(shape: Shape, axis: int, kind: str = "max", dtype: str = "float32", index: str = "int32") -> Example:
     """An ArgReduce."""
     return ArgReduce(kind=kind, axis=axis), [numbers(shape, dtype)], shape[:axis] + shape[axis + 1 :], index
@@ -131,12 +126,6 @@ EXAMPLES: dict[str, Example] = {
     "int32 sums": scanned((5, 33), 0, "int32"),
     "int64 sums": scanned((3, 17, 2), 1, "int64", exclusive=True),
     "one sum": scanned((1,), 0),
-    "totals of rows": totals((3, 11, 37), 2),
-    "totals of as many rows as lanes": totals((16, 64), 1),
-    "totals of short rows": totals((50, 3), 1, "int32"),
-    "totals of few rows": totals((3, 37), 1),
-    "totals of columns": totals((4, 9, 21), 1),
-    "totals of an axis before one element": totals((40, 9, 1), 1),
     "largest of rows": best((9, 5), 1),
     "largest of long rows": best((3, 103), 1),
     "largest of three": best((9, 3), 1),

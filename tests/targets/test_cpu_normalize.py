@@ -12,7 +12,7 @@ from jitdelegate.targets.planning.choose_layout import choose_layout
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.levels import RUNNABLE
-from tests.targets.normalize_graphs import layer, softmax
+from tests.targets.normalize_graphs import WHOLE, integers, layer, softmax
 
 GRAPHS = [
     layer((3, 80), (1,), (80,), (3, 1)),
@@ -38,6 +38,13 @@ def compare(graph: Graph, level: str) -> None:
 @pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: str(graph.tensors[0].shape))
 def test_rows_along_all_axes_are_as_the_reference_has_them(graph: Graph, level: str) -> None:
     compare(graph, level)
+
+
+@pytest.mark.parametrize("level", RUNNABLE)
+@pytest.mark.parametrize("graph", WHOLE, ids=lambda graph: str(graph.tensors[0].shape))
+def test_rows_of_integers_are_exactly_as_the_reference_has_them(graph: Graph, level: str) -> None:
+    feeds = integers(graph)
+    np.testing.assert_array_equal(execute(graph, feeds, level)[0], run_graph(graph, feeds)[0])
 
 
 def between_convolutions(image: Shape) -> Graph:

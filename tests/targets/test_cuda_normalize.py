@@ -17,7 +17,7 @@ from tests.gpu.simulator import SimulationError
 from tests.targets import cuda_execute
 from tests.targets.cuda_execute import assert_compiles_everywhere, ptx_of, templates_of
 from tests.targets.cuda_graphs import compare, graph_of, stored_between
-from tests.targets.normalize_graphs import layer, softmax
+from tests.targets.normalize_graphs import WHOLE, integers, layer, shares_in_order, softmax
 
 IN_REGISTERS = [
     layer((5, 17), (1,), (17,), (5, 17)),
@@ -34,6 +34,11 @@ SHARED = layer((1, 6000, 8), (1,), (8,), (1, 6000, 1))
 @pytest.mark.parametrize("graph", [*IN_REGISTERS, *LONG], ids=lambda graph: str(graph.tensors[0].shape))
 def test_rows_along_all_axes_are_as_the_reference_has_them(graph: Graph) -> None:
     compare(graph, schedule="random", seed=1, tolerance=3e-6)
+
+
+@pytest.mark.parametrize("graph", WHOLE, ids=lambda graph: str(graph.tensors[0].shape))
+def test_rows_of_integers_are_exactly_as_the_reference_has_them(graph: Graph) -> None:
+    compare(graph, feeds=integers(graph), schedule="random", seed=1, tolerance=0)
 
 
 def test_blocks_that_share_a_row_pass_each_other_parts_of_statistics() -> None:
@@ -69,6 +74,7 @@ def test_an_operand_that_no_kernel_follows_is_repeated_beforehand() -> None:
 
 def test_normalize_compiles_everywhere_without_local_memory() -> None:
     templates = templates_of(stored_between(layer((400, 1024), (1,), (1024,), (1024,))), precision="float16")
+    templates += templates_of(shares_in_order((400, 1000)))
     assert_compiles_everywhere([each for each in templates if each.family == "normalize"])
 
 

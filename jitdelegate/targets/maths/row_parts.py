@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jitdelegate.ir.expr import Apply, Arg, Const, Expr
+from jitdelegate.ir.quantized import Table
 
 COSTLY = frozenset({"exp", "log", "tanh", "logistic", "sin", "cos", "erf", "pow", "atan2"})
 """Functions that take longer than a store and a load."""
@@ -34,7 +35,9 @@ def per_row(expr: Expr, rows: range, first: int) -> tuple[Expr, list[Expr]]:
 
 def is_costly(expr: Expr) -> bool:
     """Whether a value is worth storing for a later loop."""
-    return any(isinstance(part, Apply) and part.function in COSTLY for part in all_parts(expr))
+    return any(
+        isinstance(part, Table) or (isinstance(part, Apply) and part.function in COSTLY) for part in all_parts(expr)
+    )
 
 
 def all_parts(expr: Expr) -> Iterator[Expr]:

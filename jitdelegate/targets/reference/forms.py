@@ -51,8 +51,11 @@ def normalize(form: forms.Normalize, operands: Sequence[Any], shape: Shape) -> A
     statistics: list[Array] = []
     for statistic in form.statistics:
         values = np.broadcast_to(evaluate(statistic.value, [data, *statistics]), data.shape)
-        total = reduced(statistic.kind, exact(values), form.axes)
-        statistics.append(np.expand_dims(total, form.axes).astype(np.float32))
+        if statistic.in_order:
+            total = np.add.accumulate(values, -1)[..., -1]
+        else:
+            total = reduced(statistic.kind, exact(values), form.axes)
+        statistics.append(np.expand_dims(total, form.axes).astype(statistic.dtype))
     return np.broadcast_to(evaluate(form.result, [data, *statistics, *extra]), shape)
 
 

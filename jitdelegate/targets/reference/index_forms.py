@@ -76,8 +76,6 @@ def scan(form: forms.Scan, operands: Sequence[Any], shape: Shape) -> Array:
     data = np.flip(operands[0], form.axis) if form.reverse else operands[0]
     sums = np.cumsum(data, form.axis, dtype=np.float64 if data.dtype.kind == "f" else data.dtype)
     sums = sums - data if form.exclusive else sums
-    if form.total:
-        sums = np.take(sums, [-1], form.axis)
     return (np.flip(sums, form.axis) if form.reverse else sums).astype(data.dtype)
 
 

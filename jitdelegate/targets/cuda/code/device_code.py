@@ -521,6 +521,13 @@ class Code:
         high, low, distance = (self.convert("zext", number, "i64") for number in (high, low, distance))
         return self.convert("trunc", ((high << 32) | low) << distance >> 32, "i32")
 
+    def shuffle(self, value: Value, lane: int) -> Value:
+        """The float32 or int32 of a lane, in all of them; all 32 lanes take part."""
+        if value.is_float:
+            return self.from_bits(self.shuffle(self.bits(value), lane))
+        text = "shfl.sync.idx.b32 $0, $1, $2, 31, -1;"
+        return self.ptx(text, "r", [value, self.integer(lane)], effects=True, convergent=True)[0]
+
     def shuffle_xor(self, value: Value, mask: int) -> Value:
         """A float32, int32 or int64 from the lane whose number differs by `mask`; all 32 lanes take part."""
         if value.is_float:

@@ -2,7 +2,7 @@
 
 Threads lie along the row where its last axis is reduced. Elsewhere neighbouring threads have neighbouring rows, such
 as the channels of an image. Where there are few rows, each with very many elements, every statistic is a launch of its
-own, in which many blocks share a row.
+own, in which many blocks share a row. A sum in order is added up by a warp, all of whose lanes add the same elements.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import prod
 from typing import Any, ClassVar, NamedTuple
 
 from jitdelegate.ir.combiners import COMBINERS
-from jitdelegate.ir.expr import Expr
+from jitdelegate.ir.expr import Expr, result_type
 from jitdelegate.ir.forms import Normalize, Statistic
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.code.axes import axis_kinds, offset_along
@@ -32,6 +32,7 @@ from jitdelegate.targets.cuda.forms.reduce import (
     CHAINS,
     ENOUGH_THREADS,
     SHORT_SHARE,
+    Run,
     arguments_along,
     runs_of,
     sides_of,
@@ -182,9 +183,11 @@ class Share:
 
     def _total(self, statistic: Statistic, totals: Sequence[Sequence[Value]]) -> list[Value]:
         """The statistic of the whole row or part, before it is divided by the number of elements."""
-        template, code, combine = self.template, self.code, combine_of(statistic.kind, FLOAT)
-        value = self._function(statistic.value, totals, 0)
-        nothing = identity_of(code, statistic.kind, FLOAT)
+        template, code, combine = self.template, self.code, combine_of(statistic.kind, statistic.dtype)
+        value = self._function(statistic.value, totals, [], statistic.dtype)
+        nothing = identity_of(code, statistic.kind, statistic.dtype)
+        if statistic.in_order:
+            return [self._in_order(value, nothing)]
         if template.vectors:
             vectors = [[code.select(is_in, one, nothing) for one in value(x, [])] for _, is_in, x in self._in_registers]
         else:
@@ -195,6 +198,22 @@ class Share:
             lanes, columns = template.lanes, template.columns
             return combine_rows(code, own, self.lane, self.column, lanes, columns, combine, name, everywhere=True)
         return [combine_lanes(code, reduce_tree(own, lambda a, b: combine(code, a, b)), template.lanes, combine, name)]
+
+    def _in_order(
+        self, value: Callable[[Sequence[Value], Sequence[Sequence[Value]]], list[Value]], nothing: Value
+    ) -> Value:
+        """The sum of the values of a row, one by one, in every lane of its warp. Elements past the end count as 0."""
+        code = self.code
+        end = code.select(self.row < self.sizes.rows, self.sizes.inputs, 0)
+        with code.carried(end, [nothing], 0, WARP) as (index, (total,), then):
+            inside = index + self.lane < end
+            vector = self._load(code.select(inside, self._offset(index + self.lane), 0))
+            own = [code.select(inside, one, 0) for one in value(vector, [])]
+            for lane in range(WARP):
+                for one in own:
+                    total = total + code.shuffle(one, lane)
+            then[:] = [total]
+        return then[0]
 
     def _chains(
         self, value: Callable[[list[Value]], list[Value]], combine: Callable[..., Value], nothing: Value
@@ -237,14 +256,16 @@ class Share:
     # results
 
     def _function(
-        self, expr: Expr, totals: Sequence[Sequence[Value]], extra: int
+        self, expr: Expr, totals: Sequence[Sequence[Value]], operands: Sequence[str], dtype: str
     ) -> Callable[[Sequence[Value], Sequence[Sequence[Value]]], list[Value]]:
-        """The expression as a function of a vector and of the extra operands beside it; what it computes of
-        statistics alone is computed here, once."""
+        """The expression as a function of a vector and of the extra operands beside it, which have the types
+        `operands`; what it computes of statistics alone is computed here, once."""
         code, count = self.code, len(totals)
-        expr, parts = per_row(expr, range(1, 1 + count), 1 + count + extra)
+        types = [self.template.source.dtype, *(each.dtype for each in self.template.statistics[:count]), *operands]
+        expr, parts = per_row(expr, range(1, 1 + count), len(types))
+        further = [result_type(part, types) or FLOAT for part in parts]
         rows = [
-            [emit(code, part, [self.count, *row], [FLOAT] * (1 + count), FLOAT) for part in parts]
+            [emit(code, part, [self.count, *row], types, each) for part, each in zip(parts, further, strict=True)]
             for row in (zip(*totals, strict=True) if totals else [()] * self._outputs)
         ]
 
@@ -254,13 +275,14 @@ class Share:
                 row = 0 if self.template.along else place
                 own = [statistic[row] for statistic in totals]
                 values = [element, *own, *(operand[place] for operand in operands), *rows[row]]
-                results.append(emit(code, expr, values, [FLOAT] * len(values), FLOAT))
+                results.append(emit(code, expr, values, [*types, *further], dtype))
             return results
 
         return apply
 
     def _store_results(self, totals: Sequence[Sequence[Value]]) -> None:
-        result = self._function(self.template.whole, totals, len(self.template.operands))
+        types = [element.dtype for _, element in self.template.operands]
+        result = self._function(self.template.whole, totals, types, self.template.target.dtype)
 
         def write(offset: Value, vector: Sequence[Value]) -> None:
             store(self.code, self.template.target, result(vector, self._operands(offset)), self.out, offset)
@@ -293,12 +315,14 @@ def write_normalize(writer: Writer, node: Node, form: Normalize) -> None:
     shape, elements = writer.shape(source), (writer.element(source), writer.element(output))
     kinds, extra = writer.operands(node)
     runs = runs_of(shape, form.axes)
+    if not any(run.is_reduced for run in runs):
+        runs.append(Run(1, 1, is_reduced=True))
     last = runs[-1]
     widest = min(WIDEST, *(element.widest for element in elements))
     width = common_width([last.size, *([shape[-1]] if extra else [])], widest)
     kept, reduced = sides_of(runs, width)
     rows, inputs = (prod(run.size for run in side) for side in (kept, reduced))
-    lanes = _lanes(writer, rows, inputs, width, along=last.is_reduced)
+    lanes = WARP if form.in_order else _lanes(writer, rows, inputs, width, along=last.is_reduced)
     per_lane = -(-inputs // lanes)
     template = NormalizeTemplate(
         form.statistics,
@@ -344,7 +368,7 @@ def _parts(writer: Writer, node: Node, template: NormalizeTemplate, rows: int, i
     every statistic; else 1."""
     share, blocks = -(-inputs // template.lanes), -(-rows // template.columns)
     parts = min(2 * writer.gpu.multiprocessors // blocks, share // SHORT_SHARE)
-    if template.vectors or parts < 2:
+    if template.vectors or parts < 2 or any(each.in_order or each.dtype != FLOAT for each in template.statistics):
         return 1
     count = len(template.statistics)
     read, written = (

@@ -1,4 +1,4 @@
-"""Scan: cumulative sums, or their totals; one thread computes each, from the first element to the last."""
+"""Scan: cumulative sums; one thread computes each, from the first element to the last."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ class ScanTemplate(Template):
     parameters: ClassVar[tuple[Kind, ...]] = ("pointer", "pointer", Rows)
     exclusive: bool
     reverse: bool
-    total: bool
     source: Element
     target: Element
 
@@ -35,15 +34,12 @@ class ScanTemplate(Template):
             with code.carried(rows.length, [code.constant(self.source.dtype, 0)]) as (i, (total,), following):
                 index = first + (rows.length - 1 - i if self.reverse else i) * rows.pitch.size
                 following[0] = total + load(code, self.source, data, index)[0]
-                if not self.total:
-                    store(code, self.target, [total if self.exclusive else following[0]], out, index)
-            if self.total:
-                store(code, self.target, following, out, column)
+                store(code, self.target, [total if self.exclusive else following[0]], out, index)
 
 
 def write_scan(writer: Writer, node: Node, form: Scan) -> None:
     """Writes the launch of a Scan node."""
     source, target = node.inputs[0], node.outputs[0]
-    template = ScanTemplate(form.exclusive, form.reverse, form.total, writer.element(source), writer.element(target))
+    template = ScanTemplate(form.exclusive, form.reverse, writer.element(source), writer.element(target))
     rows = Rows.of(writer.shape(source), form.axis)
     writer.launch(template, template.grid(rows.number), [writer.pointer(target), writer.pointer(source), rows])
