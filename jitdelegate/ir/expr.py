@@ -101,6 +101,27 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 """Name -> the function on numpy arrays: bool. All except "ne" are false where an operand is NaN."""
 
 
+def odd_sum(a: Any, b: Any, c: Any) -> Any:
+    """a * b + c of float32 as a float64. The product is exact there. A sum that is not exact is rounded to an odd
+    number, so that rounding it once more never sees a tie that is none."""
+    product, addend = np.multiply(a, b, dtype=np.float64), np.asarray(c, np.float64)
+    total = np.asarray(product + addend)
+    rest = total - product
+    error = (product - (total - rest)) + (addend - rest)
+    bits, is_same = total.view(np.int64), (error > 0) == (total > 0)
+    moved = np.where(is_same, bits + 1, bits - 1)
+    is_even = (bits & 1 == 0) & np.isfinite(error) & (error != 0)
+    return np.where(is_even, moved, bits).view(np.float64)
+
+
+TERNARY: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "select": np.where,
+    "fma": lambda a, b, c: odd_sum(a, b, c).astype(np.float32),
+}
+"""Name -> the function on numpy arrays. "fma" is a * b + c of float32, rounded once on every target; "select" has a
+bool first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Expr:
     """One node of an expression tree; built by arithmetic on `Arg`s, Python numbers and the functions below.
@@ -192,7 +213,7 @@ class Const(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Apply(Expr):
-    """A named function of UNARY, BINARY or COMPARISONS, or "select", applied to sub-expressions."""
+    """A named function of UNARY, BINARY, COMPARISONS or TERNARY, applied to sub-expressions."""
 
     function: str
     arguments: tuple[Expr, ...]
@@ -217,7 +238,7 @@ class Apply(Expr):
         return "bool" if self.function in COMPARISONS else part_types[-1]
 
     def compute(self, parts: Sequence[np.ndarray], dtype: str) -> Any:
-        functions: tuple[dict[str, Callable[..., Any]], ...] = (UNARY, BINARY, COMPARISONS, {"select": np.where})
+        functions: tuple[dict[str, Callable[..., Any]], ...] = (UNARY, BINARY, COMPARISONS, TERNARY)
         return next(table[self.function] for table in functions if self.function in table)(*parts)
 
 
@@ -273,6 +294,11 @@ def binary(function: str, a: Expr | float, b: Expr | float) -> Expr:
 def select(condition: Expr, a: Expr | float, b: Expr | float) -> Expr:
     """`a` where the condition, a bool, is true, `b` elsewhere."""
     return Apply("select", (condition, wrap(a), wrap(b)))
+
+
+def fma(a: Expr, b: Expr | float, c: Expr | float) -> Expr:
+    """a * b + c, rounded once."""
+    return Apply("fma", (a, wrap(b), wrap(c)))
 
 
 def maximum(a: Expr | float, b: Expr | float) -> Expr:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jitdelegate.ir.expr import Cast as Converted
-from jitdelegate.ir.expr import Expr, clamp, converted, maximum, minimum, unary
+from jitdelegate.ir.expr import Expr, clamp, converted, fma, maximum, minimum, unary
 from jitdelegate.ops.call import WORDS, Call, given, scale
 from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.fourier import part, rank_problems
@@ -285,7 +285,7 @@ class Relu0To1(Activation):
 class HardSwish(Elementwise):
     """y = x * relu6(x + 3) / 6"""
 
-    formula = X * (clamp(X + 3, 0, 6) * (1 / 6))
+    formula = X * clamp(fma(X, 1 / 6, 0.5), 0, 1)  # rounded as XNNPACK does it
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
         yield from super().quantized_problems(call)

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from jitdelegate import load
+from jitdelegate.targets.host import facts_of
 from tests.ops.quantized_models import LiteRT, numbers, one_op
+from tests.targets.levels import RUNNABLE
 
 SIGMOID = (2.0**-15, 0)
 CASES = {
@@ -56,3 +58,14 @@ def test_bytes_are_computed_as_litert_does(op: str, scale: float, zero: int) -> 
     model = load(content, target="reference")
     np.testing.assert_array_equal(model(data), LiteRT(content).run(data))
     assert model.report().target == "reference"
+
+
+def test_a_hard_swish_of_floats_is_rounded_as_xnnpack_does_it() -> None:
+    """So that integers after it are LiteRT's too. On CPUs without FMA, XNNPACK rounds twice."""
+    if not facts_of(RUNNABLE[-1]).has_fma:
+        pytest.skip("XNNPACK uses FMA where the CPU has it")
+    data = np.random.default_rng(0).uniform(-4, 4, (1, 1 << 14)).astype(np.float32)
+    content = one_op("HARD_SWISH", [(data.shape, "float32", 0.0, 0)], (data.shape, "float32", 0.0, 0))
+    expected = LiteRT(content).run(data)
+    for features in RUNNABLE:
+        np.testing.assert_array_equal(load(content, target="cpu", cpu_features=features)(data), expected, features)

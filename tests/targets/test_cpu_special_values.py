@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jitdelegate.ir.expr import BINARY, RESULT, UNARY, Arg, Const, binary, evaluate, maximum, unary
+from jitdelegate.ir.expr import BINARY, RESULT, UNARY, Arg, Const, binary, evaluate, fma, maximum, unary
 from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ops import OPS
 from jitdelegate.passes.lower import lower
 from jitdelegate.targets.host import level
+from tests.targets.elementwise_graphs import near_ties, of_elements
 from tests.targets.execute import execute
 from tests.targets.levels import RUNNABLE
 
@@ -57,6 +58,15 @@ def test_a_function_of_two_values_agrees_with_numpy_everywhere(function: str, fe
     if function in ("pow", "atan2"):
         same = np.isnan(expected) | (np.signbit(found) == np.signbit(expected))
         assert same.all(), list(zip(a[~same], b[~same], strict=True))[:5]
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
+def test_a_product_and_a_sum_are_rounded_once(features: str) -> None:
+    operands, expr = near_ties(), fma(Arg(0), Arg(1), Arg(2))
+    with np.errstate(all="ignore"):
+        expected = evaluate(expr, operands)
+    found = execute(of_elements(expr, ["float32"] * 3, operands[0].size), operands, features)[0]
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("features", RUNNABLE)

@@ -7,13 +7,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from jitdelegate.ir.expr import BINARY, COMPARISONS, UNARY, Apply, Arg, Cast, Expr, evaluate, unary
+from jitdelegate.ir.expr import BINARY, COMPARISONS, TERNARY, UNARY, Apply, Arg, Cast, Expr, evaluate, fma, unary
 from jitdelegate.ir.forms import Map
 from jitdelegate.targets.maths.builder import NATIVE
 from jitdelegate.targets.maths.functions import FLOAT_FUNCTIONS, INTEGER_FUNCTIONS
 from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
 from tests.targets.cuda_graphs import graph_of
-from tests.targets.elementwise_graphs import SAME, of_elements
+from tests.targets.elementwise_graphs import SAME, near_ties, of_elements
 
 EDGES = [0.0, 1e-45, 1e-38, 1e-6, 0.3, 0.5, 1.0, 1.5, 7.9, 9.0, 20.0, 87.0, 88.7, 89.0, 1e3, 16777217.0, 3e38, np.inf]
 VALUES = np.array([*EDGES, *(-edge for edge in EDGES), np.nan], np.float32)
@@ -42,7 +42,7 @@ def all_pairs(values: np.ndarray) -> list[np.ndarray]:
 
 
 def test_every_function_has_device_code() -> None:
-    assert ON_FLOATS | {*INTEGER_FUNCTIONS} == {*UNARY, *BINARY, *COMPARISONS}
+    assert ON_FLOATS | {*INTEGER_FUNCTIONS} == {*UNARY, *BINARY, *COMPARISONS, *TERNARY} - {"select"}
 
 
 @pytest.mark.parametrize("function", sorted({*UNARY} & ON_FLOATS))
@@ -78,6 +78,10 @@ def test_a_function_of_two_values_agrees_with_its_meaning_everywhere(function: s
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-44)
     else:
         np.testing.assert_array_equal(found, expected)
+
+
+def test_a_product_and_a_sum_are_rounded_once() -> None:
+    np.testing.assert_array_equal(*answered(fma(Arg(0), Arg(1), Arg(2)), *near_ties()))
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])

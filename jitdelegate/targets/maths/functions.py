@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.targets.maths.builder import Builder, V
+from jitdelegate.targets.maths.builder import Builder, V, native
 from jitdelegate.targets.maths.division import (
     floor_quotient,
     floor_remainder,
@@ -21,9 +21,9 @@ from jitdelegate.targets.maths.trigonometry import atan2, cos, sin
 
 def apply(b: Builder[V], name: str, dtype: str, *values: V) -> V:
     """The function `name` of `ir.expr` on values of type `dtype`."""
-    native = b.native(name, *values) if dtype == "float32" else None
-    if native is not None:
-        return native
+    own = b.native(name, *values) if dtype == "float32" else None
+    if own is not None:
+        return own
     found: V = _functions(name, dtype)[name](b, *values)
     return found
 
@@ -49,6 +49,20 @@ def _rsqrt(b: Builder[V], x: V) -> V:
 def _sign(b: Builder[V], x: V) -> V:
     """-1, 0 or 1; NaN stays NaN, and -0 becomes 0."""
     return b.select(b.compare("ogt", x, 0.0), 1.0, b.select(b.compare("olt", x, 0.0), -1.0, x + 0.0))
+
+
+def _fused(b: Builder[V], x: V, y: V, z: V) -> V:
+    """x * y + z, rounded once, where no instruction does that: see `ir.expr.odd_sum`."""
+    x, y, z = (b.convert("fpext", value, "double") for value in (x, y, z))
+    product = x * y
+    total = product + z
+    rest = total - product
+    error = (product - (total - rest)) + (z - rest)
+    bits, of_error = (b.convert("bitcast", value, "i64") for value in (total, error))
+    moved = bits + (b.ashr(bits ^ of_error, 63) | 1)  # towards the error
+    is_even = b.compare("eq", bits & 1, 0)
+    odd = b.select(b.compare("one", error, 0.0), b.select(is_even, moved, bits), bits)
+    return b.convert("fptrunc", b.convert("bitcast", odd, "double"), "float")
 
 
 def _integer_sign(b: Builder[V], x: V) -> V:
@@ -93,9 +107,11 @@ ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "min": lambda b, x, y: b.minimum(x, y),
     "neg": lambda b, x: -x,
 }
+FLOAT_COMPARISONS = _comparisons({"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"})
 FLOAT_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     **ARITHMETIC,
     "div": lambda b, x, y: x / y,
+    "fma": _fused,
     "rsqrt": _rsqrt,
     "sign": _sign,
     "sin": sin,
@@ -109,11 +125,16 @@ FLOAT_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "log": log,
     "tanh": tanh,
     "logistic": _logistic,
-    **_comparisons({"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}),
+    **FLOAT_COMPARISONS,
 }
-"""Functions of floats, by their names in `ir.expr.UNARY`, `BINARY` or `COMPARISONS`. Those in `builder.NATIVE` are
-not among them."""
-DOUBLE_FUNCTIONS: Mapping[str, Callable[..., Any]] = {**ARITHMETIC, "div": FLOAT_FUNCTIONS["div"]}
+"""Functions of floats, by their names in `ir.expr.UNARY`, `BINARY`, `COMPARISONS` or `TERNARY`. Those in
+`builder.NATIVE` are not among them."""
+DOUBLE_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    **ARITHMETIC,
+    **FLOAT_COMPARISONS,
+    "div": FLOAT_FUNCTIONS["div"],
+    "abs": lambda b, x: native(b, "abs", x),
+}
 
 INTEGER_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     **ARITHMETIC,

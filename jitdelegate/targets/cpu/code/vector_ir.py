@@ -335,6 +335,8 @@ class Function:
         """A function of floats as one instruction; None if there is no such instruction."""
         if name == "nearest":
             return self._nearest(values[0])
+        if name == "fma":
+            return self.fma(*values) if self.module.machine.has_fma else None
         if name in INTRINSICS:
             return self.intrinsic(INTRINSICS[name], values[0].type, *values)
         has_scale = name == "scale" and values[0].lanes == self.module.machine.avx512_lanes

@@ -33,7 +33,7 @@ RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=
 LIBDEVICE = {
     **{
         name: name
-        for name in ("copysign", "floor", "ceil", "trunc", "exp", "log", "tanh", "erf", "pow", "atan2", "fmod")
+        for name in ("copysign", "floor", "ceil", "trunc", "exp", "log", "tanh", "erf", "pow", "atan2", "fmod", "fma")
     },
     "abs": "fabs",
     "round": "rint",

@@ -7,6 +7,7 @@ from functools import reduce
 
 import numpy as np
 
+from jitdelegate.ir.expr import odd_sum
 from tests.gpu.simulator.decode import Decoder, Get, Step, instruction, types_of
 from tests.gpu.simulator.group import Group
 from tests.gpu.simulator.rounding import exact, finish, flush_inputs
@@ -120,8 +121,9 @@ def _fma(decoder: Decoder, instruction: Instruction) -> Step:
 
 
 def _multiply_add(a: Array, b: Array, c: Array) -> Array:
-    """In float64, where the product of two float32 is exact; the caller rounds once more."""
-    return np.add(np.multiply(a, b, dtype=np.float64), c)
+    """In float64; the caller rounds float32 once more, which sees what the sum lost."""
+    found: Array = odd_sum(a, b, c) if a.dtype == np.float32 else np.add(np.multiply(a, b, dtype=np.float64), c)
+    return found
 
 
 @instruction("div")
