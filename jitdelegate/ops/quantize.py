@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jitdelegate.ir.dequantize import PACKED, real_numbers
-from jitdelegate.ir.expr import Cast, Const, Expr
+from jitdelegate.ir.expr import Cast, Const, Expr, binary, select, unary
 from jitdelegate.ir.forms import Concat, IndexMap, Map
 from jitdelegate.ir.graph import Quant
 from jitdelegate.ir.quantized import quantize
@@ -27,6 +27,9 @@ from jitdelegate.ops.quantization import (
 )
 from jitdelegate.ops.registry import BYTES, FLOATS, QUANTIZED, Lowering, Op, cast, op, view
 from jitdelegate.ops.rounding import APART, AWAY, EVEN, INTEGER, UP, rounding
+
+BEYOND = 2.0**31
+"""The first whole number that is no int32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +83,21 @@ class Quantize(Op):
     def _from_float(call: Call) -> Grouped:
         output, (low, high) = call.output, limits(call.output)
         own = output.dtype, zero(output), low, high
-        near = quantize(X * Const(float(np.float32(1) / scale(output))), *own)
-        rule = rounding(call, "float32")
+        rule, times, step = rounding(call, "float32"), float(np.float32(1) / scale(output)), float(scale(output))
         if rule == EVEN:
+            near = quantize(X * times, *own)
             return Grouped(near, near, 1)
+
+        def wrapped(steps: Expr, rounding: str) -> Expr:
+            """On x86, LiteRT's kernels take the lowest int32 for what is none, and let its sum with the zero point
+            wrap."""
+            is_whole = binary("lt", unary("abs", steps), BEYOND)
+            return select(is_whole, quantize(steps, *own, rounding), low if zero(output) >= 0 else high)
+
         if rule == AWAY:
-            away = quantize(X / Const(float(scale(output))), *own, "away")
+            away = wrapped(X / step, "away")
             return Grouped(away, away, 1)
-        return Grouped(near, quantize(Cast(X, "float64") / Const(float(scale(output))), *own, "away"), EIGHT)
+        return Grouped(wrapped(X * times, "even"), wrapped(Cast(X, "float64") / Const(step), "away"), EIGHT)
 
 
 def requantized(call: Call) -> Grouped:

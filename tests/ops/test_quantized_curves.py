@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from platform import machine
+
 import numpy as np
 import pytest
 
@@ -69,3 +71,14 @@ def test_a_hard_swish_of_floats_is_rounded_as_xnnpack_does_it() -> None:
     expected = LiteRT(content).run(data)
     for features in RUNNABLE:
         np.testing.assert_array_equal(load(content, target="cpu", cpu_features=features)(data), expected, features)
+
+
+@pytest.mark.skipif(machine() not in ("x86_64", "AMD64"), reason="it is how x86 converts numbers")
+@pytest.mark.parametrize("dtype, zero", [("int16", 0), ("int8", 3), ("int8", -3)])
+@pytest.mark.parametrize("rounding", ["litert", "reference"])
+def test_floats_beyond_an_int32_of_steps_are_quantized_as_litert_does(dtype: str, zero: int, rounding: str) -> None:
+    steps = np.array([2.0**31 - 128, 2.0**31, -(2.0**31), -(2.0**31) - 256, 2.0**32, 1e20, -1e20, np.inf, -np.inf, 99])
+    data = (np.resize(steps, 39) * 2.0**-10).astype(np.float32)
+    content = one_op("QUANTIZE", [(data.shape, "float32", 0.0, 0)], (data.shape, dtype, 2.0**-10, zero))
+    model = load(content, target="cpu", quantized_rounding=rounding)
+    np.testing.assert_array_equal(model(data), LiteRT(content, rounding).run(data))
