@@ -1,7 +1,7 @@
 """LSTM of quantized data: values of 8 bits, gates and states of 16, every step rounded where LiteRT rounds it.
 
-Gates have three integer bits; their logistic and tanh are computed by `ir.fixed_point`. Source: LiteRT's kernel
-(tflite/kernels/lstm_eval.cc, 8x8_16), by experiment.
+Gates have three integer bits; their logistic and tanh are computed by `ir.fixed_point`. Before a layer normalization
+they have the scales that the file gives. Source: LiteRT's kernel (tflite/kernels/lstm_eval.cc, 8x8_16), by experiment.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from math import log2
 
 import numpy as np
 
-from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr, binary, clamp
+from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr, binary, clamp, select
 from jitdelegate.ir.fixed_point import MOST_WHOLE, FixedPoint
 from jitdelegate.ir.forms import Concat, Contract, IndexMap
 from jitdelegate.ir.graph import ABSENT, Quant, Tensor
+from jitdelegate.ir.quantized import rescale
 from jitdelegate.ops.call import Call, Shape, scale, zero
 from jitdelegate.ops.lstm_operands import (
     BIAS,
@@ -26,7 +27,9 @@ from jitdelegate.ops.lstm_operands import (
     RECURRENT,
     Operands,
 )
-from jitdelegate.ops.quantization import factor_problems, multiple, per_tensor_problems
+from jitdelegate.ops.pointwise import X, Y, mapped
+from jitdelegate.ops.quantization import FIXED, factor_problems, multiple, per_tensor_problems, tensor_problems
+from jitdelegate.ops.quantized_rows import reduced
 from jitdelegate.ops.recurrent_cell import Read, Run, Source, Steps, apply
 from jitdelegate.ops.registry import Lowering, view
 from jitdelegate.ops.rounding import AWAY
@@ -40,8 +43,14 @@ INTERMEDIATES, HIDDEN = 5, 4
 LOWEST, HIGHEST = -(1 << 15), (1 << 15) - 1
 INPUT, FORGET, CELL, OUTPUT = -4, -3, -2, -1
 """Places of gates, counted from the last one: the first may be missing."""
-KERNELS = 3
-"""Kernels of a step without projection."""
+KERNELS, NORM_KERNELS = 3, 6
+"""Kernels of a step without projection and layer normalization, and of the normalization of a gate."""
+NORM_BITS = 10
+"""Bits of fraction of means and of normalized gates."""
+GUARD = 10000
+"""Where a gate varies less than a step, its variance is this many times the scale of the normalization's weights."""
+MOST_UNITS = 1 << 12
+"""Most units of a gate whose normalized values, times an int16, stay below 32 bits."""
 
 
 def integer_problems(call: Call, operands: Operands, steps: Steps, most: int) -> Iterator[str]:
@@ -51,8 +60,6 @@ def integer_problems(call: Call, operands: Operands, steps: Steps, most: int) ->
     yield from per_tensor_problems(call, call.tensor(0), *weights, call.tensor(operands.hidden), cell)
     if any(map(zero, (*weights, cell))):
         yield f"{name}: weights or cell state have zero points, expected 0."
-    if operands.is_normalized(call):
-        yield f"{name} of quantized data with layer normalization is not supported."
     if operands.is_projected(call) and call.given(first + OUTPUT_PEEPHOLE):
         yield f"{name} of quantized data with peepholes and projection: LiteRT counts outputs where it means units."
     if call.option("fused_activation_function", "NONE") != "TANH":
@@ -68,13 +75,35 @@ def integer_problems(call: Call, operands: Operands, steps: Steps, most: int) ->
     if hidden is None or len(hidden.scales) != 1 or not 0 < hidden.scales[0] < np.inf:
         yield f"{name}: the quantization of the hidden value is not given as intermediate {HIDDEN} of {INTERMEDIATES}."
     assert hidden is not None
+    if operands.is_normalized(call):
+        yield from _norm_problems(call, operands)
     kept, largest = np.float32(hidden.scales[0]), max(map(scale, weights))
     product = largest * max(map(scale, (call.tensor(0), call.tensor(operands.hidden), cell)))
     projected = largest * kept / scale(call.tensor(operands.hidden))
-    yield from factor_problems(call, product / scale(GATE), projected, np.float32(2.0 ** (-2 * BITS)) / kept)
-    kernels = (KERNELS + operands.is_projected(call)) * steps.count
+    least = min(scale(_gate_type(call, operands, gate)) for gate in operands.gates(call))
+    yield from factor_problems(call, product / least, projected, np.float32(2.0 ** (-2 * BITS)) / kept)
+    norms = NORM_KERNELS * len(operands.gates(call)) if operands.is_normalized(call) else 0
+    kernels = (KERNELS + norms + operands.is_projected(call)) * steps.count
     if kernels > most:
         yield f"{name}: {steps.count} steps of quantized data take {kernels} kernels, over {most}."
+
+
+def _norm_problems(call: Call, operands: Operands) -> Iterator[str]:
+    """Reasons to refuse a layer normalization."""
+    name, gates = call.node.op, operands.gates(call)
+    inside = [call.node.intermediates[gate] for gate in gates]
+    if any(quant is None or len(quant.scales) != 1 or not 0 < quant.scales[0] < np.inf for quant in inside):
+        yield f"{name}: intermediates do not give the quantization of all gates, which are normalized."
+    if call.shape(operands.state)[1] >= MOST_UNITS:
+        yield f"{name} of quantized data with layer normalization: {MOST_UNITS} units or more may overflow in LiteRT."
+    weights = [call.tensor(operands.norm + gate) for gate in gates]
+    yield from tensor_problems(call, *weights)
+    yield from factor_problems(call, *(scale(tensor) * 2.0**(BITS - WHOLE) for tensor in weights), least=2.0**-18)
+
+
+def _gate_type(call: Call, operands: Operands, gate: int) -> Tensor:
+    """The sums of a gate, before its layer normalization."""
+    return replace(GATE, quant=call.node.intermediates[gate]) if operands.is_normalized(call) else GATE
 
 
 def halved(value: Expr, times: int) -> Expr:
@@ -103,8 +132,9 @@ class IntegerLstm:
     def run(self) -> Run:
         """The kernels of the whole sequence."""
         steps, call, operands = self.steps, self.call, self.operands
-        gates = steps.shape(len(self._gates) * self._units)
-        bias = np.concatenate([call.array(operands.first + BIAS + gate) for gate in self._gates])
+        gates, bias = steps.shape(len(self._gates) * self._units), None
+        if not self._is_normalized:
+            bias = np.concatenate([call.array(operands.first + BIAS + gate) for gate in self._gates])
         data = self._product(steps.source, call.tensor(0), 0, bias, GATE, gates)
         hidden: Source = call.index(operands.hidden)
         state: Source = call.index(operands.state)
@@ -127,16 +157,34 @@ class IntegerLstm:
             reads.append((product, IndexMap.along(0, 1, starts=(0, number * units))))
             reads.append((data, IndexMap(dims, (*start, number * units), (1, 1, 1))))
         peepholes = [(self.call.index(operand), IndexMap.along(1)) for operand in self._peepholes.values()]
-        now = apply(self._new_state(), [*reads, (state, own), *peepholes], shape, "int16")
-        value = apply(self._new_hidden(), [*reads, (now, own), *peepholes], shape, "int8")
+        before_state = self._normalized([*reads, (state, own), *peepholes], self._gates[:-1])
+        now = apply(self._new_state(), before_state, shape, "int16")
+        after_state = self._normalized([*reads, (now, own), *peepholes], self._gates[-1:])
+        value = apply(self._new_hidden(), after_state, shape, "int8")
         return self._projected(value), now
+
+    def _normalized(self, reads: list[Read], gates: range) -> list[Read]:
+        """The operands of a step's expression with these gates normalized, if they are, in place of what adds to them
+        from the hidden value."""
+        if not self._is_normalized:
+            return reads
+        shape, read = (self.steps.batch, self._units), list(reads)
+        for gate in gates:
+            total = apply(self._sum(gate - self._gates.stop), reads, shape, "int16")
+            weights = self.call.tensor(self.operands.norm + gate)
+            operands = self.call.index(self.operands.norm + gate), self.call.index(self.operands.first + BIAS + gate)
+            found = _layer_norm(total, shape, operands, scale(weights))
+            read[2 * (gate - self._gates.start)] = found, IndexMap.broadcast(shape, shape)
+        return read
 
     def _product(
         self, source: Source, data: Tensor, operand: int, bias: np.ndarray | None, result: Tensor, shape: Shape
     ) -> Lowering:
         """The weights of all gates from operand `operand` of the cell on, times data, in steps of gates."""
         numbers = [self.operands.first + operand + gate for gate in self._gates]
-        factors = [float(scale(self.call.tensor(k)) * scale(data) / scale(GATE)) for k in numbers]
+        steps = [scale(_gate_type(self.call, self.operands, gate)) for gate in self._gates]
+        pairs = zip(numbers, steps, strict=True)
+        factors = [float(scale(self.call.tensor(k)) * scale(data) / step) for k, step in pairs]
         weights = np.concatenate([self.call.array(k) for k in numbers])
         return _contract(source, data, weights, bias, np.repeat(factors, self._units), result, shape)
 
@@ -161,13 +209,18 @@ class IntegerLstm:
         return rounded
 
     def _gate(self, gate: int) -> Expr:
-        """A gate with its peephole, an int16; gates are counted from the last gate."""
+        """A gate, an int16; gates are counted from the last gate."""
+        return Arg(2 * (len(self._gates) + gate)) if self._is_normalized else self._sum(gate)
+
+    def _sum(self, gate: int) -> Expr:
+        """A gate with its peephole, before its layer normalization."""
         number, count = len(self._gates) + gate, len(self._gates)
         total = saturated(Arg(2 * number) + Cast(Arg(2 * number + 1), "int32"))
         if gate in self._peepholes:
             weights = Arg(2 * count + 1 + list(self._peepholes).index(gate))
             tensor, state = self.call.tensor(self._peepholes[gate]), self.call.tensor(self.operands.state)
-            factor = np.asarray(scale(state) * scale(tensor) / scale(GATE), np.float64)
+            step = scale(_gate_type(self.call, self.operands, self._gates.stop + gate))
+            factor = np.asarray(scale(state) * scale(tensor) / step, np.float64)
             product = Cast(weights, "int32") * Cast(self._state, "int32")
             total = saturated(multiple(product, factor, AWAY, WORD, "NONE", 0)[0] + total)
         return Cast(total, "int16")
@@ -198,6 +251,10 @@ class IntegerLstm:
         return self.operands.gates(self.call)
 
     @property
+    def _is_normalized(self) -> bool:
+        return self.operands.is_normalized(self.call)
+
+    @property
     def _units(self) -> int:
         return self.call.shape(self.operands.state)[1]
 
@@ -221,6 +278,31 @@ class IntegerLstm:
         peepholes = {INPUT: INPUT_PEEPHOLE, FORGET: FORGET_PEEPHOLE, OUTPUT: OUTPUT_PEEPHOLE}
         operands = {gate: self.operands.first + operand for gate, operand in peepholes.items()}
         return {gate: operand for gate, operand in operands.items() if self.call.given(operand)}
+
+
+def _layer_norm(gate: Lowering, shape: Shape, operands: tuple[int, int], step: np.float32) -> Lowering:
+    """A gate, int16[batch, units], less its mean, over its standard deviation, times the first operand in steps of
+    `step`, plus the second."""
+    units, column = shape[1], (shape[0], 1)
+    value, wide = Cast(X, "int32"), Cast(X, "int64")
+    whole = mapped(wide, (gate, shape), shape=shape, dtype="int64")
+    squares = mapped(Cast(value * value, "int64"), (gate, shape), shape=shape, dtype="int64")
+    totals = [reduced("sum", each, shape, "int64") for each in (whole, squares)]
+    mean = mapped(binary("div", X * Const(1 << NORM_BITS), Const(units)), totals[0], shape=column, dtype="int64")
+    spread = Y * Const((1 << 2 * NORM_BITS) // units) - X * X
+    variance = Cast(binary("div", spread, Const(1 << 2 * NORM_BITS)), "int32")
+    guard = max(1, int(np.float32(GUARD) * step))
+    guarded = select(binary("lt", variance, 1), guard, variance)
+    found = mapped(guarded, (mean, column), totals[1], shape=column, dtype="int32")
+    root, shift = FixedPoint("root_factor", Arg(2)), FixedPoint("root_shift", Arg(2)) + Const(31)
+    scaled = rescale(value * Const(1 << NORM_BITS) - Cast(Y, "int32"), root, shift, "int32", rounding=FIXED[AWAY])
+    total = halved(scaled * Cast(Arg(3), "int32") + Arg(4), NORM_BITS)
+    factor = np.asarray(float(step) * (1 << BITS - WHOLE), np.float64)
+    rounded, _ = multiple(total, factor, AWAY, GATE, "NONE", 0)
+    weights, bias = ((operand, shape[1:]) for operand in operands)
+    return mapped(
+        rounded, (gate, shape), (mean, column), (found, column), weights, bias, shape=shape, dtype="int16"
+    )
 
 
 def _contract(

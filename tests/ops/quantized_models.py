@@ -71,6 +71,7 @@ class LstmModel:
     zero: int = -1
     hidden: tuple[float, int] = (0.0078, -1)
     bias: int = 3000
+    gates: tuple[float, float, float, float] = (2.0**-12,) * 4
 
     @property
     def width(self) -> int:
@@ -105,7 +106,7 @@ class LstmModel:
         operands.append(model.variable((self.batch, units), "int16", quant=per_tensor(2.0**self.power)))
         operands += four(units, scale=2.0**-15, dtype="int16", most=32767) if self.norm else [None] * 4
         output = model.tensor((*self.data_shape[:-1], width), "int8", quant=per_tensor(0.0078, self.zero))
-        inside = [model.tensor((), "int16", quant=per_tensor(2.0**-12)) for _ in range(4)]
+        inside = [model.tensor((), "int16", quant=per_tensor(scale)) for scale in self.gates]
         inside.append(model.tensor((), "int8", quant=per_tensor(*self.hidden)))
         own: Mapping[str, Any] = {"kernel_type": "FULL"} if self.op == "LSTM" else {"time_major": self.time_major}
         options = {"fused_activation_function": "TANH", "cell_clip": self.cell_clip, "proj_clip": self.proj_clip, **own}

@@ -24,6 +24,12 @@ MODELS = {
     "peepholes, coupled": LstmModel(peepholes=True, coupled=True),
     "projection": LstmModel(outputs=12, hidden=(0.009, 5)),
     "clipped projection": LstmModel(outputs=12, proj_clip=0.3, coupled=True),
+    "layer norm": LstmModel(norm=True),
+    "layer norm of gates of other scales": LstmModel(norm=True, gates=(0.0009, 0.0001, 0.0023, 0.0004)),
+    "layer norm, peepholes, coupled": LstmModel(norm=True, peepholes=True, coupled=True),
+    "layer norm, projection, one step": LstmModel(op="LSTM", norm=True, outputs=12, hidden=(0.009, 5)),
+    "layer norm of gates that hardly vary": LstmModel(norm=True, gates=(0.4, 0.7, 0.9, 2.0)),
+    "layer norm of gates at their limits": LstmModel(norm=True, gates=(1e-6,) * 4),
     "one step": LstmModel(op="LSTM"),
     "svdf": SvdfModel(),
     "svdf of one filter, no bias": SvdfModel(units=16, rank=1, bias=False),
@@ -31,7 +37,7 @@ MODELS = {
 }
 
 
-COMPILED = ("plain", "projection", "peepholes, coupled", "svdf")
+COMPILED = ("plain", "projection", "peepholes, coupled", "layer norm of gates of other scales", "svdf")
 CASES = [
     *((name, "reference", "litert") for name in MODELS),
     *((name, "cpu", rounding) for name in COMPILED for rounding in ("litert", "reference")),
@@ -58,7 +64,6 @@ def test_runs_one_after_another_are_what_litert_computes(name: str, target: str,
 REFUSED = {
     "the scale of the cell state is": LstmModel(power=-16),
     "from 2**-15 to 2**-9": LstmModel(power=-8),
-    "layer normalization is not supported": LstmModel(norm=True),
     "LiteRT counts outputs where it means units": LstmModel(outputs=12, peepholes=True),
     "400 steps of quantized data take 1200 kernels, over 1024": LstmModel(steps=400, units=2, depth=2),
 }
