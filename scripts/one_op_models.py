@@ -292,6 +292,8 @@ def reduction(op: str) -> Callable[[Draw], None]:
         if op == "REDUCE_PROD":
             least = count * (exponent + bits - (28 - bits) / max(count - 1, 1)) + 2
             exponent = min(max(count * (exponent + bits) - bits - draw.choice([0, 1, 3]), least, -50), 20)
+        if op == "MEAN" and draw.chance(8):  # the mean of what lies around it, in steps of its own tiny range
+            exponent -= draw.size(30)
         out = quant if op in ("REDUCE_MAX", "REDUCE_MIN") or draw.chance(4) else draw.quant(exponent)
         operands = [draw.data(shape, quant), draw.integers(axes)]
         draw.result(op, operands, out_shape, out, keep_dims=keep)

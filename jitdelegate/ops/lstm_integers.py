@@ -98,7 +98,7 @@ def _norm_problems(call: Call, operands: Operands) -> Iterator[str]:
         yield f"{name} of quantized data with layer normalization: {MOST_UNITS} units or more may overflow in LiteRT."
     weights = [call.tensor(operands.norm + gate) for gate in gates]
     yield from tensor_problems(call, *weights)
-    yield from factor_problems(call, *(scale(tensor) * 2.0**(BITS - WHOLE) for tensor in weights), least=2.0**-18)
+    yield from factor_problems(call, *(scale(tensor) * 2.0 ** (BITS - WHOLE) for tensor in weights), least=2.0**-18)
 
 
 def _gate_type(call: Call, operands: Operands, gate: int) -> Tensor:
@@ -300,9 +300,7 @@ def _layer_norm(gate: Lowering, shape: Shape, operands: tuple[int, int], step: n
     factor = np.asarray(float(step) * (1 << BITS - WHOLE), np.float64)
     rounded, _ = multiple(total, factor, AWAY, GATE, "NONE", 0)
     weights, bias = ((operand, shape[1:]) for operand in operands)
-    return mapped(
-        rounded, (gate, shape), (mean, column), (found, column), weights, bias, shape=shape, dtype="int16"
-    )
+    return mapped(rounded, (gate, shape), (mean, column), (found, column), weights, bias, shape=shape, dtype="int16")
 
 
 def _contract(

@@ -14,7 +14,7 @@ from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr
 from jitdelegate.ir.forms import Contract, Depthwise, IndexMap
 from jitdelegate.ir.graph import ABSENT, Tensor
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.ops.call import OPTION, Call, constant_problems, scale, zero
+from jitdelegate.ops.call import OPTION, Call, Shape, constant_problems, scale, zero
 from jitdelegate.ops.quantization import (
     HIGHEST_RESULT,
     factor_problems,
@@ -27,6 +27,7 @@ from jitdelegate.ops.quantization import (
 from jitdelegate.ops.registry import Lowering
 from jitdelegate.ops.rounding import AWAY, DOUBLE, EIGHTS, EVEN, UP, WIDE, rounding
 
+Source = int | Lowering | np.ndarray | Tensor
 MIDDLE = 128
 """Subtracted from weights of type uint8, which then are an int8."""
 WEIGHTS = {"int8": ("int8",), "uint8": ("uint8",), "int16": ("int8",)}
@@ -129,27 +130,34 @@ def integer_sums(call: Call, lowering: Lowering, operands: Operands) -> Lowering
         input_zero=zero(data),
         halo_value=float(zero(data)),
     )
-    source, offset = lowering.inputs[0], zero(weights)
-    filters, sums = _filters(call.array(operands.filter), form, offset)
-    shape = lowering.shape or output.shape
-    extra: list[Lowering | np.ndarray] = []
-    maps: list[IndexMap] = []
-    total: Expr = RESULT
-    if sums is not None:  # (w - zero) * x = (w - 128) * x - (zero - 128) * x
-        ones, summed = replace(form, epilogue=RESULT, operands=()), (*shape[:-1], len(sums))
-        extra.append(Lowering(ones, (source, sums, ABSENT), summed, form.accumulator))
-        maps.append(IndexMap.broadcast(summed, shape))
-        total = total - Arg(1) * Const(offset - MIDDLE)
+    source, shape = lowering.inputs[0], lowering.shape or output.shape
+    filters, total, extra = centred_filter(call.array(operands.filter), zero(weights), source, form, shape)
     rule = sum_rule(call, operands)
     if rule in (UP, AWAY, EIGHTS) and data.dtype == "int16":
         total = Cast(total, "int32")
     bias = call.array(operands.bias).reshape(-1) if call.given(operands.bias) else None
     factors = sum_factors(data, weights, output, rule)
     rounded, constants = multiple(total, factors, rule, output, call.option(OPTION, "NONE"), 1 + len(extra))
-    maps += [IndexMap.along(len(shape) - 1)] * len(constants)
+    reads: list[tuple[Lowering | np.ndarray, IndexMap]] = [
+        *extra,
+        *((constant, IndexMap.along(len(shape) - 1)) for constant in constants),
+    ]
     own = (source, filters, ABSENT if bias is None else bias.astype(form.accumulator))
-    form = replace(form, epilogue=rounded, operands=tuple(maps))
-    return replace(lowering, form=form, inputs=(*own, *extra, *constants))
+    form = replace(form, epilogue=rounded, operands=tuple(access for _, access in reads))
+    return replace(lowering, form=form, inputs=(*own, *(value for value, _ in reads)))
+
+
+def centred_filter(
+    weights: np.ndarray, offset: int, source: Source, form: Contract | Depthwise, shape: Shape
+) -> tuple[np.ndarray, Expr, list[tuple[Lowering, IndexMap]]]:
+    """Weights without their zero point, what the sums of `form` over `source` then are, and what the sums read."""
+    filters, sums = _filters(weights, form, offset)
+    if sums is None:
+        return filters, RESULT, []
+    # (w - zero) * x = (w - 128) * x - (zero - 128) * x
+    ones, summed = replace(form, epilogue=RESULT, operands=()), (*shape[:-1], len(sums))
+    lowering = Lowering(ones, (source, sums, ABSENT), summed, form.accumulator)
+    return filters, RESULT - Arg(1) * Const(offset - MIDDLE), [(lowering, IndexMap.broadcast(summed, shape))]
 
 
 def sum_rule(call: Call, operands: Operands) -> str:

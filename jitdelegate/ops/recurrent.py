@@ -9,8 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from jitdelegate.ir.expr import Expr
 from jitdelegate.ir.forms import Concat, Contract, IndexMap
 from jitdelegate.ir.graph import Node
+from jitdelegate.ops import lstm_basic
 from jitdelegate.ops.call import OPTION, Call, Shape, given
 from jitdelegate.ops.case import Case, Entry, Weights
 from jitdelegate.ops.lstm_integers import IntegerLstm, integer_problems
@@ -207,7 +209,8 @@ class UnidirectionalSequenceLstm(Lstm):
 @op("LSTM")
 class LstmStep(Lstm):
     """One step. Kernel FULL: states are variables. Kernel BASIC: operands (data, hidden, weights, bias, state), gates
-    (input, cell, forget, output) = weights @ [data, hidden] + bias; outputs (hidden, state, [data, hidden], gates)."""
+    (input, cell, forget, output) = weights @ [data, hidden] + bias; outputs (hidden, state, [data, hidden], gates);
+    its quantized data is uint8."""
 
     cases = (
         Case(((1, 12), (1, 20), Weights((80, 32)), Weights((80,)), (1, 20)), {OPTION: "TANH", "kernel_type": "BASIC"}),
@@ -234,10 +237,13 @@ class LstmStep(Lstm):
     def problems(self, call: Call) -> Iterator[str]:
         yield from self._basic_problems(call) if self.is_basic(call.node) else super().problems(call)
 
+    def _types(self, call: Call) -> Iterator[str]:
+        is_own = self.is_basic(call.node) and call.quantization == "integer"
+        yield from lstm_basic.type_problems(call) if is_own else super()._types(call)
+
     def quantized_problems(self, call: Call) -> Iterator[str]:
-        if self.is_basic(call.node):
-            yield "LSTM of kernel BASIC is not supported for quantized values."
-        yield from super().quantized_problems(call)
+        is_basic = self.is_basic(call.node)
+        yield from lstm_basic.basic_problems(call) if is_basic else super().quantized_problems(call)
 
     def _basic_problems(self, call: Call) -> Iterator[str]:
         missing = [k for k in range(BASIC_INPUTS) if not call.given(k)]
@@ -270,16 +276,31 @@ class LstmStep(Lstm):
     def lowering(self, call: Call) -> tuple[Lowering, ...]:
         if not self.is_basic(call.node):
             return super().lowering(call)
-        whole, _, row, total, *updated = self.shapes(call)
-        units = whole[1]
-        joined = Lowering(Concat(axis=1), (call.index(0), call.index(1)), row, "float32")
-        gates = Lowering(Contract(), (joined, call.index(2), call.index(3)), total, "float32")
-        reads = [(gates, IndexMap.along(0, 1, starts=(0, number * units))) for number in (0, 2, 1, 3)]
+        row = self._row(call)
+        gates = Lowering(Contract(), (row, call.index(2), call.index(3)), self.shapes(call)[3], "float32")
+        return self._outputs(call, row, gates, lstm_update(4, "TANH", 0.0), lstm_output(4, "TANH"))
+
+    def quantized_lowering(self, call: Call) -> tuple[Lowering, ...]:
+        if not self.is_basic(call.node):
+            return super().quantized_lowering(call)
+        row = self._row(call)
+        gates = lstm_basic.gate_sums(call, row, self.shapes(call)[3])
+        return self._outputs(call, row, gates, lstm_basic.new_state(), lstm_basic.new_hidden())
+
+    def _row(self, call: Call) -> Lowering:
+        """Data and hidden value of kernel BASIC."""
+        return Lowering(Concat(axis=1), (call.index(0), call.index(1)), self.shapes(call)[2], call.tensor(0).dtype)
+
+    def _outputs(self, call: Call, row: Lowering, gates: Lowering, update: Expr, output: Expr) -> tuple[Lowering, ...]:
+        """The outputs of kernel BASIC; `update` and `output` read the gates input, forget, cell and output, then the
+        state."""
+        whole, hidden_type, state_type = self.shapes(call)[0], call.output.dtype, call.tensor(4).dtype
+        reads = [(gates, IndexMap.along(0, 1, starts=(0, number * whole[1]))) for number in (0, 2, 1, 3)]
         own = IndexMap.broadcast(whole, whole)
-        state = apply(lstm_update(4, "TANH", 0.0), [*reads, (call.index(4), own)], whole)
-        hidden = apply(lstm_output(4, "TANH"), [*reads, (state, own)], whole)
-        outputs = hidden, view(state, whole), view(joined, row), view(gates, total)
-        return (*outputs, view(hidden, whole), view(state, whole)) if updated else outputs
+        state = apply(update, [*reads, (call.index(4), own)], whole, state_type)
+        hidden = apply(output, [*reads, (state, own)], whole, hidden_type)
+        made = hidden, state, row, gates, hidden, state
+        return (hidden, *(view(each, each.shape or (), each.dtype or "") for each in made[1 : len(call.outputs)]))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         if attrs.get("kernel_type", "FULL") != "BASIC":

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Cast, Const, Expr, clamp
+from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, clamp
 from jitdelegate.ir.forms import IndexMap, Map, Reduce, View
 from jitdelegate.ir.graph import Tensor
 from jitdelegate.ir.quantized import half_away, quantize, rescale
@@ -35,6 +35,8 @@ from jitdelegate.ops.registry import BOOLEANS, BYTES, HALF, MAX_PARTS, NUMBERS, 
 from jitdelegate.ops.rounding import AWAY, EVEN, SIXTEENS, UP, WIDE, rounding
 from jitdelegate.ops.shape import axis_problems, reordered
 
+MOST_LEFT = 30
+"""Most bits by which LiteRT shifts an int32 to the left to some purpose."""
 AT_ONCE = 32
 """Most factors of a product of quantized numbers in one kernel."""
 
@@ -118,10 +120,13 @@ class Mean(Reduction):
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
         data, output = call.tensor(0), call.output
-        if self._rule(call) == EVEN:  # floats, which large results do not leave
-            yield from tensor_problems(call, data, output)
-        else:
+        if self._rule(call) == SIXTEENS:
             yield from per_tensor_problems(call, data, output)
+        else:  # floats, which large results do not leave, or whole numbers that wrap
+            yield from tensor_problems(call, data, output)
+        left = -_mean_multiplier(self.count(call), data, output)[1]
+        if self._rule(call) == AWAY and left > MOST_LEFT:
+            yield f"MEAN: LiteRT shifts sums to the left by {left} bits, at most {MOST_LEFT} are supported."
         channels = call.output.shape[-1] if call.output.shape else 1
         if self._rule(call) == SIXTEENS and channels > SIXTEEN and channels % SIXTEEN:
             yield f"MEAN: LiteRT rounds the last {channels % SIXTEEN} of {channels} channels in another way."
@@ -162,10 +167,18 @@ def _mean(total: Expr, count: int, data: Tensor, output: Tensor, rule: str) -> E
         last = UP if output.shape[-1] >= SIXTEEN else AWAY
         rounded = rescale(total, m, shift, "int32", rounding=FIXED[last])
         return Cast(clamp(rounded + Const(zero(output) - offset), low, high), output.dtype)
+    (m, right), value = _mean_multiplier(count, data, output), total - Const(middle * count)
+    if right < 0 and reach(data) * count << -right >= 1 << 31:  # LiteRT's shift to the left wraps
+        value, right = binary("shift_left", value, Const(-right)), 0
+    rounded = rescale(value, m, 31 + right, "int32", rounding=FIXED[AWAY])
+    return Cast(clamp(rounded + Const(zero(output)), low, high), output.dtype)
+
+
+def _mean_multiplier(count: int, data: Tensor, output: Tensor) -> tuple[int, int]:
+    """(m, right): the factor that makes a mean of a sum of `count` numbers is m / 2**(31 + right)."""
     m, shift = multiplier(float(scale(data)) / float(scale(output)))
     more = min(count.bit_length() - 1, 32, 62 - shift)
-    rounded = rescale(total - Const(middle * count), (m << more) // count, shift + more, "int32", rounding=FIXED[AWAY])
-    return Cast(clamp(rounded + Const(zero(output)), low, high), output.dtype)
+    return (m << more) // count, shift + more - 31
 
 
 def _even(total: Expr, count: int, data: Tensor, output: Tensor, factor: np.float32) -> Expr:

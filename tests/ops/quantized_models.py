@@ -116,6 +116,43 @@ class LstmModel:
 
 
 @dataclass(frozen=True)
+class BasicLstmModel:
+    """An LSTM of the kernel BASIC of quantized data, whose states are variables."""
+
+    batch: int = 2
+    depth: int = 21
+    units: int = 17
+    zero: int = 131
+    bias_scale: float = 2.0**-15
+    state: float = 2.0**-11
+
+    @property
+    def data_shape(self) -> tuple[int, ...]:
+        return (self.batch, self.depth)
+
+    def content(self) -> bytes:
+        """The .tflite file; all that the operator writes is an output."""
+        model, random = ModelBuilder(), np.random.default_rng(self.units)
+        batch, depth, units = self.batch, self.depth, self.units
+        value, state = per_tensor(2.0**-7, 128), per_tensor(self.state)
+        data = model.input((batch, depth), "uint8", name="data", quant=value)
+        hidden = model.variable((batch, units), "uint8", quant=value)
+        weights = numbers(random, (4 * units, depth + units), "uint8")
+        bias = random.integers(-30000, 30000, 4 * units).astype(np.int32)
+        operands = [data, hidden, model.constant(weights, quant=per_tensor(self.bias_scale * 128, self.zero))]
+        operands.append(model.constant(bias, quant=per_tensor(self.bias_scale)))
+        operands.append(model.variable((batch, units), "int16", quant=state))
+        widths, types = (units, units, depth + units, 4 * units), ("uint8", "int16", "uint8", "int16")
+        quants = (value, state, value, per_tensor(2.0**-12))
+        values = zip(widths, types, quants, strict=True)
+        outputs = [model.tensor((batch, width), dtype, quant=quant) for width, dtype, quant in values]
+        options = {"fused_activation_function": "TANH", "kernel_type": "BASIC"}
+        model.node("LSTM", operands, outputs, options=options, version=2)
+        model.output(*outputs)
+        return model.finish()
+
+
+@dataclass(frozen=True)
 class SvdfModel:
     """An SVDF of quantized data. States and weights over time have the type `memory`."""
 
@@ -158,7 +195,12 @@ class LiteRT:
 
     def run(self, *feeds: np.ndarray) -> np.ndarray:
         """The first output."""
+        return self.outputs(*feeds)[0]
+
+    def outputs(self, *feeds: np.ndarray) -> list[np.ndarray]:
+        """All outputs."""
         for detail, feed in zip(self._interpreter.get_input_details(), feeds, strict=True):
             self._interpreter.set_tensor(detail["index"], feed)
         self._interpreter.invoke()
-        return np.asarray(self._interpreter.get_tensor(self._interpreter.get_output_details()[0]["index"]))
+        details = self._interpreter.get_output_details()
+        return [np.asarray(self._interpreter.get_tensor(detail["index"])) for detail in details]

@@ -7,7 +7,7 @@ import pytest
 
 from jitdelegate import load
 from jitdelegate.errors import DelegateWarning
-from tests.ops.quantized_models import LiteRT, LstmModel, SvdfModel, numbers
+from tests.ops.quantized_models import BasicLstmModel, LiteRT, LstmModel, SvdfModel, numbers
 
 MODELS = {
     "plain": LstmModel(),
@@ -61,10 +61,25 @@ def test_runs_one_after_another_are_what_litert_computes(name: str, target: str,
     np.testing.assert_array_equal(ours(data), LiteRT(content, rounding).run(data), err_msg="after a reset")
 
 
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("zero, scale", [(131, 2.0**-15), (128, 2.0**-15), (100, 7e-6)])
+def test_a_basic_lstm_writes_what_litert_writes_run_after_run(zero: int, scale: float, target: str) -> None:
+    model, random = BasicLstmModel(zero=zero, bias_scale=scale), np.random.default_rng(3)
+    theirs, ours = LiteRT(model.content()), load(model.content(), target=target)
+    assert ours.report().target == target, str(ours.report())
+    for number in range(3):
+        data = numbers(random, model.data_shape, "uint8")
+        expected = theirs.outputs(data)
+        assert all(len(np.unique(each)) > 8 for each in expected)
+        for found, wanted in zip(ours(data), expected, strict=True):
+            np.testing.assert_array_equal(found, wanted, err_msg=f"run {number}")
+
+
 REFUSED = {
     "the scale of the cell state is": LstmModel(power=-16),
     "from 2**-15 to 2**-9": LstmModel(power=-8),
     "LiteRT counts outputs where it means units": LstmModel(outputs=12, peepholes=True),
+    "LiteRT runs 2**-11 only": BasicLstmModel(state=2.0**-12),
     "400 steps of quantized data take 1200 kernels, over 1024": LstmModel(steps=400, units=2, depth=2),
 }
 

@@ -72,6 +72,27 @@ def test_filters_that_are_computed_round_as_those_of_litert(dtype: str, filters:
         np.testing.assert_array_equal(ran.outputs[0][0], expected[0][0])
 
 
+@pytest.mark.parametrize("ratio", [2.0**14.5, 2.0**19.3, 2.0**27.6, 2.0**31.8])
+@pytest.mark.parametrize(
+    "dtype, rounding, targets",
+    [("int16", "litert", ("cpu", "reference", "simulator")), ("int8", "reference", ("cpu", "reference"))],
+)
+def test_means_in_tiny_steps_wrap_as_those_of_litert(
+    dtype: str, rounding: str, targets: tuple[str, ...], ratio: float
+) -> None:
+    dice, model, middle = np.random.default_rng(4), ModelBuilder(), 0 if dtype == "int16" else -9
+    data = model.input((40, 13), dtype, quant=per_tensor(0.01, middle))
+    axes = model.constant(np.array([1], np.int32))
+    quant = per_tensor(0.01 / ratio, middle)
+    model.output(model.op("MEAN", [data, axes], (40,), dtype=dtype, quant=quant, version=2))
+    inputs = [[numbers(dice, (40, 13), dtype) // 9]]
+    expected = run_litert(model.finish(), inputs, rounding)
+    for target in targets:
+        ran = run_ours(model.finish(), inputs, target, rounding)
+        assert not ran.refused
+        np.testing.assert_array_equal(ran.outputs[0][0], expected[0][0])
+
+
 @pytest.mark.parametrize("is_constant", [False, True])
 def test_the_factor_of_a_matrix_product_is_that_of_litert_to_the_last_bit(is_constant: bool) -> None:
     """LiteRT multiplies the two scales as float32s, where no bias has 64 bits: some of many results show it."""

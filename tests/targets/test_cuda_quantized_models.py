@@ -10,12 +10,13 @@ from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.targets.reference.evaluate import run_graph
 from jitdelegate.tflite.read import read
-from tests.ops.quantized_models import LstmModel, SvdfModel, numbers, one_op, transposed
+from tests.ops.quantized_models import BasicLstmModel, LstmModel, SvdfModel, numbers, one_op, transposed
 from tests.targets.cuda_execute import run
 
 MODELS = {
     "lstm": LstmModel(steps=2, depth=6, units=5, outputs=3, coupled=True, peepholes=False).content(),
-    "lstm with layer norm": LstmModel(steps=2, depth=6, units=5, norm=True, gates=(0.002, 0.0004, 0.001, 0.02)).content(),
+    "lstm with layer norm": LstmModel(steps=2, depth=6, units=5, norm=True, gates=(2e-3, 4e-4, 1e-3, 2e-2)).content(),
+    "lstm of kernel BASIC": BasicLstmModel(depth=6, units=5).content(),
     "svdf": SvdfModel(batch=1, depth=5, units=3, length=4).content(),
     "softmax": one_op("SOFTMAX", [((3, 7), "int8", 0.1, 3)], ((3, 7), "int8", 2.0**-8, -128), 2, beta=1.0),
     "softmax of int16": one_op("SOFTMAX", [((3, 7), "int16", 5e-4, 0)], ((3, 7), "int16", 2.0**-15, 0), 2, beta=1.0),
