@@ -39,6 +39,7 @@ from jitdelegate.ops import (  # noqa: F401 - each enters its operators in OPS
     stablehlo,
     stablehlo_windows,
     suppression,
+    window_reduction,
 )
 from jitdelegate.ops.registry import OPS, Lowering, Op, find
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, overload
 
 import numpy as np
 from flatbuffers import flexbuffers
@@ -78,9 +78,13 @@ def computed_type(dtype: str) -> str:
     return "int32" if dtype == "bool" else ELEMENT_TYPES[dtype].compute
 
 
-def view(source: int | Lowering, shape: Shape, dtype: str = "float32") -> Lowering:
-    """The same elements under another shape."""
-    return Lowering(View(), (source,), shape, dtype)
+@overload
+def view(source: np.ndarray, shape: Shape, dtype: str = ...) -> np.ndarray: ...
+@overload
+def view(source: int | Lowering, shape: Shape, dtype: str = ...) -> Lowering: ...
+def view(source: int | Lowering | np.ndarray, shape: Shape, dtype: str = "float32") -> Lowering | np.ndarray:
+    """The same elements under another shape; those of an array at once."""
+    return source.reshape(shape) if isinstance(source, np.ndarray) else Lowering(View(), (source,), shape, dtype)
 
 
 def moved(source: int | Lowering, access: IndexMap, shape: Shape | None = None, dtype: str | None = None) -> Lowering:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -23,8 +23,15 @@ def permuted(order: Shape) -> IndexMap:
     return IndexMap.along(*map(order.index, range(len(order))))
 
 
-def reordered(source: int | Lowering, shape: Shape, order: Shape, dtype: str) -> Lowering:
-    """The elements of a value, viewed as `shape`, with the axes permuted; a View where no element moves."""
+@overload
+def reordered(source: np.ndarray, shape: Shape, order: Shape, dtype: str) -> np.ndarray: ...
+@overload
+def reordered(source: int | Lowering, shape: Shape, order: Shape, dtype: str) -> Lowering: ...
+def reordered(source: int | Lowering | np.ndarray, shape: Shape, order: Shape, dtype: str) -> Lowering | np.ndarray:
+    """The elements of a value, viewed as `shape`, with the axes permuted; a View where no element moves. Those of an
+    array are permuted at once."""
+    if isinstance(source, np.ndarray):
+        return np.ascontiguousarray(source.reshape(shape).transpose(order))
     result, long = tuple(shape[axis] for axis in order), [axis for axis in order if shape[axis] != 1]
     if long == sorted(long):
         return view(source, result, dtype)

@@ -89,11 +89,13 @@ class StablehloShiftLeft(StablehloElementwise):
 
 
 class Spread(Op):
-    """The data with the value of the last operand between its elements, and before and after them; a negative number
+    """The data with the value of an operand between its elements, and before and after them; a negative number
     of elements cuts them off."""
 
     types: ClassVar[tuple[str, ...]] = ANY
     quantized = QUANTIZED
+    value: ClassVar[int] = 1
+    """The operand with the value in between."""
 
     def edges(self, call: Call) -> Margins:
         """(before, after) for every axis."""
@@ -113,7 +115,7 @@ class Spread(Op):
         apart = rank + sum(step > 1 for step in steps)
         if apart > MAX_RANK:
             yield f"{self.name}: {rank} axes, with elements in between along {apart - rank}, are too many."
-        yield from value_problems(call, self.most - 1)
+        yield from value_problems(call, self.value)
 
     def shape(self, call: Call) -> Shape:
         return widened(_spread(call.shape(0), self.steps(call)), self.edges(call))
@@ -127,11 +129,11 @@ class Spread(Op):
             rows = tuple(chain.from_iterable((size, 1) if step > 1 else (size,) for size, step in pairs))
             margins = ([(0, 0), (0, step - 1)] if step > 1 else [(0, 0)] for step in steps)
             between = list(chain.from_iterable(margins))
-            source = padded(call, view(source, rows, dtype), rows, between, self.most - 1)
+            source = padded(call, view(source, rows, dtype), rows, between, self.value)
             shape = tuple(size * step for size, step in zip(shape, steps, strict=True))
             source = view(source, shape, dtype)
         edges = [(before, after - step + 1) for (before, after), step in zip(self.edges(call), steps, strict=True)]
-        return padded(call, source, shape, edges, self.most - 1)
+        return padded(call, source, shape, edges, self.value)
 
     @staticmethod
     def spread(data: np.ndarray, value: Any, edges: Margins, steps: Shape) -> np.ndarray:
@@ -191,6 +193,7 @@ class Dilate(Spread):
     least = most = 3
     parameters = (1,)
     parameter_types = ("int32",)
+    value = 2
     cases = (
         Case(((3, 5), ints(2, 3), np.array(-1, np.float32))),
         Case(((2, 3, 4), ints(1, 4, 1), ())),

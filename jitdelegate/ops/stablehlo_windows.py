@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import reduce
 from math import prod
 from operator import add
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import numpy as np
 
 from jitdelegate.ir.combiners import COMBINERS
-from jitdelegate.ir.expr import Arg, Expr, maximum, minimum
+from jitdelegate.ir.expr import Arg, Expr, evaluate, maximum, minimum
 from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.index_forms import Gather, Scatter, Update
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given
@@ -29,13 +29,13 @@ from jitdelegate.ops.shape import reordered
 COMPUTATION = "computation"
 """Our own option, set by `passes.inline_subgraphs`: the operator in the region, REPLACE for none, "" for any other."""
 REPLACE = "replace"
-KINDS: Mapping[str, tuple[str, Any]] = {
-    "STABLEHLO_ADD": ("sum", np.add),
-    "STABLEHLO_MULTIPLY": ("prod", np.multiply),
-    "STABLEHLO_MAXIMUM": ("max", np.maximum),
-    "STABLEHLO_MINIMUM": ("min", np.minimum),
+KINDS = {
+    "STABLEHLO_ADD": "sum",
+    "STABLEHLO_MULTIPLY": "prod",
+    "STABLEHLO_MAXIMUM": "max",
+    "STABLEHLO_MINIMUM": "min",
 }
-"""Operators of regions: how the old and the new element are combined, as a row of COMBINERS and as numpy's function."""
+"""Operators of regions -> the row of COMBINERS that combines two elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,26 +90,23 @@ def _vector_length(indices: Shape, vector: int) -> int:
     return 1 if vector == len(indices) else dict(enumerate(indices)).get(vector, 0)
 
 
-def _vectors_last(shape: Shape, vector: int) -> tuple[Shape, Shape]:
-    """The shape of indices with an axis of index vectors, and the order of its axes that has this axis last."""
+@overload
+def _rows(indices: np.ndarray, shape: Shape, vector: int, dtype: str) -> np.ndarray: ...
+@overload
+def _rows(indices: int, shape: Shape, vector: int, dtype: str) -> Lowering: ...
+def _rows(indices: int | np.ndarray, shape: Shape, vector: int, dtype: str) -> Lowering | np.ndarray:
+    """The index vectors in indices of this shape, one below the other."""
     own = shape if vector < len(shape) else (*shape, 1)
-    return own, (*(axis for axis in range(len(own)) if axis != vector), vector)
-
-
-def _rows(indices: np.ndarray, vector: int) -> np.ndarray:
-    """The index vectors in an array, one below the other."""
-    own, order = _vectors_last(indices.shape, vector)
-    return np.ascontiguousarray(indices.reshape(own).transpose(order)).reshape(-1, own[vector])
+    order = (*(axis for axis in range(len(own)) if axis != vector), vector)
+    rows = (prod(_without(own, vector)), own[vector])
+    return view(reordered(indices, own, order, dtype), rows, dtype)
 
 
 def _index_vectors(call: Call, vector: int) -> Lowering | np.ndarray:
     """The index vectors in operand 1, one below the other."""
-    known, dtype = call.constant(1), call.tensor(1).dtype
-    if known is not None:
-        return _rows(known, vector)
-    own, order = _vectors_last(call.shape(1), vector)
-    shape = (prod(_without(own, vector)), own[vector])
-    return view(reordered(call.index(1), own, order, dtype), shape, dtype)
+    known = call.constant(1)
+    indices = call.index(1) if known is None else known
+    return _rows(indices, call.shape(1), vector, call.tensor(1).dtype)
 
 
 def _along(call: Call, vectors: Lowering | np.ndarray, indexed: Shape, axes: Shape) -> Lowering | np.ndarray:
@@ -181,7 +178,7 @@ class StablehloScatter(Op):
         computation = call.option(COMPUTATION, "")
         if computation == REPLACE:
             return self._replaced(call, windows)
-        return self._combined(call, windows, KINDS[computation][0])
+        return self._combined(call, windows, KINDS[computation])
 
     def _replaced(self, call: Call, windows: Windows) -> Lowering:
         several = (windows.count,) if windows.count != 1 else ()
@@ -212,15 +209,14 @@ class StablehloScatter(Op):
         """The first element of each window: 0 along axes that are not indexed."""
         rank = len(call.shape(0))
         starts = _along(call, _index_vectors(call, windows.vector), windows.indexed, tuple(range(rank)))
-        shape = (*several, rank)
-        return starts.reshape(shape) if isinstance(starts, np.ndarray) else view(starts, shape, call.tensor(1).dtype)
+        return view(starts, (*several, rank), call.tensor(1).dtype)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, indices, updates = given(arrays)
         windows = windows_of(data.shape, indices.shape, updates.shape, attrs)
         assert isinstance(windows, Windows)
-        combine = KINDS[attrs[COMPUTATION]][1] if attrs[COMPUTATION] != REPLACE else lambda old, new: new
-        rows = _rows(indices, windows.vector)
+        step = Y if attrs[COMPUTATION] == REPLACE else COMBINERS[KINDS[attrs[COMPUTATION]]].step
+        rows = _rows(indices, indices.shape, windows.vector, "")
         parts = updates.transpose(windows.order).reshape(windows.count, *windows.sizes)
         out = data.copy()
         for row, part in zip(rows, parts, strict=True):
@@ -229,7 +225,7 @@ class StablehloScatter(Op):
             for offset in np.ndindex(*windows.sizes):
                 index = tuple(start + offset)
                 if all(0 <= at < size for at, size in zip(index, data.shape, strict=True)):
-                    out[index] = combine(out[index], part[offset])
+                    out[index] = evaluate(step, [out[index], part[offset]])
         return [out]
 
 
@@ -387,7 +383,7 @@ class StablehloGather(Op):
         assert isinstance(slices, Slices)
         cuts = [
             data[tuple(slice(at, at + size) for at, size in zip(start, slices.sizes, strict=True))]
-            for start in slices.starts(_rows(indices, slices.vector))
+            for start in slices.starts(_rows(indices, indices.shape, slices.vector, ""))
         ]
         shape = (*slices.positions, *(slices.sizes[axis] for axis in slices.kept))
         return [np.ascontiguousarray(np.stack(cuts).reshape(shape).transpose(slices.order))]

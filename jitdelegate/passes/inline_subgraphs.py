@@ -15,7 +15,12 @@ from jitdelegate.passes.resize_inputs import reshaped
 from jitdelegate.passes.support import node_reason
 from jitdelegate.passes.works_on import works_on
 
-COMPOSITE, CASE, SCATTER = "STABLEHLO_COMPOSITE", "STABLEHLO_CASE", "STABLEHLO_SCATTER"
+COMPOSITE, CASE = "STABLEHLO_COMPOSITE", "STABLEHLO_CASE"
+REGIONS = {
+    "STABLEHLO_SCATTER": "update_computation_subgraph_index",
+    "STABLEHLO_REDUCE_WINDOW": "body_subgraph_index",
+}
+"""Operators with a region that combines two elements -> the option that names its subgraph."""
 OPERATORS = frozenset(("WHILE", "IF", CASE, COMPOSITE))
 """Operators that run subgraphs."""
 
@@ -27,7 +32,7 @@ MOST_LEVELS = 32
 """Most levels of nested subgraphs."""
 
 
-@works_on(*OPERATORS, SCATTER)
+@works_on(*OPERATORS, *REGIONS)
 def inline_subgraphs(graph: Graph, graphs: Sequence[Graph], *, hosted: bool = False) -> Graph:
     """%1 = WHILE(0, %0) {body: x * 2, four times} -> %1 = MUL(MUL(MUL(MUL(%0, 2), 2), 2), 2).
 
@@ -43,7 +48,7 @@ def inline_subgraphs(graph: Graph, graphs: Sequence[Graph], *, hosted: bool = Fa
         hosted: whether LiteRT's own interpreter runs the graph. Loops, branches and variables then stay with LiteRT,
             and only composites are inlined.
     """
-    if not any(_is_followed(node, hosted=hosted) or node.op == SCATTER for node in graph.nodes):
+    if not any(_is_followed(node, hosted=hosted) or node.op in REGIONS for node in graph.nodes):
         return graph
     try:
         return _Inlining(graph, graphs, hosted=hosted).inlined()
@@ -139,9 +144,9 @@ class _Inlining:
             return None
 
     def _with_computation(self, node: Node) -> Node:
-        """A STABLEHLO_SCATTER with the option that says what its region computes; other nodes as they are."""
-        number = node.attrs.get("update_computation_subgraph_index", ABSENT)
-        if node.op != SCATTER or node.custom or not 0 <= number < len(self._graphs):
+        """A node with a region with the option that says what the region computes; other nodes as they are."""
+        number = node.attrs.get(REGIONS.get(node.op, ""), ABSENT)
+        if node.custom or not 0 <= number < len(self._graphs):
             return node
         inside = self._graphs[number].nodes
         computation = (inside[0].op if len(inside) == 1 else "") if inside else REPLACE

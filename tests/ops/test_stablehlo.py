@@ -1,4 +1,4 @@
-"""STABLEHLO_SCATTER against LiteRT's kernel: on every target, in place, and at indices outside the data."""
+"""STABLEHLO_SCATTER, in place and at indices outside the data, and STABLEHLO_REDUCE_WINDOW, on every target."""
 
 from __future__ import annotations
 
@@ -152,6 +152,62 @@ def test_axes_that_are_named_twice_are_refused(repeated: str) -> None:
         "index_vector_dim": 1,
     }
     assert isinstance(windows_of(data, indices, updates, options), str)
+
+
+def window_model(dtype: str, region: str, start: float, **options: Any) -> bytes:
+    """A STABLEHLO_REDUCE_WINDOW of [3, 9, 6]."""
+    model, data = ModelBuilder(), (3, 9, 6)
+    operands = [model.input(data, dtype), model.constant(np.array(start, dtype))]
+    body = model.subgraph("region")
+    body.output(body.op(region, [body.input((), dtype), body.input((), dtype)], (), dtype=dtype))
+    lists = {name: options.get(name, [1] * 3) for name in WINDOW_OPTIONS}
+    padding = np.array(options.get("padding", [0] * 6)).reshape(3, 2)
+    padded = [(size - 1) * apart + 1 for size, apart in zip(data, lists["base_dilations"], strict=True)]
+    spans = [(n - 1) * d for n, d in zip(lists["window_dimensions"], lists["window_dilations"], strict=True)]
+    shape = tuple(int((padded[k] + sum(padding[k]) - spans[k] - 1) // lists["window_strides"][k] + 1) for k in range(3))
+    lists |= {"padding": padding.reshape(-1).tolist(), "body_subgraph_index": 1}
+    model.output(model.op("STABLEHLO_REDUCE_WINDOW", operands, shape, dtype=dtype, options=lists))
+    return model.finish()
+
+
+WINDOW_OPTIONS = ("window_dimensions", "window_strides", "window_dilations", "base_dilations")
+CUMULATIVE = {"window_dimensions": [1, 9, 1], "padding": [0, 0, 8, 0, 0, 0]}
+REDUCED = {
+    "a cumulative sum": window_model("float32", "ADD", 0.0, **CUMULATIVE),
+    "a cumulative sum, from 2 on": window_model("float32", "STABLEHLO_ADD", 2.0, **CUMULATIVE),
+    "a pool with margins": window_model(
+        "float32", "MAXIMUM", -np.inf, window_dimensions=[1, 3, 2], window_strides=[1, 2, 2], padding=[0, 0, 1, 1, 0, 1]
+    ),
+    "elements apart": window_model(
+        "int32",
+        "STABLEHLO_MULTIPLY",
+        3,
+        window_dimensions=[2, 2, 2],
+        window_dilations=[1, 3, 2],
+        base_dilations=[2, 1, 3],
+        padding=[0, 1, -1, 2, 0, -2],
+    ),
+    "bytes": window_model("int8", "STABLEHLO_MINIMUM", 100, window_dimensions=[1, 4, 1], window_strides=[2, 1, 1]),
+    "truths": window_model("bool", "LOGICAL_AND", 1, window_dimensions=[1, 2, 2], padding=[0, 0, 0, 1, 1, 0]),
+    "truths of numbers": window_model("int32", "STABLEHLO_AND", 7, window_dimensions=[1, 1, 1]),
+}
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_windows_are_reduced_as_in_litert(name: str) -> None:
+    content, dice = REDUCED[name], np.random.default_rng(5)
+    graph = run(folded(content), passes=REWRITE)
+    feeds = [dice.integers(-3, 9, (3, 9, 6)).astype(graph.tensors[graph.inputs[0]].dtype)]
+    expected = run_litert(content, feeds)
+    (node,) = folded(content).nodes
+    own = OPS[node.op].reference([feeds[0], folded(content).tensors[node.inputs[1]].data], node.attrs)
+    for found in (own, run_graph(graph, feeds), execute(graph, feeds, level()), cuda_execute.run(graph, feeds)):
+        np.testing.assert_array_equal(found[0], expected)
+
+
+def test_windows_of_other_regions_are_refused() -> None:
+    graph = folded(window_model("float32", "SUB", 0.0, window_dimensions=[1, 2, 1]))
+    assert "another region than one sum" in str(node_reason(graph, graph.nodes[0]))
 
 
 def cases_of(count: int) -> bytes:
