@@ -60,6 +60,7 @@ ELEMENT_TYPES = {
         ElementType("int16", "int", 16, "int32", "int64"),
         ElementType("int8", "int", 8, "int32", "int32"),
         ElementType("int4", "int", 4, "int32", "int32"),
+        ElementType("uint64", "uint", 64, "uint64", "uint64"),
         ElementType("uint32", "uint", 32, "uint32", "uint32"),
         ElementType("uint16", "uint", 16, "int32", "int64"),
         ElementType("uint8", "uint", 8, "int32", "int32"),

@@ -9,6 +9,7 @@ from jitdelegate.ir.fixed_point import FUNCTIONS, MOST_WHOLE, SOURCES, FixedPoin
 from jitdelegate.ir.forms import Form, Map, View, Window
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.quantized import HIGHEST_SHIFT, ROUNDINGS, SIZES, Quantize, Rescale, Table
+from jitdelegate.ir.random_bits import PAIRS, RandomBits
 from jitdelegate.ir.types import ELEMENT_TYPES
 
 PAIR = {"complex64", "float32"}
@@ -127,6 +128,9 @@ def verify_expression(expr: Expr, types: Sequence[str], where: str) -> str | Non
         source = SOURCES.get(expr.function, "int32")
         good = found[0] in (None, source) and expr.function in FUNCTIONS and expr.whole in range(MOST_WHOLE + 1)
         assert good, f"{where}: {expr} of {found[0]}, expected {source} with up to {MOST_WHOLE} integer bits"
+    elif isinstance(expr, RandomBits):
+        good = {*found} <= {None, "int64"} and expr.pair in range(PAIRS.get(expr.generator, 0))
+        assert good, f"{where}: {expr} of {found}, expected int64 and a pair that the generator makes"
     return expr.type_of(expected)
 
 

@@ -26,6 +26,7 @@ from jitdelegate.ops import (  # noqa: F401 - each enters its operators in OPS
     padding,
     pooling,
     quantize,
+    random_bits,
     ranking,
     recurrent,
     recurrent_network,

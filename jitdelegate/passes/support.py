@@ -12,7 +12,7 @@ from jitdelegate.passes.functional_state import RESOURCE_OPS, resource_problem
 from jitdelegate.passes.works_on import applies
 from jitdelegate.runtime.buffers import ELEMENTS, ENCODED
 
-PORTS = tuple(dtype for dtype in ANY if dtype in ELEMENTS or dtype in ENCODED)
+PORTS = tuple(dtype for dtype in (*ANY, "uint64") if dtype in ELEMENTS or dtype in ENCODED)
 """Element types of inputs and outputs that both kernels and the runtime support."""
 
 WHOLE_MODEL = -1

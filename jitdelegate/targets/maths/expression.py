@@ -9,10 +9,11 @@ from functools import lru_cache
 from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, argument_types
 from jitdelegate.ir.fixed_point import FixedPoint
 from jitdelegate.ir.quantized import Quantize, Rescale, Table
+from jitdelegate.ir.random_bits import RandomBits
 from jitdelegate.targets.maths.builder import Builder, V
 from jitdelegate.targets.maths.cast import cast
 from jitdelegate.targets.maths.functions import apply
-from jitdelegate.targets.maths.quantized import fixed_point, quantize, rescale, table
+from jitdelegate.targets.maths.quantized import fixed_point, quantize, random_bits, rescale, table
 
 KEPT = 256
 """Expressions whose steps are kept: kernels emit the same one many times."""
@@ -95,5 +96,7 @@ def _result(b: Builder[V], step: _Step, values: list[V]) -> V:
         return table(b, part, values[0], types[0])
     if isinstance(part, FixedPoint):
         return fixed_point(b, part, values[0], types[0])
+    if isinstance(part, RandomBits):
+        return random_bits(b, part, values)
     assert isinstance(part, Apply)
     return b.select(*values) if part.function == "select" else apply(b, part.function, types[-1], *values)

@@ -1,4 +1,5 @@
-"""Rescale, Quantize, Table and FixedPoint, as `ir.quantized` and `ir.fixed_point` define them."""
+"""Rescale, Quantize, Table, FixedPoint and RandomBits, as `ir.quantized`, `ir.fixed_point` and `ir.random_bits` define
+them."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Any, Generic
 from jitdelegate.ir.expr import Const
 from jitdelegate.ir.fixed_point import FUNCTIONS, FixedPoint
 from jitdelegate.ir.quantized import DIGITS, ROUNDINGS, Quantize, Rescale, Table
+from jitdelegate.ir.random_bits import GENERATORS, RandomBits
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.maths.builder import Builder, V, native
 from jitdelegate.targets.maths.cast import cast
@@ -136,8 +138,14 @@ def fixed_point(b: Builder[V], expr: FixedPoint, value: V, source: str) -> V:
     return found
 
 
+def random_bits(b: Builder[V], expr: RandomBits, values: list[V]) -> V:
+    """A pair of words, by instructions for int64."""
+    found: V = GENERATORS[expr.generator](_Emitted(b), *values)[expr.pair]
+    return found
+
+
 class _Emitted(Generic[V]):
-    """`ir.fixed_point.Arithmetic` by a target's instructions."""
+    """`ir.fixed_point.Arithmetic` and `ir.random_bits.Arithmetic` by a target's instructions."""
 
     def __init__(self, builder: Builder[V]) -> None:
         self._builder = builder

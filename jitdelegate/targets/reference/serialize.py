@@ -19,13 +19,14 @@ from jitdelegate.ir.fixed_point import FixedPoint
 from jitdelegate.ir.forms import Form, IndexMap, Map, Statistic
 from jitdelegate.ir.graph import Graph, Node, State, Tensor
 from jitdelegate.ir.quantized import Quantize, Rescale, Table
+from jitdelegate.ir.random_bits import RandomBits
 from jitdelegate.ir.verify import verify
 from jitdelegate.targets.reference.forms import FORMS
 
 ALIGNMENT = 16
 """Alignment of each constant, in bytes."""
 NOT_CONSTANT = -1
-EXPRESSIONS = (Apply, Arg, Cast, Const, FixedPoint, Quantize, Rescale, Table)
+EXPRESSIONS = (Apply, Arg, Cast, Const, FixedPoint, Quantize, RandomBits, Rescale, Table)
 CLASSES: dict[str, Any] = {each.__name__: each for each in (IndexMap, Statistic, *EXPRESSIONS, Map, *FORMS)}
 _Integers = tuple[int, ...]
 _Tensor = tuple[str, _Integers, str, int]

@@ -11,6 +11,7 @@ import numpy as np
 from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, evaluate, minimum, result_type, select
 from jitdelegate.ir.fixed_point import FixedPoint
 from jitdelegate.ir.quantized import Quantize, Rescale, Table
+from jitdelegate.ir.random_bits import RandomBits
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.epilogue import Epilogue
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value, vector
@@ -31,7 +32,7 @@ HALF_RANGE = 1 << 30
 BYTES = ("int8", "uint8")
 LEAST_OPERATIONS, LEAST_BY_ROWS = 3, 10
 """Operations from which on a look-up takes fewer instructions, in 128 entries and in 16 entries at once."""
-COSTS = {Rescale: 8, FixedPoint: 100, Table: 5}
+COSTS = {Rescale: 8, FixedPoint: 100, RandomBits: 200, Table: 5}
 """Expression -> the operations whose time it takes; 1 if it is not here."""
 KEPT = 256
 """Tables that are kept: kernels emit the same one many times."""

@@ -12,6 +12,7 @@ from jitdelegate.ir.fixed_point import FixedPoint
 from jitdelegate.ir.forms import Concat, IndexMap, Map, Shape
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout, image_shape
+from jitdelegate.ir.random_bits import RandomBits
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.element import load, store
 from jitdelegate.targets.cpu.code.fold import pieces
@@ -296,4 +297,4 @@ class Row:
 
 def _is_long(expr: Expr) -> bool:
     """Whether an expression is a hundred operations or more."""
-    return isinstance(expr, FixedPoint) or any(map(_is_long, expr.parts))
+    return isinstance(expr, FixedPoint | RandomBits) or any(map(_is_long, expr.parts))

@@ -25,6 +25,7 @@ class Element(Enum):
     BFLOAT16 = "bfloat16"
     INT32 = "int32"
     INT64 = "int64"
+    UINT64 = "uint64"
     UINT32 = "uint32"
     INT16 = "int16"
     UINT16 = "uint16"
