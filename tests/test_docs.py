@@ -18,6 +18,8 @@ MODULES = [path for folder in ("jitdelegate", "cache_tools", "scripts") for path
 QUOTED = re.compile(r"`([\w.-]+(?:/[\w.-]+)*/?)`")
 LINKED = re.compile(r"\]\(([\w./-]+)\)")
 COMMAND = re.compile(r"python -m ([a-z]\w*(?:\.\w+)*)")
+FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+LONGEST_LINE = 120
 SOURCE_SUFFIXES = (".py", ".sh", ".md", ".fbs")
 WRITTEN_BY_COMMANDS = {"gpu-results.md", "kernels/"}
 
@@ -51,6 +53,12 @@ def test_paths_that_a_document_names_exist(document: Path) -> None:
     missing = {path for path in _paths(text) if not _is_there(path, document.parent)}
     missing |= {path for path in LINKED.findall(text) if not (document.parent / path).exists()}
     assert missing == set()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=_name)
+def test_lines_of_prose_fit(document: Path) -> None:
+    prose = FENCED.sub("", document.read_text()).splitlines()
+    assert [line for line in prose if len(line) > LONGEST_LINE and not line.startswith("|")] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=_name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -75,3 +76,26 @@ def test_the_reference_shows_docstrings(site: Path) -> None:
     assert "directory of compiled programs" in page  # of load's arguments
     assert 'id="jitdelegate.Model.run"' in page
     assert 'id="jitdelegate.errors.DelegationError"' in page
+    assert 'id="jitdelegate.errors.did_you_mean"' not in page  # a function of the package's own
+
+
+def test_the_search_works_in_pages_that_are_opened_as_files(site: Path) -> None:
+    assert "bfloat16" in (site / "search.js").read_text()
+    assert 'src="./iframe-worker.js"' in (site / "index.html").read_text()  # a copy, not one from a network
+    assert (site / "iframe-worker.js").is_file()
+
+
+def test_links_that_do_not_hold_end_the_build(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    for name in (*build_site.PAGES, "mkdocs.yml"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "jitdelegate").symlink_to(ROOT / "jitdelegate")
+    with (tmp_path / "docs" / "glossary.md").open("a") as page:
+        page.write("\n[a page](missing.md) and [a heading](cache.md#missing-heading)\n")
+    monkeypatch.setattr(build_site, "ROOT", tmp_path)
+    assert build_site.main(["--site", str(tmp_path / "site")]) == 1
+    assert not (tmp_path / "site").exists()
+    told = capfd.readouterr().err
+    assert "page does not exist" in told and "anchor does not exist" in told

@@ -56,7 +56,7 @@ def _index(analyses: Sequence[Analysis]) -> Iterator[str]:
 
 def _comparison(analyses: Sequence[Analysis]) -> Iterator[str]:
     yield '<h2>Side by side</h2><div class="scroll" role="region" aria-label="comparison" tabindex="0">'
-    yield '<table class="places"><thead><tr>'
+    yield '<table class="comparison"><thead><tr>'
     yield "".join(f'<th scope="col" class="number">{safe(heading)}</th>' for heading in headings(analyses))
     yield "</tr></thead><tbody>"
     for name, *cells in comparison(*analyses):
