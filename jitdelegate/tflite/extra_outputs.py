@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jitdelegate.errors import OptionError, shortened
+from jitdelegate.errors import OptionError, did_you_mean, shortened
 from jitdelegate.ir.graph import ABSENT, Graph, Model
 from jitdelegate.runtime.buffers import ELEMENTS
 from jitdelegate.tflite.calls import entered_subgraphs
@@ -73,8 +73,9 @@ def _tensors(graphs: Mapping[int, Graph], wanted: str | int) -> list[tuple[int, 
     if isinstance(wanted, str):
         matching = [tensor for name, tensor in names if name == wanted]
         if not matching:
-            nearest = _nearest(wanted, [name for name, _ in names])
-            raise OptionError(f"extra_outputs has {shortened(wanted)!r}, {nearest}")
+            hint = did_you_mean(wanted, {name for name, _ in names})
+            expected = f"expected the name of one of the model's {len(names)} tensors"
+            raise OptionError(f"extra_outputs has {shortened(wanted)!r}{hint}, {expected}")
     else:
         matching, count = [(0, wanted)], len(graphs[0].tensors)
         if wanted >= count:
@@ -88,15 +89,6 @@ def _tensors(graphs: Mapping[int, Graph], wanted: str | int) -> list[tuple[int, 
 def _has_value(graph: Graph, index: int) -> bool:
     written = {output for node in graph.nodes for output in node.outputs}
     return index in written or index in graph.inputs or graph.tensors[index].is_constant
-
-
-def _nearest(wanted: str, names: Sequence[str]) -> str:
-    """What to take in place of a name that no tensor has."""
-    from difflib import get_close_matches  # not before: few names are wrong
-
-    near = get_close_matches(wanted, dict.fromkeys(names), 3, 0.4)
-    hint = f"; did you mean {' or '.join(repr(name) for name in near)}?" if near else f", as {names[-1]!r}"
-    return f"expected the name of one of the model's {len(names)} tensors{hint}"
 
 
 def _extended(signature: Record, graphs: Sequence[Graph], extra: Mapping[int, Sequence[int]]) -> Record:

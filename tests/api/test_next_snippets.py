@@ -6,17 +6,13 @@ The snippets stand above their twins, shortened.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from jitdelegate import Accelerator, CompiledModel, Environment, GpuOptions, Options, TensorBuffer
-from jitdelegate.program.program import Program
 from tests.api import small_models
-from tests.gpu.stub.install import install
-from tests.gpu.stub.library import Library
-from tests.gpu.stub.simulator import SimulatedMemory, simulate
+from tests.gpu.stub.install import install_simulated_gpu
 
 
 @pytest.fixture(params=["cpu", "cuda"])
@@ -26,35 +22,6 @@ def accelerator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         return Accelerator.CPU
     install_simulated_gpu(monkeypatch)
     return Accelerator.GPU
-
-
-def install_simulated_gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
-    """A device that executes kernels as the PTX that their binaries were assembled from."""
-    pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
-    from jitdelegate.runtime.cuda import session
-    from jitdelegate.targets.cuda.compile import compile_templates
-    from tests.gpu.simulator import Memory, Module
-
-    modules: dict[str, Module] = {}
-    kinds: dict[str, str] = {}
-    compile_one, load = compile_templates.compile_template, session.load_functions
-
-    def remember(*arguments: Any) -> Any:
-        compiled = compile_one(*arguments)
-        modules[compiled.template.symbol] = Module(compiled.ptx.decode())
-        return compiled
-
-    def teach(program: Program, *arguments: Any) -> list[int]:
-        names = [kernel.name for kernel in program.kernels]
-        kinds.update({names[launch.kernel]: launch.kinds for launch in program.launches})  # type: ignore[misc]
-        return load(program, *arguments)
-
-    monkeypatch.setattr(compile_templates, "compile_template", remember)
-    monkeypatch.setattr(session, "load_functions", teach)
-    memory = SimulatedMemory(Memory())
-    return install(
-        monkeypatch, Library(simulate(modules), kinds, memory=memory, capability=(9, 0), total_bytes=1 << 33)
-    )
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from skimage import data
 from skimage.io import imread
 
 from jitdelegate.commands import demo
-from tests.api.test_next_snippets import install_simulated_gpu
 from tests.docs import devices
 from tests.docs.blocks import ROOT, RUN, Block, blocks_of, run
+from tests.gpu.stub.install import install_simulated_gpu
 
 PAGES = {path.name: path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
 BLOCKS = {name: blocks for name, path in PAGES.items() if (blocks := blocks_of(path))}
