@@ -186,8 +186,11 @@ class CompiledInterpreter:
         if subgraph_index == self._subgraph:
             if self._is_port(tensor_index):
                 return copied(self._kept_view(tensor_index))
-            if tensor_index in self._base.source.runtime_tensors(subgraph_index):
-                raise self._unkept(tensor_index)
+            source = self._base.source
+            if tensor_index in source.runtime_tensors(subgraph_index):
+                if (constant := source.unpacked(subgraph_index, tensor_index)) is None:
+                    raise self._unkept(tensor_index)
+                return constant
         return self._litert().get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
 
     def _state_position(self, tensor_index: int) -> int | None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from _typeshed import ReadableBuffer
+    from numpy.typing import NDArray
 
     from jitdelegate.base.options import DelegateOptions
     from jitdelegate.program.program import Signature
@@ -246,6 +247,19 @@ class ModelFile:
 
         tensors = read(self.content()).graphs[subgraph].tensors
         return frozenset(index for index, tensor in enumerate(tensors) if not tensor.is_constant)
+
+    def unpacked(self, subgraph: int, tensor: int) -> NDArray[Any] | None:
+        """The value of a tensor that holds a constant in another form; None for other tensors. Raises as `content`."""
+        from dataclasses import replace  # not before: a compiled model never needs them
+
+        from jitdelegate.passes.infer_shapes import infer_shapes
+        from jitdelegate.tflite.extra_outputs import unpacked_constants
+        from jitdelegate.tflite.read import read
+
+        graph = read(self.content()).graphs[subgraph]
+        node = unpacked_constants(graph).get(tensor)
+        value = infer_shapes(replace(graph, nodes=(node,))).tensors[tensor].data if node else None
+        return None if value is None else value.copy()
 
     def fallback(self) -> Fallback:
         """LiteRT's instance of the model, created at the first call.

@@ -70,6 +70,8 @@ class ShapeInputInterpreter:
                 return copied(self._outputs[tensor_index])
             inputs = {port.index for port in self._base.program.inputs}
             if tensor_index in self._base.source.runtime_tensors(0) - inputs:
+                if (constant := self._base.source.unpacked(0, tensor_index)) is not None:
+                    return constant
                 found = f"tensor {tensor_index} is neither an input nor an output"
                 raise TensorError(f"{found}; a program keeps no other without extra_outputs=[{tensor_index}]")
         return self._litert.get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]

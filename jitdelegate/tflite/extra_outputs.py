@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jitdelegate.errors import OptionError, did_you_mean, shortened
-from jitdelegate.ir.graph import ABSENT, Graph, Model
+from jitdelegate.ir.graph import ABSENT, Graph, Model, Node
 from jitdelegate.runtime.buffers import ELEMENTS
 from jitdelegate.tflite.calls import entered_subgraphs
 from jitdelegate.tflite.cut import Cutter
@@ -26,7 +26,7 @@ def with_extra_outputs(content: bytes, wanted: bool | Sequence[str | int]) -> by
     Args:
         content: a .tflite file.
         wanted: names of tensors, in whichever of these subgraphs have them, and indices of the main subgraph's; True
-            for all that operators compute, but strings and the like.
+            for all that operators compute, but strings and the like, and `unpacked_constants`.
     Raises:
         OptionError: no tensor has such a name or index, or nothing gives it a value.
         ModelError: the bytes are not a model.
@@ -58,9 +58,22 @@ def _extra(model: Model, wanted: bool | Sequence[str | int]) -> dict[int, list[i
 
 
 def _computed(graph: Graph) -> list[int]:
-    """The tensors that operators write, of types that arrays have."""
-    written = (index for node in graph.nodes for index in node.outputs if index != ABSENT)
-    return [index for index in written if graph.tensors[index].dtype in ELEMENTS]
+    """The tensors that a run gives a value, of types that arrays have."""
+    written = dict.fromkeys(index for node in graph.nodes for index in node.outputs if index != ABSENT)
+    changing = written.keys() - unpacked_constants(graph)
+    return [index for index in written if index in changing and graph.tensors[index].dtype in ELEMENTS]
+
+
+def unpacked_constants(graph: Graph) -> dict[int, Node]:
+    """The tensors that hold constants in another form, such as weights stored as float16, and what unpacks them.
+
+    No run changes them, so that to copy them in each would be a waste.
+    """
+    return {
+        node.outputs[0]: node
+        for node in graph.nodes
+        if node.op in ("DEQUANTIZE", "DENSIFY") and graph.tensors[node.inputs[0]].is_constant
+    }
 
 
 def _tensors(graphs: Mapping[int, Graph], wanted: str | int) -> list[tuple[int, int]]:

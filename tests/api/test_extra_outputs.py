@@ -136,6 +136,24 @@ def test_a_model_that_preserves_all_tensors_is_compiled_and_has_litert_s_numbers
     assert compared > 1
 
 
+def test_nothing_is_copied_to_preserve_a_tensor() -> None:
+    interpreter = preserved(
+        jitdelegate.Interpreter,
+        chain(),
+        experimental_preserve_all_tensors=True,
+        experimental_delegates=[GpuDelegate(target="cpu", profile=True)],
+    )
+    assert len(interpreter.report().kernel_times) == 3  # ADD, RELU and MUL, each into the memory that is read
+
+
+def test_constants_that_a_model_unpacks_are_no_outputs_but_have_values() -> None:
+    model = jitdelegate.load(small_models.halves(), extra_outputs=True)
+    assert [output.name for output in model.outputs] == ["t6", "t5"]  # not those of DEQUANTIZE
+    interpreter = jitdelegate.Interpreter(model_content=small_models.halves())
+    interpreter.allocate_tensors()
+    np.testing.assert_array_equal(interpreter.get_tensor(3), interpreter.get_tensor(1).astype(np.float32))
+
+
 def test_preserved_tensors_have_the_sizes_of_the_last_resize() -> None:
     content = small_models.integers_and_floats("int8")
     ours = jitdelegate.Interpreter(model_content=content, experimental_preserve_all_tensors=True)

@@ -15,7 +15,6 @@ from dataclasses import replace
 
 from jitdelegate.ir.forms import NO_HALO, Halo, Shape, View
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
-from jitdelegate.ir.index_forms import Update
 from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.targets.cpu.accepts import ACCEPTS
 from jitdelegate.targets.cpu.code.kernel import ALIGN, Memory
@@ -134,28 +133,23 @@ class Planner:
     # outputs
 
     def _plan_outputs(self) -> None:
-        """An output lies in the caller's memory if it is dense and nothing else reads it, or an Update makes it and
-        nothing loads beyond its end; else it is copied there."""
-        read = {self.buffers[index] for task in self.result.tasks for index in task.reads()} - set(self._updated())
+        """An output lies in the caller's memory if it is dense, and nothing that reads it loads beyond its end; else it
+        is copied there."""
         uses = Counter(self.buffers[index] for index in self.graph.outputs)
         for position, index in enumerate(self.graph.outputs):
             root, shape = self.buffers[index], self.graph.tensors[index].shape
             memory = Memory("io", len(self.graph.inputs) + position, self._dense(index))
             if 0 in shape:
                 continue
-            if uses[root] == 1 and root not in read and self._is_writable(root):
+            is_whole = index not in self.parts.of
+            if is_whole and uses[root] == 1 and self._is_writable(root) and self._is_read_exactly(root):
                 self.external[root] = replace(memory, layout=self.layouts[root])
             else:
                 self._copy(index, self._buffer(memory), shape)
 
-    def _updated(self) -> Iterator[int]:
-        """Buffers that an Update writes and that are read up to their end only."""
-        for task in self.result.tasks:
-            if any(isinstance(node.form, Update) for node in task.nodes):
-                root = self.buffers[task.writes()]
-                members = {root, *(index for index, own in self.buffers.items() if own == root)}
-                if all(map(self._reads_exactly, members)):
-                    yield root
+    def _is_read_exactly(self, root: int) -> bool:
+        """True if no reader of the buffer loads beyond its last element."""
+        return all(map(self._reads_exactly, {root, *(index for index, own in self.buffers.items() if own == root)}))
 
     def _is_writable(self, root: int) -> bool:
         """True if a kernel can write the tensor straight into the caller's memory."""

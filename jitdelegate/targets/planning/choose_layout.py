@@ -66,9 +66,7 @@ def _gaining(graph: Graph, suited: set[int]) -> set[int]:
 
 def _row_major(graph: Graph, lanes: int) -> Iterator[int]:
     """Tensors that must be row-major for some node or for the caller."""
-    for index in graph.outputs:
-        if not graph.readers[index]:
-            yield index  # written straight into the caller's memory
+    yield from graph.outputs  # written straight into the caller's memory
     for node in graph.nodes:
         form = form_of(node)
         shapes = [() if index == ABSENT else graph.tensors[index].shape for index in node.inputs]
