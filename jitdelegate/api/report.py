@@ -8,7 +8,7 @@ from jitdelegate.runtime.cache.store import counts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     from jitdelegate.api.kernel_times import KernelTime
@@ -169,41 +169,44 @@ class Report(Record):
 
     def __str__(self) -> str:
         from jitdelegate.engine.decisions import operator_lines  # not before: few reports are printed
+        from jitdelegate.runtime.profile import kernel_lines
 
-        partial = [one for one in self.subgraphs if one.delegated < len(one.operators)]
-        further = [line for one in partial for line in (one.name, *operator_lines(one.operators))]
-        own = operator_lines(self.operators)
-        return "\n".join([*self._summary(), *self._stages(), *own, *further, *self._kernel_lines()])
+        stages = [f"{name:<12}{value:>10.6f}" for name, value in self.seconds.items()]
+        own = [*_lines(self._facts()), *_lines([("seconds", stages)]), *operator_lines(self.operators)]
+        further = [line for one in self._partial() for line in (one.name, *operator_lines(one.operators))]
+        return "\n".join([*own, *further, *_lines([("kernels", kernel_lines(self._kernel_rows()))])])
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the lines of `print`, as tables."""
+        """What a notebook shows: what `print` shows, as tables."""
         from jitdelegate.base.html_tables import html_table  # not before: only notebooks ask for it
-        from jitdelegate.engine.decisions import operator_lines
+        from jitdelegate.engine.decisions import operator_rows
 
-        facts = [(line[:11].strip(), line[11:]) for line in self._summary()]
         stages = ", ".join(f"{name} {1e3 * seconds:.1f} ms" for name, seconds in self.seconds.items())
-        rows = [line.split(None, 2) for line in operator_lines(self.operators)]
-        tables = [
-            html_table("Report", [*facts, ("start", stages)]),
-            html_table("Operators", rows, ("", "where", "what, and why there")),
-        ]
+        facts = [(heading, "\n".join(told)) for heading, told in [*self._facts(), ("start", [stages])]]
+        places = ("", "where", "what, and why there")
+        tables = [html_table("Report", facts), html_table("Operators", operator_rows(self.operators), places)]
+        tables += [html_table(one.name, operator_rows(one.operators), places) for one in self._partial()]
         if self.kernel_times:
-            tables.append(html_table("Kernels", [(line,) for line in self._kernel_lines()]))
+            tables.append(html_table("Kernels", self._kernel_rows(), ("time", "share", "form", "operators")))
         return "\n".join(tables)
 
-    def _summary(self) -> list[str]:
+    def _partial(self) -> list[SubgraphReport]:
+        return [one for one in self.subgraphs if one.delegated < len(one.operators)]
+
+    def _facts(self) -> list[tuple[str, Sequence[str]]]:
+        """Headings, each with what there is to tell about it."""
         told = (self.cache.outcome, self.cache.reason, self.cache.write_failure, self.cache.path)
         cache = ", ".join(dict.fromkeys(part for part in told if part))  # one sentence may be both reasons
-        lines = [
-            f"target     {self._where()}",
-            f"operators  {self.delegated} of {len(self.operators)} delegated",
-            f"cache      {cache}",
+        ignored = f"the option{'s' if len(self.ignored_options) > 1 else ''} {', '.join(self.ignored_options)}"
+        facts: list[tuple[str, Sequence[str]]] = [
+            ("target", [self._where()]),
+            ("operators", [f"{self.delegated} of {len(self.operators)} delegated"]),
+            ("cache", [cache]),
+            ("further", [f"{one.name}: {one.summary()}" for one in self.subgraphs]),
+            ("ignored", [ignored] if self.ignored_options else []),
+            *(("note", [note]) for note in self.notes),
         ]
-        lines += [f"{'further' if not number else '':<11}{one.name}: {one.summary()}"
-                  for number, one in enumerate(self.subgraphs)]  # fmt: skip
-        plural = "s" if len(self.ignored_options) > 1 else ""
-        lines += [f"ignored    the option{plural} {', '.join(self.ignored_options)}"] if self.ignored_options else []
-        return lines + [f"note       {note}" for note in self.notes]
+        return [(heading, told) for heading, told in facts if told]
 
     def _where(self) -> str:
         where = " ".join(part for part in (self.target, self.features) if part)
@@ -211,18 +214,18 @@ class Report(Record):
             return f"{where}, {self.device}, {self.launches} launches of {self.kernels} kernels"
         return f"{where}, {self.threads} thread{'s' if self.threads != 1 else ''}, {self.kernels} kernels"
 
-    def _stages(self) -> list[str]:
-        return [f"{'seconds' if not number else '':<10} {name:<12}{value:>10.6f}"
-                for number, (name, value) in enumerate(self.seconds.items())]  # fmt: skip
-
-    def _kernel_lines(self) -> list[str]:
-        from jitdelegate.runtime.profile import kernel_lines  # not before: few models are profiled
+    def _kernel_rows(self) -> list[tuple[str, str, str, str]]:
+        from jitdelegate.runtime.profile import kernel_rows  # not before: few models are profiled
 
         ops = {one.index: f"{one.index} {one.op}" for one in self.operators}
-        lines = kernel_lines(
+        return kernel_rows(
             (one.seconds, one.form, ", ".join(ops[index] for index in one.operators)) for one in self.kernel_times
         )
-        return [f"{'kernels' if not number else '':<10} {line}" for number, line in enumerate(lines)]
+
+
+def _lines(facts: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+    """Each heading before the first line of what is told about it."""
+    return [f"{'' if n else heading:<11}{line}" for heading, told in facts for n, line in enumerate(told)]
 
 
 def model_report(specializations: Specializations, executable: Executable) -> Report:
@@ -240,6 +243,7 @@ def hosted_report(model: HostedModel) -> Report:
 def _report(executable: Executable, notes: Sequence[str], subgraphs: Sequence[SubgraphReport]) -> Report:
     program, source = executable.program, executable.source
     device = executable.device.name if executable.target == executable.device.target.name else ""
+    ignored = executable.device.target.ignored(source.options)
     return Report(
         target=executable.target,
         features=program.features,
@@ -253,7 +257,7 @@ def _report(executable: Executable, notes: Sequence[str], subgraphs: Sequence[Su
         notes=(*executable.notes, *filter(None, [executable.session.note if executable.session else ""]), *notes),
         subgraphs=tuple(subgraphs),
         kernel_times=_kernel_times(executable),
-        ignored_options=executable.device.target.ignored(source.options),
+        ignored_options=tuple(name for name in source.options.changed if name in ignored),
         failure=executable.failure,
     )
 

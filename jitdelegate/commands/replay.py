@@ -29,7 +29,7 @@ from jitdelegate.program.program import LITERT
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
 from jitdelegate.runtime.io_binding import IOBinding
-from jitdelegate.runtime.profile import kernel_lines
+from jitdelegate.runtime.profile import kernel_lines, kernel_rows
 from jitdelegate.targets import target_named
 from jitdelegate.targets.reference.evaluate import run_graph
 
@@ -128,7 +128,7 @@ def replay(path: Path, options: DelegateOptions, runs: int = 1, seed: int = 0) -
     finally:
         session.close()
     kernels = zip(seconds, session.program.kernels, strict=True)
-    times = kernel_lines((each, kernel.form, kernel.name) for each, kernel in kernels)
+    times = kernel_lines(kernel_rows((each, kernel.form, kernel.name) for each, kernel in kernels))
     pairs = zip(map(np.asarray, outputs), run_graph(graph, feeds), strict=True)
     return Replay(graph_text(graph).rstrip(), times, max(_error(found, expected) for found, expected in pairs))
 

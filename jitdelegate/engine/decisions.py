@@ -29,10 +29,10 @@ def log_decisions(executable: Executable) -> None:
     log("\n".join(lines))
 
 
-def operator_lines(operators: Sequence[Operator]) -> list[str]:
-    """One line per sequence of operators with the same place and reason, which are computed alike, so that large models
-    stay readable."""
-    lines: list[str] = []
+def operator_rows(operators: Sequence[Operator]) -> list[tuple[str, str, str]]:
+    """Indices, place, and names with a reason: one row per sequence of operators with the same place and reason, which
+    are computed alike, so that large models stay readable."""
+    rows: list[tuple[str, str, str]] = []
     for group in _groups(operators):
         first, last = group[0], group[-1]
         span = str(first.index) if first is last else f"{first.index}-{last.index}"
@@ -40,8 +40,13 @@ def operator_lines(operators: Sequence[Operator]) -> list[str]:
         is_one = all(operator.reason == first.reason for operator in group)
         reason = first.reason.removeprefix(f"{ops}: ") if is_one else general_reason(first.reason)
         way = f" ({first.execution})" if first.execution else ""
-        lines.append(f"{span:>10} {first.place:<7} {ops}{way}" + (f": {reason}" if reason else ""))
-    return lines
+        rows.append((span, first.place, f"{ops}{way}" + (f": {reason}" if reason else "")))
+    return rows
+
+
+def operator_lines(operators: Sequence[Operator]) -> list[str]:
+    """`operator_rows` as lines."""
+    return [f"{span:>10} {place:<7} {what}" for span, place, what in operator_rows(operators)]
 
 
 def _groups(operators: Sequence[Operator]) -> list[list[Operator]]:

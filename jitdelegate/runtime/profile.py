@@ -19,16 +19,20 @@ def medians(runs: list[list[float]], kernels: int) -> list[float | None]:
     return [sorted(run[kernel] for run in runs)[len(runs) // 2] for kernel in range(kernels)]
 
 
-def kernel_lines(kernels: Iterable[tuple[float | None, str, str]]) -> list[str]:
-    """A table of (seconds, form, further text): microseconds, the share of all kernels, form, text."""
+def kernel_rows(kernels: Iterable[tuple[float | None, str, str]]) -> list[tuple[str, str, str, str]]:
+    """Of (seconds, form, further text): microseconds, the share of all kernels, form, text."""
     rows = list(kernels)
     total = sum(seconds or 0.0 for seconds, _, _ in rows) or 1.0
-    return [_kernel_line(seconds, total, form, text) for seconds, form, text in rows]
+    return [(_time(seconds), f"{(seconds or 0.0) / total:.1%}", form, text) for seconds, form, text in rows]
 
 
-def _kernel_line(seconds: float | None, total: float, form: str, text: str) -> str:
-    time = "not run" if seconds is None else f"{1e6 * seconds:,.2f} us"
-    return f"{time:>12}{(seconds or 0.0) / total:>7.1%} {form:<20} {text}".rstrip()
+def _time(seconds: float | None) -> str:
+    return "not run" if seconds is None else f"{1e6 * seconds:,.2f} us"
+
+
+def kernel_lines(rows: Iterable[tuple[str, str, str, str]]) -> list[str]:
+    """`kernel_rows` as lines."""
+    return [f"{time:>12}{share:>7} {form:<20} {text}".rstrip() for time, share, form, text in rows]
 
 
 def log_times(seconds: Sequence[float | None], kernels: Sequence[Kernel]) -> None:
@@ -37,11 +41,8 @@ def log_times(seconds: Sequence[float | None], kernels: Sequence[Kernel]) -> Non
 
     if any(duration is not None for duration in seconds):
         pairs = zip(seconds, kernels, strict=True)
-        log(
-            "\n".join(
-                ["time per kernel", *kernel_lines((duration, kernel.form, kernel.name) for duration, kernel in pairs)]
-            )
-        )
+        rows = kernel_rows((duration, kernel.form, kernel.name) for duration, kernel in pairs)
+        log("\n".join(["time per kernel", *kernel_lines(rows)]))
 
 
 def log_times_at_exit(measure: Callable[[], Sequence[float | None]], kernels: Sequence[Kernel]) -> None:

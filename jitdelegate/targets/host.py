@@ -87,7 +87,7 @@ class HostTarget:
         raise OptionError(f"target is '{self.name}:{text}', expected '{self.name}': it is for this machine's CPU")
 
     def ignored(self, options: DelegateOptions) -> tuple[str, ...]:
-        return tuple(name for name in options.changed if name in self.ignored_options)
+        return self.ignored_options
 
     def refusal(self, key: Key) -> str:
         return ""

@@ -155,7 +155,7 @@ class Target(Protocol):
         """
 
     def ignored(self, options: DelegateOptions) -> tuple[str, ...]:
-        """Names of the options that were given, and change nothing on its devices."""
+        """Names of the options that change nothing on its devices, beside these options."""
 
     def refusal(self, key: Key) -> str:
         """Why nothing is compiled for the device that the key names; "" for a target that compiles."""

@@ -184,7 +184,7 @@ class CudaTarget:
             raise DeviceError(f"{error}; CUDA kernels are compiled by jitdelegate's extra cuda: install it") from error
 
     def ignored(self, options: DelegateOptions) -> tuple[str, ...]:
-        return tuple(name for name in options.changed if name in ("cpu_features", "inference_preference"))
+        return "cpu_features", "inference_preference"
 
     def refusal(self, key: Key) -> str:
         return ""
