@@ -58,7 +58,7 @@ class Level:
     """An instruction set that CPU code is compiled for: what the CPU must offer, and what code may use then.
 
     Attributes:
-        name: "generic", or the x86-64 level and what it has more.
+        name: "generic", or the x86-64 level or the architecture, and what it has more.
         host: the CPUs that have it, as the system calls them; "" for any.
         flags: the system's names of the features that the CPU and the system must offer.
         cpu, attributes: LLVM's CPU name and feature string. The level is named instead of the host's CPU, so that a
@@ -152,10 +152,21 @@ _V4_VNNI = _V4.with_more("x86-64-v4-vnni", ("avx512_vnni",), "+avx512vnni,+fast-
 _V4_VBMI = _V4_VNNI.with_more(
     "x86-64-v4-vbmi", ("avx512vbmi",), "+avx512vbmi", look_up_bytes="x86.avx512.vpermi2var.qi.512"
 )
+_AARCH64 = Level(
+    name="aarch64",
+    host="aarch64",
+    flags=("asimd",),
+    cpu="generic",
+    tiles=(12, 8, 7, 5),
+    has_fma=True,
+    has_half=True,
+    slowdown=1.0,
+)
 LEVELS = {
     level.name: level
     for level in (
         GENERIC,
+        _AARCH64,
         _V3,
         _V3.with_more("x86-64-v3-vnni", ("avx_vnni",), "+avxvnni,+fast-dpwssd", **_VNNI),
         _V4,

@@ -1,9 +1,10 @@
 """This machine's CPU: its levels, and what targets have in common whose programs run on it, the CPU's own, numpy's and
 LiteRT's.
 
-A level is an instruction set that the CPU and the operating system support. glibc 2.33 and later has asked the CPU when
-the process began, and answers at once; in a virtual machine the instruction CPUID takes a tenth of a millisecond.
-Elsewhere the kernel's list of flags answers.
+A level is an instruction set that the CPU and the operating system support. On x86-64, glibc 2.33 and later has asked
+the CPU when the process began, and answers at once; in a virtual machine the instruction CPUID takes a tenth of a
+millisecond. With another C library, the kernel's list of flags answers. On AArch64, the kernel gives the flags to every
+process that it starts.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from jitdelegate.runtime.memory import libc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from jitdelegate.base.options import DelegateOptions
     from jitdelegate.passes.cost import Rates
@@ -44,7 +45,13 @@ _BITS = {
     **{name: (1, _ECX, bit) for name, bit in (("avx512vbmi", 1), ("avx512_vnni", 11))},
     **{name: (6, _EAX, bit) for name, bit in (("avx_vnni", 4), ("avx512_bf16", 5))},
 }
-"""Linux's name of a flag -> number of its leaf, register, bit."""
+"""Linux's name of a flag of x86-64 -> number of its leaf, register, bit."""
+_HWCAP, _HWCAP2 = 16, 26
+_HWCAPS = {
+    **{name: (_HWCAP, bit) for name, bit in (("asimd", 1), ("fphp", 9), ("asimdhp", 10), ("asimddp", 20), ("sve", 22))},
+    **{name: (_HWCAP2, bit) for name, bit in (("sve2", 1), ("i8mm", 13), ("bf16", 14))},
+}
+"""Linux's name of a flag of AArch64 -> word of the auxiliary vector, bit."""
 _known: tuple[str, ...] = ()
 
 
@@ -115,7 +122,7 @@ def facts_of(level: str) -> Level:
 def levels() -> tuple[str, ...]:
     """The levels that this machine offers, the fastest last; the first is "generic".
 
-    It is the only one if the CPU is not x86-64, or the system is not Linux.
+    It is the only one if the CPU is neither x86-64 nor AArch64, or the system is not Linux.
     """
     global _known
     if not _known:
@@ -131,8 +138,23 @@ def level(precision: str = EXACT) -> str:
 def _ask() -> tuple[str, ...]:
     host = os.uname().machine if sys.platform == "linux" and sys.maxsize >= 1 << 32 else ""
     possible = [level for level in LEVELS.values() if level.host in ("", host)]
-    flags = {*(_flags_of_libc() or _flags_of_kernel())} if any(level.host for level in possible) else set()
-    return tuple(level.name for level in possible if flags.issuperset(level.flags))
+    flags = next(filter(None, (source() for source in _sources().get(host, ()))), [])
+    return tuple(level.name for level in possible if {*flags}.issuperset(level.flags))
+
+
+def _sources() -> dict[str, tuple[Callable[[], list[str]], ...]]:
+    """By the CPU, who knows its flags; the first one that tells is asked."""
+    return {"x86_64": (_flags_of_libc, _flags_of_kernel), "aarch64": (_flags_of_start,)}
+
+
+def _flags_of_start() -> list[str]:
+    """The usable flags that the kernel gave to this process; none if the C library does not tell."""
+    tell = getattr(libc, "getauxval", None)
+    if tell is None:
+        return []
+    tell.restype, tell.argtypes = ctypes.c_ulong, (ctypes.c_ulong,)
+    words = {word: tell(word) for word in (_HWCAP, _HWCAP2)}
+    return [name for name, (word, bit) in _HWCAPS.items() if words[word] >> bit & 1]
 
 
 def _flags_of_libc() -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import platform
 import sys
 from collections.abc import Callable
@@ -35,10 +37,15 @@ tells = pytest.mark.skipif(
 )
 
 
-def kernels_list() -> set[str]:
+linux_arm = pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "aarch64", reason="only Linux on AArch64 is asked so"
+)
+
+
+def kernels_list(name: str = "flags") -> set[str]:
     """Empty for other processors, whose list is named otherwise."""
     text = Path("/proc/cpuinfo").read_text()
-    return set(next((line for line in text.splitlines() if line.startswith("flags")), "").split())
+    return set(next((line for line in text.splitlines() if line.startswith(name)), "").split())
 
 
 @linux_x86
@@ -106,6 +113,42 @@ def test_a_level_of_another_processor_is_not_offered(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(LEVELS, "armv8-a", Level(name="armv8-a", host="aarch64"))
     monkeypatch.setattr(host, "_flags_of_libc", lambda: sorted(ALL))
     assert "armv8-a" not in host._ask() or platform.machine() == "aarch64"
+
+
+@linux_arm
+def test_the_flags_of_the_process_are_the_kernels_own() -> None:
+    assert {*host._flags_of_start()} == kernels_list("Features") & {*host._HWCAPS}
+    assert host.levels()[:2] == ("generic", "aarch64")
+
+
+def test_levels_of_aarch64_follow_its_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [level for level in LEVELS.values() if level.host == "aarch64"]
+    assert {flag for level in rows for flag in level.flags} <= {*host._HWCAPS}
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "board", "6", "1", "aarch64")))
+    for level in rows:
+        monkeypatch.setattr(host, "_flags_of_start", lambda level=level: [*level.flags])
+        assert host._ask()[-1] == level.name
+        assert host._ask() == ("generic", *(one.name for one in rows if {*one.flags} <= {*level.flags}))
+
+
+@pytest.mark.parametrize(("name", "word", "bit"), [("asimd", 16, 1), ("asimddp", 16, 20), ("i8mm", 26, 13)])
+def test_a_bit_of_the_auxiliary_vector_is_a_flag(
+    monkeypatch: pytest.MonkeyPatch, name: str, word: int, bit: int
+) -> None:
+    class CLibrary:
+        @staticmethod
+        def getauxval(asked: int) -> int:
+            return 1 << bit if asked == word else 0
+
+    monkeypatch.setattr(CLibrary, "getauxval", ctypes.CFUNCTYPE(ctypes.c_ulong, ctypes.c_ulong)(CLibrary.getauxval))
+    monkeypatch.setattr(host, "libc", CLibrary)
+    assert host._flags_of_start() == [name]
+
+
+def test_a_c_library_without_the_auxiliary_vector_gives_no_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "libc", object())
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "board", "6", "1", "aarch64")))
+    assert host._ask() == ("generic",)
 
 
 @pytest.mark.parametrize("platform_name", ["darwin", "win32"])

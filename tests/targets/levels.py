@@ -6,7 +6,7 @@ from jitdelegate.base.targets import LEVELS as ROWS
 from jitdelegate.targets import host
 from jitdelegate.targets.host import levels
 
-LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
+LEVELS = ("generic", "x86-64-v3", "x86-64-v4", "aarch64")
 """Those that differ in code for floats."""
 RUNNABLE = tuple(each for each in LEVELS if each in levels())
 INTEGERS = tuple(each for each in levels() if not ROWS[each].only_for)
