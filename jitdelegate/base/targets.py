@@ -72,7 +72,7 @@ class Level:
         has_fma: whether one instruction computes a * b + c.
         has_half: whether one instruction widens a vector of float16.
         has_pairs: whether one instruction multiplies int16 and adds up neighbours.
-        has_threads: whether workers may wait in a futex, and code is loaded without a linker (Linux on x86-64).
+        has_threads: whether workers may wait in a futex, and code is loaded without a linker (Linux).
         plus_pairs: LLVM's functions that add to an int32 the products of two int16, but for the bits of a register at
             the end of their names; "" without such an instruction.
         plus_bytes: as `plus_pairs`, the products of four bytes of data and four int8.
@@ -160,6 +160,7 @@ _AARCH64 = Level(
     tiles=(12, 8, 7, 5),
     has_fma=True,
     has_half=True,
+    has_threads=True,
     slowdown=1.0,
 )
 LEVELS = {

@@ -18,6 +18,7 @@ from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.targets.cpu.code.kernel import Address, Generator, Job, Memory, Step
 from jitdelegate.targets.cpu.code.vector_ir import Module
 from jitdelegate.targets.cpu.entry import schedule, step_table
+from jitdelegate.targets.cpu.entry.architecture import architecture_of
 from jitdelegate.targets.cpu.forms.map import Operand, map_jobs, whole
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cpu.products import chunks, depthwise
@@ -145,7 +146,7 @@ def test_calls_of_equal_layers_need_no_code_of_their_own() -> None:
             for n in range(count)
         )
         steps = [Step("Map", [job]) for job in jobs]
-        schedule.write_entries(module, steps, has_threads=False, flushes=False)
+        schedule.write_entries(module, steps, architecture=architecture_of(""), has_threads=False)
         return sum(function.count("\n") for function in module.functions)
 
     assert lines(600) == lines(1200)

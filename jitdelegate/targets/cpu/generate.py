@@ -17,6 +17,7 @@ from jitdelegate.targets.cpu.code.machine import assembly, compile_object, tripl
 from jitdelegate.targets.cpu.code.tasks import Copy, Plan, plan_text
 from jitdelegate.targets.cpu.code.vector_ir import Module
 from jitdelegate.targets.cpu.code.writer import Writer
+from jitdelegate.targets.cpu.entry.architecture import architecture_of
 from jitdelegate.targets.cpu.entry.host_entry import write_host_entry
 from jitdelegate.targets.cpu.entry.link import link
 from jitdelegate.targets.cpu.entry.schedule import sync_bytes, write_entries
@@ -73,14 +74,14 @@ def generate(
     generator.weights.close(ALIGN)
     steps = place_constants(generator.steps, generator.weights.large, len(graph.inputs) + len(graph.outputs))
     own_sync_bytes = sync_bytes(len(steps))
-    stamps = Stamps(triple(features), len(steps), own_sync_bytes) if profile else None
-    flushes = triple(features).startswith("x86_64")
+    architecture = architecture_of(triple(features))
+    stamps = Stamps(architecture, len(steps), own_sync_bytes) if profile else None
     refusals = tuple(generator.refusals.sentences)
     write_entries(
         generator.module,
         steps,
+        architecture=architecture,
         has_threads=machine.has_threads,
-        flushes=flushes,
         stamps=stamps,
         status=status if refusals else None,
     )

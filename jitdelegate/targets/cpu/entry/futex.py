@@ -4,11 +4,12 @@ direct system call, so that the code needs no library."""
 from __future__ import annotations
 
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Function, Module, Value
+from jitdelegate.targets.cpu.entry.architecture import Architecture
 
 I32 = "i32"
 SPINS = 1000
 """Pauses before a thread sleeps: a few dozen microseconds, longer than most steps take to end."""
-FUTEX, WAIT_PRIVATE, WAKE_PRIVATE, EVERYONE = 202, 128, 129, 0x7FFFFFFF
+WAIT_PRIVATE, WAKE_PRIVATE, EVERYONE = 128, 129, 0x7FFFFFFF
 
 
 def load_atomic(f: Function, type_: str, pointer: Value) -> Value:
@@ -25,26 +26,19 @@ def add_atomic(f: Function, pointer: Value, amount: int) -> Value:
     return f.arithmetic("add", old, amount)
 
 
-def write_wait_and_wake(module: Module) -> None:
+def write_wait_and_wake(module: Module, own: Architecture) -> None:
     """`wake(word)` wakes all sleepers on a word; `sleep(word, value)` sleeps while the word holds the value;
     `wait(word, sleepers, value)` returns once the 32-bit word is no longer `value`."""
     f = module.function("wake", [("word", POINTER)])
-    registers = "={rax},{rax},{rdi},{rsi},{rdx},~{rcx},~{r11},~{memory}"
-    f.do(
-        f'call i64 asm sideeffect "syscall", "{registers}"(i64 {FUTEX}, ptr %word, i64 {WAKE_PRIVATE}, i64 {EVERYONE})'
-    )
+    f.do(f"call i64 {own.wake}(i64 {own.futex}, ptr %word, i64 {WAKE_PRIVATE}, i64 {EVERYONE})")
     f.finish()
     f = module.function("sleep", [("word", POINTER), ("value", INDEX)])
-    registers = "={rax},{rax},{rdi},{rsi},{rdx},~{r10},~{rcx},~{r11},~{flags},~{memory}"
-    f.do(
-        f'call i64 asm sideeffect "xorq %r10, %r10; syscall", "{registers}"'
-        f"(i64 {FUTEX}, ptr %word, i64 {WAIT_PRIVATE}, i64 %value)"
-    )
+    f.do(f"call i64 {own.sleep}(i64 {own.futex}, ptr %word, i64 {WAIT_PRIVATE}, i64 %value)")
     f.finish()
-    _write_wait(module)
+    _write_wait(module, own)
 
 
-def _write_wait(module: Module) -> None:
+def _write_wait(module: Module, own: Architecture) -> None:
     f = module.function("wait", [("word", POINTER), ("sleepers", POINTER), ("value", INDEX)])
     word, sleepers, value = f.parameters
     wanted = f.cast("trunc", value, I32)
@@ -57,7 +51,7 @@ def _write_wait(module: Module) -> None:
     f.do(f"{count.text} = phi i64 [0, %entry], [{more.text}, %{pause}]")
     f.branch(f.compare("ne", load_atomic(f, I32, word), wanted), done, pause)
     f.start_block(pause)
-    f.do('call void asm sideeffect "pause", ""()')
+    f.do(own.pause)
     f.do(f"{more.text} = add i64 {count.text}, 1")
     f.branch(f.compare("ult", more, SPINS), spin, doze)
     f.start_block(doze)

@@ -18,6 +18,7 @@ from jitdelegate.runtime.memory import TEAM
 from jitdelegate.targets.cpu.code.kernel import RANGES, Job, Step
 from jitdelegate.targets.cpu.code.vector_ir import BOOL, INDEX, POINTER, Function, Module, Value
 from jitdelegate.targets.cpu.entry import step_table, team
+from jitdelegate.targets.cpu.entry.architecture import Architecture
 from jitdelegate.targets.cpu.entry.futex import I32, add_atomic, load_atomic, store_atomic, write_wait_and_wake
 from jitdelegate.targets.cpu.entry.stamps import Stamps
 from jitdelegate.targets.cpu.entry.step_table import WORD, StepTable, address_of
@@ -44,12 +45,6 @@ PIECE_WORDS = 5
 Number = Value | int
 SHARED, AWAITED, FLAGS = 1, 2, 2
 """Flags of a step, and their number: threads share it; it is the calling thread's, and others wait for it."""
-CONTROL = "i32"
-CONTROL_BYTES = 4
-FLUSH = 0x8040
-"""Bits of MXCSR: denormal results, and denormal operands, are zeros. While a program runs, numbers below 2^-126 are
-zeros, as in LiteRT's XNNPACK: an instruction that meets one takes a hundred times longer, and a softmax over masked
-scores is full of them."""
 
 
 def sync_bytes(steps: int) -> int:
@@ -61,17 +56,18 @@ def write_entries(
     module: Module,
     steps: Sequence[Step],
     *,
+    architecture: Architecture,
     has_threads: bool,
-    flushes: bool,
     stamps: Stamps | None = None,
     status: int | None = None,
 ) -> None:
     """Adds `run`, `work` and `stop` to the module, which `runtime.memory.Code` describes. Without threads, `work`
-    and `stop` do nothing. With `flushes`, kernels take denormals for zeros. With `stamps`, runs write time stamps, and
+    and `stop` do nothing. With `stamps`, runs write time stamps, and
     the entry `clock` is added. `status` is the offset in the arena of the status word of runs that may be refused.
 
     If no step is large enough to be shared, workers would only cost time, and the graph runs on the calling thread.
     """
+    architecture.declare(module)
     shared = [number for number, step in enumerate(steps) if step.is_shared] if has_threads else []
     is_long = len(steps) >= step_table.FEWEST_STEPS and not stamps
     table = StepTable.of(steps) if is_long else None
@@ -82,16 +78,16 @@ def write_entries(
         stamps.write_clock(module)
     if shared:
         _write_dispatch(module, steps, table)
-        write_wait_and_wake(module)
+        write_wait_and_wake(module, architecture)
         _write_claim(module)
         _write_await(module)
         _write_share(module, stamps)
         _write_pass(module, steps, shared[-1], stamps)
         team.write_learn(module)
         _write_help(module)
-    _write_infer(module, stamps, has_team=bool(shared))
-    _write_run(module, flushes=flushes, status=status)
-    _write_work(module, has_team=bool(shared), flushes=flushes)
+    _write_infer(module, architecture, stamps, has_team=bool(shared))
+    _write_run(module, architecture, status)
+    _write_work(module, architecture, has_team=bool(shared))
     _write_stop(module, has_team=bool(shared))
 
 
@@ -387,22 +383,22 @@ def _step_word(step: Step, is_followed: bool) -> int:
     return step.chunks << FLAGS | (SHARED if step.is_shared else AWAITED if is_followed else 0)
 
 
-def _write_run(module: Module, *, flushes: bool, status: int | None) -> None:
+def _write_run(module: Module, own: Architecture, status: int | None) -> None:
     """`i64 run(entry parameters)`: one inference; leaves the calling thread's way to treat denormals as it was. The
     result is the status word, 0 at first."""
     f = Function(module, "run", ENTRY_PARAMETERS, exported=True, result=INDEX)
     word = None if status is None else f.parameters[0] + status
     if word:
         f.store(f.index(0), word)
-    saved = _flush_denormals(f) if flushes else None
+    before = own.flush_denormals(f)
     f.call("infer", *f.parameters)
-    if saved:
-        f.do(f"call void @llvm.x86.sse.ldmxcsr({saved})")
+    if before:
+        own.restore_denormals(f, before)
     f.do(f"ret {f.load(INDEX, word) if word else f.index(0)}")
     f.close()
 
 
-def _write_infer(module: Module, stamps: Stamps | None, *, has_team: bool) -> None:
+def _write_infer(module: Module, own: Architecture, stamps: Stamps | None, *, has_team: bool) -> None:
     """`infer(entry parameters)`: one inference, by the calling thread alone or with the workers."""
     f = module.function("infer", ENTRY_PARAMETERS)
     sync = f.parameters[3]
@@ -413,7 +409,7 @@ def _write_infer(module: Module, stamps: Stamps | None, *, has_team: bool) -> No
     if has_team:
         f.branch(f.compare("ugt", f.load(I32, sync + TEAM), 1), "team", "solo")
         f.start_block("team")
-        begin = team.now(f)
+        begin = own.now(f)
         f.branch(team.is_alone(f, sync + MEMORY), "without", "with")
         f.start_block("without")
         f.call("alone", *f.parameters)
@@ -425,21 +421,20 @@ def _write_infer(module: Module, stamps: Stamps | None, *, has_team: bool) -> No
         _wake_sleepers(f, sync + RUN, sync + SLEEPERS)
         f.call("pass", *f.parameters, f.cast("zext", run, INDEX), f.index(0))
         f.enter("ran")
-        f.call("learn", sync + MEMORY, team.now(f) - begin)
+        f.call("learn", sync + MEMORY, own.now(f) - begin)
         f.do("ret void")
         f.start_block("solo")
     f.call("alone", *f.parameters)
     f.finish()
 
 
-def _write_work(module: Module, *, has_team: bool, flushes: bool) -> None:
+def _write_work(module: Module, own: Architecture, *, has_team: bool) -> None:
     """`void *work(void *arguments)`: the routine for pthread_create; `arguments` points to those of other entries,
     followed by the thread's number."""
     f = Function(module, "work", [("arguments", POINTER)], exported=True, result=POINTER)
     (given,) = f.parameters
     if has_team:
-        if flushes:
-            _flush_denormals(f)
+        own.flush_denormals(f)
         pointers = [f.load(POINTER, given + number * WORD, WORD) for number in range(len(ENTRY_PARAMETERS))]
         f.call("help", *pointers, f.load(INDEX, given + len(pointers) * WORD, WORD))
     f.do("ret ptr null")
@@ -473,14 +468,3 @@ def _write_stop(module: Module, *, has_team: bool) -> None:
         add_atomic(f, sync + RUN, 1)
         f.call("wake", sync + RUN)
     f.finish()
-
-
-def _flush_denormals(f: Function) -> Value:
-    """From here on, this thread flushes denormals; returns the address of what it did before."""
-    saved, changed = (f.emit(POINTER, f"alloca {CONTROL}") for _ in range(2))
-    for name in ("stmxcsr", "ldmxcsr"):
-        f.module.declare(f"void @llvm.x86.sse.{name}(ptr)")
-    f.do(f"call void @llvm.x86.sse.stmxcsr({saved})")
-    f.store(f.emit(CONTROL, f"or {f.load(CONTROL, saved, CONTROL_BYTES)}, {FLUSH}"), changed, CONTROL_BYTES)
-    f.do(f"call void @llvm.x86.sse.ldmxcsr({changed})")
-    return saved

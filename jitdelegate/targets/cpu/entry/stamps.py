@@ -12,13 +12,7 @@ from jitdelegate.runtime.cpu.profile import STAMP_BYTES
 from jitdelegate.runtime.memory import CLOCK_ENTRY
 from jitdelegate.runtime.profile import ROWS
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, Function, Module, Value
-
-CLOCKS = {
-    "x86_64": "call i64 @llvm.readcyclecounter()",
-    "aarch64": 'call i64 asm sideeffect "mrs $0, cntvct_el0", "=r"()',
-    "arm64": 'call i64 asm sideeffect "mrs $0, cntvct_el0", "=r"()',
-}
-"""Architecture -> the instruction that reads a clock common to all cores. Other architectures get no times."""
+from jitdelegate.targets.cpu.entry.architecture import Architecture
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,27 +20,22 @@ class Stamps:
     """Writes the stamps of one program.
 
     Attributes:
-        triple: the target triple of the code.
+        architecture: has the clock.
         steps: number of steps.
         offset: of the first stamp in the sync memory.
     """
 
-    triple: str
+    architecture: Architecture
     steps: int
     offset: int
 
-    def now(self, f: Function) -> Value:
-        """The time on the clock."""
-        f.module.declare("i64 @llvm.readcyclecounter()")
-        return f.emit(INDEX, CLOCKS.get(self.triple.partition("-")[0], "add i64 0, 0"))
-
     def begin(self, f: Function, sync: Value, run: Value) -> None:
         """Stamps the beginning of a run; `run` is an i64."""
-        f.store(self.now(f), self._row(f, sync, run), STAMP_BYTES)
+        f.store(self.architecture.now(f), self._row(f, sync, run), STAMP_BYTES)
 
     def end(self, f: Function, sync: Value, run: Value, step: Value) -> None:
         """Stamps the end of a step."""
-        f.store(self.now(f), self._row(f, sync, run) + (step * STAMP_BYTES + STAMP_BYTES), STAMP_BYTES)
+        f.store(self.architecture.now(f), self._row(f, sync, run) + (step * STAMP_BYTES + STAMP_BYTES), STAMP_BYTES)
 
     def _row(self, f: Function, sync: Value, run: Value) -> Value:
         number = f.emit(INDEX, f"and {run}, {ROWS - 1}")
@@ -55,5 +44,5 @@ class Stamps:
     def write_clock(self, module: Module) -> None:
         """`uint64 clock()`: the time now."""
         f = Function(module, CLOCK_ENTRY, [], exported=True, result=INDEX)
-        f.do(f"ret {self.now(f)}")
+        f.do(f"ret {self.architecture.now(f)}")
         f.close()

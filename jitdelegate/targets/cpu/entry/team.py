@@ -9,7 +9,6 @@ are suddenly slower than usual bring the next trial forward.
 from __future__ import annotations
 
 from jitdelegate.targets.cpu.code.vector_ir import BOOL, INDEX, POINTER, Function, Module, Value
-from jitdelegate.targets.cpu.entry.stamps import CLOCKS
 
 WORD = 8
 ALONE, IS_TRIAL, AGE, LIMIT, USUAL, SLOW, LAST = (WORD * number for number in range(7))
@@ -28,12 +27,6 @@ BETTER = 32
 """The other way has to be faster by one part in this many to be kept."""
 MANY_SLOW = 4
 """Runs in a row, each half as long again as usual, before a trial is brought forward. Clocks alone vary by a third."""
-
-
-def now(f: Function) -> Value:
-    """The time on a clock common to all cores, in ticks."""
-    f.module.declare("i64 @llvm.readcyclecounter()")
-    return f.emit(INDEX, CLOCKS["x86_64"])
 
 
 def is_alone(f: Function, memory: Value) -> Value:
