@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from jitdelegate.targets.cpu.code.vector_ir import INDEX, Function, Module, Value
+from jitdelegate.targets.cpu.code.vector_ir import INDEX, Function, Value
 from jitdelegate.targets.cpu.entry.architecture import Architecture
 
+FUTEX = 98
 FLUSH = 1 << 24 | 1 << 19
 """Bits of FPCR: FZ and, for arithmetic of float16, FZ16."""
 WHOLE_SYSTEM = 15
@@ -23,22 +24,24 @@ as all of a program's code is."""
 
 
 class AArch64(Architecture):
-    clock = 'call i64 @llvm.read_volatile_register.i64(metadata !{!"cntvct_el0"})'
-    pause = f"call void @llvm.aarch64.isb(i32 {WHOLE_SYSTEM})"  # most cores take yield for no operation
-    futex = 98
-    wake = sleep = "@system_call"
-    declarations = (
-        "i64 @llvm.read_volatile_register.i64(metadata)",
-        "void @llvm.aarch64.isb(i32)",
-        "i64 @llvm.aarch64.get.fpcr()",
-        "void @llvm.aarch64.set.fpcr(i64)",
-    )
+    def now(self, f: Function) -> Value:
+        f.module.declare("i64 @llvm.read_volatile_register.i64(metadata)")
+        return f.emit(INDEX, 'call i64 @llvm.read_volatile_register.i64(metadata !{!"cntvct_el0"})')
 
-    def declare(self, module: Module) -> None:
-        super().declare(module)
-        module.constant("system_call", SYSTEM_CALL, "i32")
+    def pause(self, f: Function) -> None:
+        """Most cores take yield for no operation."""
+        f.module.declare("void @llvm.aarch64.isb(i32)")
+        f.do(f"call void @llvm.aarch64.isb(i32 {WHOLE_SYSTEM})")
+
+    def wake(self, f: Function, operation: int, count: int) -> None:
+        f.do(f"call i64 {f.module.table(SYSTEM_CALL)}(i64 {FUTEX}, ptr %word, i64 {operation}, i64 {count})")
+
+    def sleep(self, f: Function, operation: int) -> None:
+        f.do(f"call i64 {f.module.table(SYSTEM_CALL)}(i64 {FUTEX}, ptr %word, i64 {operation}, i64 %value)")
 
     def flush_denormals(self, f: Function) -> Value:
+        f.module.declare("i64 @llvm.aarch64.get.fpcr()")
+        f.module.declare("void @llvm.aarch64.set.fpcr(i64)")
         before = f.emit(INDEX, "call i64 @llvm.aarch64.get.fpcr()")
         self.restore_denormals(f, f.emit(INDEX, f"or {before}, {FLUSH}"))
         return before

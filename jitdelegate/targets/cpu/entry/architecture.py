@@ -5,35 +5,27 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from jitdelegate.targets.cpu.code.vector_ir import INDEX, Function, Module, Value
+from jitdelegate.targets.cpu.code.vector_ir import INDEX, Function, Value
 
 
 class Architecture:
-    """Instructions of one architecture, on Linux. This class is for those that are not known.
+    """Instructions of one architecture, on Linux. This class is for those that are not known: they have no threads.
 
     LLVM understands inline assembly for its own machine only: code that other machines compile has none.
-
-    Attributes:
-        clock: reads a clock that all cores have in common; 0 where there is none.
-        pause: lets a thread spin for ten nanoseconds or more without keeping its core busy.
-        futex: number of the system call.
-        wake, sleep: what is called for a system call of three arguments, and for one with a fourth argument of 0.
-        declarations: of the functions that these call.
     """
 
-    clock = "add i64 0, 0"
-    pause = wake = sleep = ""
-    futex = 0
-    declarations: tuple[str, ...] = ()
-
-    def declare(self, module: Module) -> None:
-        """Adds to a module what the instructions need."""
-        for declaration in self.declarations:
-            module.declare(declaration)
-
     def now(self, f: Function) -> Value:
-        """The time on the clock, in ticks."""
-        return f.emit(INDEX, self.clock)
+        """The time in ticks, on a clock that all cores have in common; 0 where there is none."""
+        return f.emit(INDEX, "add i64 0, 0")
+
+    def pause(self, f: Function) -> None:
+        """Ten nanoseconds or more, in which a thread that spins does not keep its core busy."""
+
+    def wake(self, f: Function, operation: int, count: int) -> None:
+        """Calls the system's futex for the word of `f`, an operation that does not wait."""
+
+    def sleep(self, f: Function, operation: int) -> None:
+        """Calls the system's futex for the word and the value of `f`, without a time limit."""
 
     def flush_denormals(self, f: Function) -> Value | None:
         """From here on, denormal results and operands are zeros on this thread; returns how it was before, None where

@@ -30,10 +30,10 @@ def write_wait_and_wake(module: Module, own: Architecture) -> None:
     """`wake(word)` wakes all sleepers on a word; `sleep(word, value)` sleeps while the word holds the value;
     `wait(word, sleepers, value)` returns once the 32-bit word is no longer `value`."""
     f = module.function("wake", [("word", POINTER)])
-    f.do(f"call i64 {own.wake}(i64 {own.futex}, ptr %word, i64 {WAKE_PRIVATE}, i64 {EVERYONE})")
+    own.wake(f, WAKE_PRIVATE, EVERYONE)
     f.finish()
     f = module.function("sleep", [("word", POINTER), ("value", INDEX)])
-    f.do(f"call i64 {own.sleep}(i64 {own.futex}, ptr %word, i64 {WAIT_PRIVATE}, i64 %value)")
+    own.sleep(f, WAIT_PRIVATE)
     f.finish()
     _write_wait(module, own)
 
@@ -51,7 +51,7 @@ def _write_wait(module: Module, own: Architecture) -> None:
     f.do(f"{count.text} = phi i64 [0, %entry], [{more.text}, %{pause}]")
     f.branch(f.compare("ne", load_atomic(f, I32, word), wanted), done, pause)
     f.start_block(pause)
-    f.do(own.pause)
+    own.pause(f)
     f.do(f"{more.text} = add i64 {count.text}, 1")
     f.branch(f.compare("ult", more, SPINS), spin, doze)
     f.start_block(doze)

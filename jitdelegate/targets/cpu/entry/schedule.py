@@ -67,7 +67,6 @@ def write_entries(
 
     If no step is large enough to be shared, workers would only cost time, and the graph runs on the calling thread.
     """
-    architecture.declare(module)
     shared = [number for number, step in enumerate(steps) if step.is_shared] if has_threads else []
     is_long = len(steps) >= step_table.FEWEST_STEPS and not stamps
     table = StepTable.of(steps) if is_long else None

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-from jitdelegate.targets.cpu.code.vector_ir import POINTER, Function, Value
+from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Function, Value
 from jitdelegate.targets.cpu.entry.architecture import Architecture
 
+FUTEX = 202
 CONTROL = "i32"
 FLUSH = 0x8040
 """Bits of MXCSR: flush to zero, denormals are zeros."""
 
 
 class X8664(Architecture):
-    clock = "call i64 @llvm.readcyclecounter()"
-    pause = 'call void asm sideeffect "pause", ""()'
-    futex = 202
-    wake = 'asm sideeffect "syscall", "={rax},{rax},{rdi},{rsi},{rdx},~{rcx},~{r11},~{memory}"'
-    sleep = (
-        'asm sideeffect "xorq %r10, %r10; syscall", '
-        '"={rax},{rax},{rdi},{rsi},{rdx},~{r10},~{rcx},~{r11},~{flags},~{memory}"'
-    )
-    declarations = (
-        "i64 @llvm.readcyclecounter()",
-        *(f"void @llvm.x86.sse.{name}(ptr)" for name in ("stmxcsr", "ldmxcsr")),
-    )
+    def now(self, f: Function) -> Value:
+        f.module.declare("i64 @llvm.readcyclecounter()")
+        return f.emit(INDEX, "call i64 @llvm.readcyclecounter()")
+
+    def pause(self, f: Function) -> None:
+        f.do('call void asm sideeffect "pause", ""()')
+
+    def wake(self, f: Function, operation: int, count: int) -> None:
+        registers = "={rax},{rax},{rdi},{rsi},{rdx},~{rcx},~{r11},~{memory}"
+        f.do(f'call i64 asm sideeffect "syscall", "{registers}"(i64 {FUTEX}, ptr %word, i64 {operation}, i64 {count})')
+
+    def sleep(self, f: Function, operation: int) -> None:
+        registers = "={rax},{rax},{rdi},{rsi},{rdx},~{r10},~{rcx},~{r11},~{flags},~{memory}"
+        f.do(
+            f'call i64 asm sideeffect "xorq %r10, %r10; syscall", "{registers}"'
+            f"(i64 {FUTEX}, ptr %word, i64 {operation}, i64 %value)"
+        )
 
     def flush_denormals(self, f: Function) -> Value:
         saved, changed = (f.emit(POINTER, f"alloca {CONTROL}") for _ in range(2))
+        for name in ("stmxcsr", "ldmxcsr"):
+            f.module.declare(f"void @llvm.x86.sse.{name}(ptr)")
         f.do(f"call void @llvm.x86.sse.stmxcsr({saved})")
         f.store(f.emit(CONTROL, f"or {f.load(CONTROL, saved)}, {FLUSH}"), changed)
         self.restore_denormals(f, changed)
