@@ -3,7 +3,7 @@
 Reading a page beyond the end of a mapped file raises SIGBUS, which ends the process. The handler here finds the address
 in a table of our mappings, maps zeros over that whole mapping and counts the event. Readers have to check the count
 before they use what they read. The handler is machine code, so it works in every thread, with or without the
-interpreter's lock. x86-64 Linux.
+interpreter's lock. Linux, on the processors of `runtime.memory.machine`.
 
 Any other SIGBUS goes to the handler before: this one restores it and sends the signal again.
 """
@@ -17,7 +17,7 @@ import sys
 from _signal import SIGBUS, getsignal  # type: ignore[import-not-found]  # `signal` brings enum along
 
 from jitdelegate.errors import DeviceError
-from jitdelegate.runtime.memory import Memory, libc
+from jitdelegate.runtime.memory import Memory, libc, machine
 
 _WORD = 8
 _TABLE_BYTES = 4096
@@ -29,15 +29,16 @@ _DISPOSITION_WORDS = _ROW_WORDS = 4
 _PREVIOUS = 2
 """Number of dispositions kept: a handler like faulthandler's restores the one before it, and signals again."""
 _START, _END, _HITS = 0, 1, 2
+_NOWHERE = (1 << 64) - 1
+"""First address of an empty row. In whatever order another core sees a row change, it is empty until both are set."""
 
-_RT_SIGACTION = 13
-_FLAGS = 0x4 | 0x08000000 | 0x04000000  # SA_SIGINFO, SA_ONSTACK, SA_RESTORER
+_FLAGS = 0x4 | 0x08000000  # SA_SIGINFO, SA_ONSTACK
 _NO_DEFER, _RESET = 0x40000000, 0x80000000  # SA_NODEFER, SA_RESETHAND
 _DEFAULT = 0
 _HANDLER_WORD, _FLAGS_WORD = 0, 1
 
 # void handler(int signal, siginfo_t *info, void *context)
-_HANDLER = (
+_HANDLER_X86_64 = (
     "49b8{table}"  #           mov r8, table
     "837e0802"  #              cmp dword [rsi+8], 2      si_code: BUS_ADRERR
     "752c"  #                  jne pass
@@ -101,11 +102,103 @@ _HANDLER = (
     "0f876effffff"  #          ja pass
     "c3"  #                    ret
 )
-# the form that debuggers and unwinders know
-_RESTORER = bytes.fromhex(
-    "48c7c00f000000"  #        mov rax, 15               rt_sigreturn
-    "0f05"  #                  syscall
+_HANDLER_AARCH64 = (
+    "89070058"  #  ldr x9, table
+    "2a0840b9"  #  ldr w10, [x1, #8]  si_code: BUS_ADRERR
+    "5f090071"  #  cmp w10, #2
+    "81010054"  #  b.ne pass
+    "2b0840f9"  #  ldr x11, [x1, #16]  si_addr
+    "2c010291"  #  add x12, x9, #128  the first row
+    "2d054091"  #  add x13, x9, #4096  the end of the table
+    # row:
+    "8e3d40a9"  #  ldp x14, x15, [x12]
+    "7f010eeb"  #  cmp x11, x14
+    "63000054"  #  b.lo following
+    "7f010feb"  #  cmp x11, x15
+    "c3030054"  #  b.lo found
+    # following:
+    "8c810091"  #  add x12, x12, #32
+    "9f010deb"  #  cmp x12, x13
+    "23ffff54"  #  b.lo row
+    # pass: rt_sigaction(SIGBUS, next disposition, NULL, 8), then rt_tgsigqueueinfo(getpid(), gettid(), SIGBUS, info)
+    "f00301aa"  #  mov x16, x1
+    # count:
+    "2afd5fc8"  #  ldaxr x10, [x9]
+    "4b050091"  #  add x11, x10, #1
+    "2bfd0cc8"  #  stlxr w12, x11, [x9]
+    "acffff35"  #  cbnz w12, count
+    "4b0080d2"  #  mov x11, #2
+    "5f010beb"  #  cmp x10, x11
+    "6a818a9a"  #  csel x10, x11, x10, hi
+    "21150a8b"  #  add x1, x9, x10, lsl #5
+    "21400091"  #  add x1, x1, #16
+    "e00080d2"  #  mov x0, #7
+    "e2031faa"  #  mov x2, xzr
+    "030180d2"  #  mov x3, #8
+    "c81080d2"  #  mov x8, #134
+    "010000d4"  #  svc #0
+    "481680d2"  #  mov x8, #178
+    "010000d4"  #  svc #0
+    "eb0300aa"  #  mov x11, x0
+    "881580d2"  #  mov x8, #172
+    "010000d4"  #  svc #0
+    "e1030baa"  #  mov x1, x11
+    "e20080d2"  #  mov x2, #7
+    "e30310aa"  #  mov x3, x16
+    "081e80d2"  #  mov x8, #240
+    "010000d4"  #  svc #0
+    "c0035fd6"  #  ret
+    # found: mmap(start, end - start, PROT_READ, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0)
+    "8a410091"  #  add x10, x12, #16
+    # hit:
+    "4bfd5fc8"  #  ldaxr x11, [x10]
+    "6b050091"  #  add x11, x11, #1
+    "4bfd0cc8"  #  stlxr w12, x11, [x10]
+    "acffff35"  #  cbnz w12, hit
+    "f00301aa"  #  mov x16, x1
+    "e0030eaa"  #  mov x0, x14
+    "e1010ecb"  #  sub x1, x15, x14
+    "220080d2"  #  mov x2, #1
+    "430680d2"  #  mov x3, #0x32
+    "04008092"  #  mov x4, #-1
+    "e5031faa"  #  mov x5, xzr
+    "c81b80d2"  #  mov x8, #222
+    "010000d4"  #  svc #0
+    "e10310aa"  #  mov x1, x16
+    "1ffc3fb1"  #  cmn x0, #4095
+    "c2faff54"  #  b.hs pass
+    "c0035fd6"  #  ret
+    "1f2003d5"  #  nop
+    # table:
+    "{table}"
 )
+
+
+class _Row:
+    """What differs between processors.
+
+    Attributes:
+        action: number of the system call rt_sigaction.
+        handler: machine code, with a place for the address of the table.
+        restorer: what the handler returns to, in the form that debuggers and unwinders know; b"" where the system has
+            its own.
+        flag: with which the system is told of it: SA_RESTORER.
+    """
+
+    __slots__ = ("action", "flag", "handler", "restorer")
+
+    def __init__(self, action: int, handler: str, restorer: bytes = b"", flag: int = 0) -> None:
+        self.action = action
+        self.handler = handler
+        self.restorer = restorer
+        self.flag = flag
+
+
+_ROWS_OF_MACHINES = {
+    # the restorer: mov rax, 15 (rt_sigreturn); syscall
+    "x86_64": _Row(13, _HANDLER_X86_64, bytes.fromhex("48c7c00f0000000f05"), 0x04000000),
+    "aarch64": _Row(134, _HANDLER_AARCH64),
+}
 
 
 class Net:
@@ -134,8 +227,8 @@ class Net:
         """End guarding; call it before unmapping. Harmless a second time."""
         guard, self._guard = self._guard, None
         if guard:
-            guard.words[self._row + _END] = 0  # first: a row without an end is empty
-            guard.words[self._row + _START] = 0
+            guard.words[self._row + _START] = _NOWHERE
+            guard.words[self._row + _END] = 0
             guard.free.append(self._row)
 
 
@@ -152,13 +245,17 @@ class _Guard:
 
     def __init__(self) -> None:
         table, code = Memory(_TABLE_BYTES), Memory(_TABLE_BYTES)
+        own = _ROWS_OF_MACHINES[machine()]
         self.words = (ctypes.c_uint64 * (_TABLE_BYTES // _WORD)).from_address(table.address)
         self.free = list(range(_ROWS, len(self.words), _ROW_WORDS))
-        handler = bytes.fromhex(_HANDLER.format(table=struct.pack("<Q", table.address).hex()))
-        code.write(handler + _RESTORER)
+        for row in self.free:
+            self.words[row + _START] = _NOWHERE
+        handler = bytes.fromhex(own.handler.format(table=struct.pack("<Q", table.address).hex()))
+        code.write(handler + own.restorer)
         code.make_executable()
-        restorer = code.address + len(handler)
-        self._own = (ctypes.c_uint64 * _DISPOSITION_WORDS)(code.address, _FLAGS, restorer, 0)
+        restorer = code.address + len(handler) if own.restorer else 0
+        self._own = (ctypes.c_uint64 * _DISPOSITION_WORDS)(code.address, _FLAGS | own.flag, restorer, 0)
+        self._action = own.action
         self._chain: list[list[int]] = []
         self._install()
 
@@ -167,7 +264,7 @@ class _Guard:
         before = (ctypes.c_uint64 * _DISPOSITION_WORDS)()
         self._seen = _others()
         self.words[_PASSED] = 0
-        if libc.syscall(_RT_SIGACTION, int(SIGBUS), self._own, before, _WORD):
+        if libc.syscall(self._action, int(SIGBUS), self._own, before, _WORD):
             raise DeviceError(f"no handler of SIGBUS: {os.strerror(ctypes.get_errno())}")
         handler = before[_HANDLER_WORD]
         if handler == self._own[_HANDLER_WORD]:
@@ -206,7 +303,7 @@ def spread_net(address: int, nbytes: int) -> Net | None:
     than a hundred mappings at a time.
     """
     global _guard
-    if sys.platform != "linux" or os.uname().machine != "x86_64" or ctypes.sizeof(ctypes.c_void_p) != _WORD:
+    if not machine():
         return None
     try:
         _guard = _guard or _Guard()

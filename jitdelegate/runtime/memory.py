@@ -61,6 +61,16 @@ libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
+MACHINES = {"x86_64": True, "aarch64": False}
+"""Processors that our own machine code runs on, and whether one finds at once what was written as code."""
+
+
+def machine() -> str:
+    """The processor's name if our machine code runs in this process, "" elsewhere: on other systems, in 32 bits."""
+    name = os.uname().machine if sys.platform == "linux" and sys.maxsize > 1 << 32 else ""
+    return name if name in MACHINES else ""
+
+
 class Memory:
     """Private zeroed pages, freed by `close` only.
 
@@ -91,6 +101,8 @@ class Memory:
         """Make the pages executable and read-only."""
         if libc.mprotect(self.address, self.nbytes, _EXECUTABLE):
             raise _refusal("no executable memory")
+        if not MACHINES.get(machine(), True):
+            _show_as_code(self.address, self.nbytes)
 
     def replace(self, address: int) -> None:
         """Move these pages to `address` atomically, over the pages there; this object is empty then. Linux only."""
@@ -159,6 +171,16 @@ def work_bytes(program: Program, num_threads: int) -> int:
 def aligned(nbytes: int) -> int:
     """The first multiple of ALIGNMENT at or after `nbytes`."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def _show_as_code(address: int, nbytes: int) -> None:
+    """Let instruction caches see what was written. Linux does that too for pages that become executable for the first
+    time, as these do; without libgcc, which need not be there, that has to do."""
+    try:
+        clear = ctypes.CDLL("libgcc_s.so.1").__clear_cache
+    except (OSError, AttributeError):
+        return
+    clear(ctypes.c_void_p(address), ctypes.c_void_p(address + nbytes))
 
 
 def _map(nbytes: int) -> int:

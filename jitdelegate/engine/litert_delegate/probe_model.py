@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import struct
 
 from jitdelegate.engine.litert_delegate.delegate_client import DelegateClient, DelegateKernel, Facts
-from jitdelegate.engine.litert_delegate.stubs import load
+from jitdelegate.engine.litert_delegate.stubs import doubling, load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -164,26 +163,3 @@ class _Multiplied(_ProbeKernel):
 
 def _do_nothing() -> None:
     """The default of `look`."""
-
-
-def doubling(layout: Layout) -> bytes:
-    """int f(context, node): y[i] = x[i] + x[i]; arguments are the count, and where x and y lie in the tensors."""
-    return b"".join(
-        (
-            b"\x48\x8b\x86" + struct.pack("<i", layout.node["user_data"]),  # mov rax, [rsi+user_data]: the slot
-            b"\x48\x8b\x50\x08",  # mov rdx, [rax+8]: the arguments
-            b"\x48\x8b\x87" + struct.pack("<i", layout.context["tensors"]),  # mov rax, [rdi+tensors]
-            b"\x4c\x8b\x42\x08",  # mov r8, [rdx+8]
-            b"\x4e\x8b\x04\x00",  # mov r8, [rax+r8]: x
-            b"\x4c\x8b\x4a\x10",  # mov r9, [rdx+16]
-            b"\x4e\x8b\x0c\x08",  # mov r9, [rax+r9]: y
-            b"\x48\x8b\x0a",  # mov rcx, [rdx]: the count
-            b"\xf3\x41\x0f\x10\x44\x88\xfc",  # next: movss xmm0, [r8+4*rcx-4]
-            b"\xf3\x0f\x58\xc0",  # addss xmm0, xmm0
-            b"\xf3\x41\x0f\x11\x44\x89\xfc",  # movss [r9+4*rcx-4], xmm0
-            b"\x48\xff\xc9",  # dec rcx
-            b"\x75\xe9",  # jnz next
-            b"\x31\xc0",  # xor eax, eax
-            b"\xc3",  # ret
-        )
-    )

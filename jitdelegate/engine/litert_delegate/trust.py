@@ -14,6 +14,7 @@ from xxhash import xxh3_128_hexdigest
 from jitdelegate.errors import CacheError
 from jitdelegate.runtime.cache.directory import close_quietly
 from jitdelegate.runtime.litert_layout import LAYOUT
+from jitdelegate.runtime.memory import MACHINES, machine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.litert_layout import Layout
 
 VERIFIED = ("2.2.0", "2.3.0")
-"""Versions of the package ai-edge-litert whose wheels for x86-64 Linux have the structures of LAYOUT."""
+"""Versions of the package ai-edge-litert whose wheels for Linux on MACHINES have the structures of LAYOUT."""
 ACCEPTED = "accepted"
 """The probe's last line after success."""
 LONGEST_PROBE = 20.0
@@ -55,12 +56,12 @@ def refusal(directory: CacheDirectory | None, layout: Layout = LAYOUT) -> str:
 
 def platform_refusal() -> str:
     """ "" if the delegate's machine code runs on this system, else one sentence."""
-    machine, implementation = os.uname().machine if hasattr(os, "uname") else "", sys.implementation.name
-    if (sys.platform, machine, implementation) == ("linux", "x86_64", "cpython") and sys.maxsize > 1 << 32:
+    if machine() and sys.implementation.name == "cpython":
         return ""
+    name = os.uname().machine if hasattr(os, "uname") else ""
     return (
-        f"LiteRT's structures are known on 64-bit x86-64 Linux with CPython, and this is {sys.platform} "
-        f"on {machine or 'an unknown machine'} with {implementation}"
+        f"LiteRT's structures are known on 64-bit Linux on {' and '.join(MACHINES)} with CPython, and this is "
+        f"{sys.platform} on {name or 'an unknown machine'} with {sys.implementation.name}"
     )
 
 

@@ -220,6 +220,7 @@ class NativeRequests:
     def _let_go(self) -> list[Any]:
         """What requests kept alive that have ended; hold the lock."""
         completed, done = min(self._words[_COMPLETED], self._submitted), []
+        self._code.order()
         while self._let_go_of < completed:
             slot = self._let_go_of % DEPTH
             done.append(self._held[slot])
@@ -257,7 +258,10 @@ class NativeRequests:
 
     def is_done(self, goal: int) -> bool:
         """Whether as many requests have ended as `goal`."""
-        return bool(self._words[_COMPLETED] >= goal)
+        if self._words[_COMPLETED] < goal:
+            return False
+        self._code.order()
+        return True
 
     def wait(self, goal: int, timeout: float | None) -> bool:
         """Wait for at most `timeout` seconds until as many requests have ended as `goal`; whether they have."""
@@ -272,6 +276,7 @@ class NativeRequests:
             seconds = int(left)
             timespec = (ctypes.c_int64 * 2)(seconds, int((left - seconds) * 1e9))
             self._code.wait(self._completed, goal, ctypes.addressof(timespec))
+        self._code.order()
         return True
 
     def tidy(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import ctypes
 import os
-import sys
 
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.runtime.io_binding import IOBinding
@@ -18,6 +17,7 @@ from jitdelegate.runtime.memory import (
     Workspace,
     aligned,
     load_code,
+    machine,
     undisturbed,
     work_bytes,
 )
@@ -194,7 +194,7 @@ class Session(IOBinding):
 
     def _started_native(self) -> NativeRequests | None:
         """Native requests, started; None where the machine or the program has none."""
-        if sys.platform != "linux" or os.uname().machine != "x86_64" or self._clock or self._is_ending():
+        if not machine() or self._clock or self._is_ending():
             return None
         from jitdelegate.runtime.cpu.requests import NativeRequests  # not before: most runs are waited for
 

@@ -9,6 +9,7 @@ from jitdelegate.base.options import ANY_PRECISION
 from jitdelegate.base.targets import AUTO, BFLOAT16, EXACT, GENERIC, LEVELS
 from jitdelegate.errors import DeviceError
 from jitdelegate.runtime.cache.key import PRECISION, KeyParts, this_machine
+from jitdelegate.runtime.memory import MACHINES
 from jitdelegate.targets.host import SLOWER, HostDevice, HostTarget, facts_of, level, levels
 
 TYPE_CHECKING = False
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.memory import Workspace
     from jitdelegate.targets.target import Generated, Trace
 
-IN_LITERT = "linux x86_64 "
-"""Beginning of the key part "machine" if LiteRT's interpreter may call compiled code there."""
+IN_LITERT = tuple(f"linux {machine} " for machine in MACHINES)
+"""Beginnings of the key part "machine" if LiteRT's interpreter may call compiled code there."""
 PROFILE = "profile"
 """Part of the key of profiled code."""
 _VERSION_NAMES = ("version_version", "__version__", "version")
