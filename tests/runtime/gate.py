@@ -12,7 +12,7 @@ from llvmlite import binding
 from jitdelegate.program.program import Port, Program, State
 from jitdelegate.runtime.binding import Place
 from jitdelegate.targets.cpu.entry.link import link
-from tests.runtime.tiny import opened
+from tests.runtime.tiny import TRIPLE, opened
 
 STATE_BYTES = 8
 
@@ -30,7 +30,6 @@ entry:
   %state_after = load ptr, ptr %after_slot
   br label %wait
 wait:
-  call void asm sideeffect "pause", ""()
   %value = load atomic i64, ptr %x seq_cst, align 8
   %closed = icmp eq i64 %value, 0
   br i1 %closed, label %wait, label %go
@@ -59,8 +58,8 @@ def _code(has_state: bool) -> tuple[bytes, dict[str, int]]:
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
     binding.initialize_native_asmparser()
-    target = binding.Target.from_triple("x86_64-unknown-linux-gnu")
-    machine = target.create_target_machine(cpu="x86-64", opt=1, reloc="pic", codemodel="small")
+    target = binding.Target.from_triple(TRIPLE)
+    machine = target.create_target_machine(opt=1, reloc="pic", codemodel="small")
     places = ("%state_before", "%state_after") if has_state else ("%arena", "%arena")
     text = _IR.format(y=2 if has_state else 1, before=places[0], after=places[1])
     return link(machine.emit_object(binding.parse_assembly(text)))

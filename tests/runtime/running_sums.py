@@ -6,6 +6,7 @@ import numpy as np
 
 from jitdelegate.program.program import Program, State
 from jitdelegate.targets.cpu.generate import generate
+from jitdelegate.targets.host import level
 from tests.passes.graphs import Builder, lowered
 from tests.targets.execute import program_of
 
@@ -16,7 +17,7 @@ def running_sums_program(*, is_resource: int = 0) -> Program:
     x, first, second = model.input(2, 3), model.input(2, 3), model.input(2, 3)
     total = model.op("ADD", [x, first], (2, 3))
     graph = lowered(model.finish(total, total, model.op("ADD", [second, first], (2, 3))))
-    program = program_of(graph, generate(graph, "x86-64-v3"), "x86-64-v3")
+    program = program_of(graph, generate(graph, level()), level())
     program.weights = bytes(program.weights) + bytes(-len(program.weights) % 16) + np.ones(6, np.float32).tobytes()
     program.inputs, program.outputs = program.inputs[:1], program.outputs[:1]
     first_state = State(name="sum", nbytes=24, initial=len(program.weights) - 24, is_resource=is_resource)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import platform
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from jitdelegate.runtime.memory import machine
 from tests.child import in_child
 from tests.runtime import cut_off_files
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or platform.machine() != "x86_64", reason="the net is Linux x86-64 code"
-)
+pytestmark = pytest.mark.skipif(not machine(), reason="no machine code for this processor and system")
 BUS_ERROR = "Fatal Python error: Bus error"
 
 

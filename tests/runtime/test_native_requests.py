@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import platform
 import signal
-import sys
 import threading
 import time
 import weakref
@@ -22,6 +20,7 @@ from jitdelegate.runtime.binding import Place
 from jitdelegate.runtime.cpu import requests as native
 from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.runtime.event import Event
+from jitdelegate.runtime.memory import machine
 from jitdelegate.runtime.requests import Requests
 from tests.child import in_child
 from tests.runtime import requests_in_flight
@@ -30,9 +29,7 @@ from tests.runtime.test_requests import failure, until
 from tests.runtime.test_session import native_threads
 from tests.runtime.tiny import opened_from, tiny_program
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or platform.machine() != "x86_64", reason="the program is Linux x86-64 code"
-)
+pytestmark = pytest.mark.skipif(not machine(), reason="no machine code for this processor and system")
 
 
 class Request:

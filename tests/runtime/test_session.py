@@ -6,9 +6,7 @@ import _thread
 import array
 import ctypes
 import os
-import platform
 import signal as signals
-import sys
 import threading
 import time
 from pathlib import Path
@@ -23,12 +21,11 @@ from jitdelegate.program.read import read
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cpu import workers
 from jitdelegate.runtime.cpu.session import Session
+from jitdelegate.runtime.memory import machine
 from tests.child import in_child
 from tests.runtime.tiny import SCALE, opened, tiny_program
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or platform.machine() != "x86_64", reason="the tiny program is Linux x86-64 code"
-)
+pytestmark = pytest.mark.skipif(not machine(), reason="no machine code for this processor and system")
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 WORKERS_CAME, WORKERS_THERE = 1, 2

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-import platform
 import signal
-import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -18,7 +16,7 @@ import pytest
 from jitdelegate.errors import DeviceError
 from jitdelegate.runtime import shared_file as module
 from jitdelegate.runtime.buffers import Borrowed
-from jitdelegate.runtime.memory import TRIES, shared_file, undisturbed
+from jitdelegate.runtime.memory import TRIES, machine, shared_file, undisturbed
 from jitdelegate.runtime.shared_file import SharedFile, keep, share, tells_changes
 from tests.child import answer_of
 
@@ -42,8 +40,8 @@ def shared(path: Path) -> SharedFile:
         os.close(descriptor)
     if found is None:
         reason = "this file system does not tell changes"
-        if sys.platform != "linux" or platform.machine() != "x86_64":
-            reason = "files are shared on Linux x86-64 only"
+        if not machine():
+            reason = "files are shared only where our machine code runs"
         pytest.skip(reason)
     return found
 

@@ -213,6 +213,7 @@ def test_a_session_that_takes_over_keeps_first_values_where_none_has_run(sums: S
 
 def test_what_litert_runs_has_weights_of_its_own(path: Path) -> None:
     from jitdelegate.targets.cpu.generate import generate
+    from jitdelegate.targets.host import level
     from tests.passes.graphs import Builder, lowered
     from tests.targets.execute import program_of
 
@@ -220,7 +221,7 @@ def test_what_litert_runs_has_weights_of_its_own(path: Path) -> None:
     x = model.input(2, 3)
     y = model.op("ADD", [x, model.constant(np.full((2, 3), 0.5, np.float32))], (2, 3))
     graph = lowered(model.finish(y))
-    session = Session(opened_from(path, program_of(graph, generate(graph, "x86-64-v3"), "x86-64-v3")))
+    session = Session(opened_from(path, program_of(graph, generate(graph, level()), level())))
     assert session.shared is not None and session.shared.shared
     session.host(lambda index: index)
     assert not session.shared.shared

@@ -13,11 +13,13 @@ from llvmlite import binding
 from jitdelegate.program.program import Port, Program
 from jitdelegate.program.read import read, read_parts, weights_start
 from jitdelegate.program.write import write
+from jitdelegate.runtime.memory import machine
 from jitdelegate.runtime.shared_file import share
 from jitdelegate.targets.cpu.entry.link import link
 
 ELEMENTS = 6
 SCALE = 3.0
+TRIPLE = f"{machine() or 'x86_64'}-unknown-linux-gnu"
 
 # sync: [0] set by stop, [1] workers that came, [2] workers that are there. arena: [0] runs so far.
 _IR = """
@@ -59,7 +61,6 @@ entry:
   %b = atomicrmw add ptr %there, i32 1 seq_cst
   br label %wait
 wait:
-  call void asm sideeffect "pause", ""()
   %stop = load atomic i32, ptr %sync seq_cst, align 4
   %stopped = icmp ne i32 %stop, 0
   br i1 %stopped, label %leave, label %wait
@@ -76,12 +77,12 @@ define void @stop(ptr %arena, ptr %weights, ptr %io, ptr %sync, ptr %scratch) {
 
 @cache
 def machine_object() -> bytes:
-    """The functions as an ELF object for any x86-64."""
+    """The functions as an ELF object for any CPU of this machine's kind."""
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
     binding.initialize_native_asmparser()
-    target = binding.Target.from_triple("x86_64-unknown-linux-gnu")
-    machine = target.create_target_machine(cpu="x86-64", opt=2, reloc="pic", codemodel="small")
+    target = binding.Target.from_triple(TRIPLE)
+    machine = target.create_target_machine(opt=2, reloc="pic", codemodel="small")
     emitted: bytes = machine.emit_object(binding.parse_assembly(_IR))
     return emitted
 
