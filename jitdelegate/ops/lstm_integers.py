@@ -14,7 +14,7 @@ import numpy as np
 
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr, binary, clamp, select
 from jitdelegate.ir.fixed_point import MOST_WHOLE, FixedPoint
-from jitdelegate.ir.forms import Concat, Contract, IndexMap
+from jitdelegate.ir.forms import Concat, Contract, IndexMap, Reduce
 from jitdelegate.ir.graph import ABSENT, Quant, Tensor
 from jitdelegate.ir.quantized import rescale
 from jitdelegate.ops.call import Call, Shape, scale, zero
@@ -29,7 +29,6 @@ from jitdelegate.ops.lstm_operands import (
 )
 from jitdelegate.ops.pointwise import X, Y, mapped
 from jitdelegate.ops.quantization import FIXED, factor_problems, multiple, per_tensor_problems, tensor_problems
-from jitdelegate.ops.quantized_rows import reduced
 from jitdelegate.ops.recurrent_cell import Read, Run, Source, Steps, apply
 from jitdelegate.ops.registry import Lowering, view
 from jitdelegate.ops.rounding import AWAY
@@ -287,7 +286,8 @@ def _layer_norm(gate: Lowering, shape: Shape, operands: tuple[int, int], step: n
     value, wide = Cast(X, "int32"), Cast(X, "int64")
     whole = mapped(wide, (gate, shape), shape=shape, dtype="int64")
     squares = mapped(Cast(value * value, "int64"), (gate, shape), shape=shape, dtype="int64")
-    totals = [reduced("sum", each, shape, "int64") for each in (whole, squares)]
+    sums = Reduce(kind="sum", axes=(1,), accumulator="int64")
+    totals = [(Lowering(sums, (each,), column, "int64"), column) for each in (whole, squares)]
     mean = mapped(binary("div", X * Const(1 << NORM_BITS), Const(units)), totals[0], shape=column, dtype="int64")
     spread = Y * Const((1 << 2 * NORM_BITS) // units) - X * X
     variance = Cast(binary("div", spread, Const(1 << 2 * NORM_BITS)), "int32")
