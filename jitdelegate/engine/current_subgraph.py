@@ -5,7 +5,7 @@ from __future__ import annotations
 import _thread
 
 from jitdelegate.errors import CompiledModelError
-from jitdelegate.runtime.buffers import fits
+from jitdelegate.runtime.buffers import LARGEST_SIZE, fits
 from jitdelegate.runtime.element_types import count
 
 TYPE_CHECKING = False
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Port
 
     Shape = tuple[int, ...]
-
-LARGEST_SIZE = 2147483647
 
 
 class CurrentSubgraph:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from jitdelegate.errors import TensorError
-from jitdelegate.program.program import LARGEST_MEMORY
-from jitdelegate.runtime.buffers import fits
+from jitdelegate.runtime.buffers import LARGEST_SIZE, fits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def _problem(name: str, shape: tuple[int, ...], port: Port, program: Program) ->
     takes others all the same."""
     is_open = any(-1 in other.shape_signature for other in program.inputs)
     allowed = fits(shape, port.shape_signature) if is_open else len(shape) == len(port.shape)
-    if allowed and all(0 < size <= LARGEST_MEMORY for size in shape):
+    if allowed and all(0 < size <= LARGEST_SIZE for size in shape):
         return ""
     expected = f"{list(port.shape_signature)}, where -1 is any size" if is_open else f"{len(port.shape)} sizes"
     return f"the shape of input {name!r} is {list(shape)}, expected {expected}"

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from jitdelegate.ir.forms import Form
 from jitdelegate.ir.graph import Graph
+from jitdelegate.ops import OPS
 
 Kind = str | type[Form] | Callable[[Graph], bool]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -61,8 +62,8 @@ def quantized_values(graph: Graph) -> bool:
 
 
 def narrow_values(graph: Graph) -> bool:
-    """Whether a value that is not quantized has a type that most kernels only move."""
-    narrow = {"float16", "int16", "int8", "uint8"}
+    """Whether a value that is not quantized has a type that some operator computes in a wider one."""
+    narrow = {dtype for op in OPS.values() for dtype in op.narrow}
     return any(tensor.dtype in narrow and not tensor.is_quantized for tensor in graph.tensors)
 
 

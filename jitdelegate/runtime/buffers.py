@@ -61,6 +61,8 @@ _COUNTED = ("int32", "int64")
 """Types of tokens and positions, for which integers of other types are taken: numpy makes int64 of Python's."""
 _DLPACK_CPU = 1
 _item: Any = ctypes.Array.__getitem__
+LARGEST_SIZE = 2147483647
+"""LiteRT's sizes are int32."""
 LARGEST_COPY = 1 << 14
 """Bytes of an array up to which a copy takes less time than its address."""
 _PLAIN_BUFFER = 0  # PyBUF_SIMPLE: contiguous, read-only memory will do

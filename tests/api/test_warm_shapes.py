@@ -103,6 +103,14 @@ def test_errors_name_the_input_and_what_was_expected(
     assert found["error"].startswith(told.partition(", expected")[0].replace("\\", ""))
 
 
+def test_a_size_is_an_int32(path: str, tmp_path: Path) -> None:
+    with (
+        jitdelegate.load(path, serialization_dir=tmp_path / "cache") as model,
+        pytest.raises(TensorError, match="shape"),
+    ):
+        model.prepare(shapes=[{"x": (1 << 31, 2)}])
+
+
 def test_sizes_that_do_not_fit_together_are_told(path: str, tmp_path: Path) -> None:
     with jitdelegate.load(path, serialization_dir=tmp_path / "cache") as model, pytest.raises(DeviceError, match="fit"):
         model.prepare(shapes=[{"x": (2, 6), "mask:0": (2, 7)}])
