@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from math import inf, prod
 
@@ -54,6 +54,8 @@ BYTES = 2e10
 CALL = 4e-7
 """Seconds that LiteRT takes for one operator that computes nothing."""
 FLOAT = "float32"
+LEAST_ELEMENTS = 1024
+"""Of a weight that converters quantize where activations stay floats."""
 FUSED = 0.8
 """Share of its time that an operator saves when it is fused with the operator before it."""
 
@@ -77,39 +79,45 @@ def node_work(graph: Graph, node: Node) -> int:
 
 def litert_seconds(graph: Graph, node: Node) -> float:
     """Estimated seconds of the node on LiteRT."""
-    return CALL + _kernel_seconds(graph, node)
+    return CALL + _kernel(graph, node)[0]
 
 
-def _kernel_seconds(graph: Graph, node: Node, asked: str = "") -> float:
-    way = _quantization(graph, node, asked)
+def _kernel(graph: Graph, node: Node, asked: str = "") -> tuple[float, OperatorRate]:
+    """Estimated seconds of the node's kernel on LiteRT, and its rates; those of any operator for an unknown one."""
+    call = Call(graph, node)
+    own = call.quantization
+    way = own or _quantization(call, asked)
     multiplies, moved = INTEGER_MULTIPLIES if way else MULTIPLIES, node_bytes(graph, node)
-    if way != Call(graph, node).quantization:
-        moved -= saved_bytes(graph, node, way)
-    return max(node_work(graph, node) / multiplies, moved / BYTES) * _rate(graph, node, asked).slowdown
+    moved -= 0 if way == own else _saved_bytes(call, way)
+    rate = operator_rate(find(node), way)
+    return max(node_work(graph, node) / multiplies, moved / BYTES) * rate.slowdown, rate
 
 
-def _rate(graph: Graph, node: Node, asked: str = "") -> OperatorRate:
-    """The node's rates; those of any operator for an unknown one."""
-    return operator_rate(find(node), _quantization(graph, node, asked))
+def _quantization(call: Call, asked: str) -> str:
+    """How a node that is not quantized would be if the model were quantized as `asked`, where it has float32 data."""
+    op = find(call.node)
+    if not asked or op is None or FLOAT not in [each.dtype for each in call.outputs]:
+        return ""
+    return asked if (op.quantized if asked == "integer" else quantized_constants(call, asked)) else ""
 
 
-def _quantization(graph: Graph, node: Node, asked: str) -> str:
-    """How the node is quantized, or would be if the model were quantized as `asked`, where it has float32 data."""
-    op, call = find(node), Call(graph, node)
-    if not asked or op is None or call.quantization or FLOAT not in [each.dtype for each in call.outputs]:
-        return call.quantization
-    if asked == "integer":
-        return asked if op.quantized else ""
-    return asked if any(call.given(k) and call.tensor(k).is_constant for k in op.weights) else ""
+def quantized_constants(call: Call, asked: str) -> list[int]:
+    """Positions of the constant operands that a converter quantizes.
+
+    Args:
+        asked: "integer", matrices of operators that take quantized data; or "hybrid", weights.
+    """
+    op = find(call.node)
+    constants = [k for k in range(call.count) if call.given(k) and call.tensor(k).is_constant] if op else []
+    if op and asked == "hybrid":
+        return [k for k in constants if k in op.weights and call.tensor(k).size >= LEAST_ELEMENTS]
+    return [k for k in constants if op and op.quantized and len(call.shape(k)) >= 2]
 
 
-def saved_bytes(graph: Graph, node: Node, way: str) -> int:
+def _saved_bytes(call: Call, way: str) -> int:
     """Bytes that a node with float32 data reads and writes less if it is quantized to 8 bits in this way."""
-    op, call = find(node), Call(graph, node)
-    if way == "hybrid":
-        tensors = [call.tensor(k) for k in op.weights if call.given(k) and call.tensor(k).is_constant] if op else []
-    else:
-        tensors = [*call.operands, *call.outputs]
+    constants = map(call.tensor, quantized_constants(call, way))
+    tensors = constants if way == "hybrid" else (*call.operands, *call.outputs)
     return sum(tensor_bytes(each) * 3 // 4 for each in tensors if each.dtype == FLOAT)
 
 
@@ -119,29 +127,34 @@ def compiled_seconds(graph: Graph, nodes: Collection[int], rates: Rates, asked: 
     Args:
         asked: "integer" or "hybrid" is the estimate for the model that is quantized so; nodes that cannot be stay.
     """
-    chosen = [graph.nodes[position] for position in nodes]
-    written, read = {i for node in chosen for i in node.outputs}, {i for node in chosen for i in node.inputs}
-    kernels = sum(
-        (1 - _share(graph, node, written, read, rates, asked)) * _kernel_seconds(graph, node, asked) for node in chosen
-    )
-    return kernels + rates.crossing + _moved_bytes(graph, nodes, rates) / rates.copied
+    kernels = sum((1 - share) * seconds for seconds, share in _kernels(graph, nodes, rates, asked))
+    return kernels + _border_seconds(graph, nodes, rates)
 
 
 def saved_seconds(graph: Graph, nodes: Collection[int], rates: Rates) -> float:
     """Seconds that one run saves if these nodes are one delegated partition; negative if the run takes longer."""
+    gained = sum(CALL + share * seconds for seconds, share in _kernels(graph, nodes, rates))
+    return gained - _border_seconds(graph, nodes, rates)
+
+
+def _kernels(graph: Graph, nodes: Collection[int], rates: Rates, asked: str = "") -> Iterator[tuple[float, float]]:
+    """For each node of a partition, its kernel's seconds on LiteRT, and the share of them that it saves."""
     chosen = [graph.nodes[position] for position in nodes]
     written, read = {i for node in chosen for i in node.outputs}, {i for node in chosen for i in node.inputs}
-    gained = sum(CALL + _share(graph, node, written, read, rates) * _kernel_seconds(graph, node) for node in chosen)
-    return gained - rates.crossing - _moved_bytes(graph, nodes, rates) / rates.copied
+    for node in chosen:
+        seconds, rate = _kernel(graph, node, asked)
+        yield seconds, _share(node, rate, written, read, rates)
 
 
-def _share(
-    graph: Graph, node: Node, written: Collection[int], read: Collection[int], rates: Rates, asked: str = ""
-) -> float:
+def _border_seconds(graph: Graph, nodes: Collection[int], rates: Rates) -> float:
+    """Seconds that a run spends on entering and leaving a partition."""
+    return rates.crossing + _moved_bytes(graph, nodes, rates) / rates.copied
+
+
+def _share(node: Node, rate: OperatorRate, written: Collection[int], read: Collection[int], rates: Rates) -> float:
     """The share of its kernel's time that a node saves in a partition that writes and reads these tensors."""
     if rates.saved is not None:
         return rates.saved
-    rate = _rate(graph, node, asked)
     follows = any(index in written for index in node.inputs)
     if follows and rate.fuses:
         return _slowed(FUSED, rates)
@@ -161,5 +174,5 @@ def _moved_bytes(graph: Graph, nodes: Collection[int], rates: Rates) -> int:
 
 
 def _laid_out(graph: Graph, node: Node, rates: Rates) -> tuple[int, ...]:
-    moves = rates.saved is not None or _rate(graph, node).changes_layout
+    moves = rates.saved is not None or operator_rate(find(node), Call(graph, node).quantization).changes_layout
     return (*node.inputs, *node.outputs) if moves else ()

@@ -13,6 +13,7 @@ from jitdelegate import passes
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.base.targets import LEVELS
 from jitdelegate.ir.graph import Graph, Model, Node, Quant, Tensor
+from jitdelegate.ops.call import Call
 from jitdelegate.ops.convolution import Weighted
 from jitdelegate.passes import delegation
 from jitdelegate.passes.cost import (
@@ -20,11 +21,14 @@ from jitdelegate.passes.cost import (
     CALL,
     INSIDE,
     INTEGER_MULTIPLIES,
+    LEAST_ELEMENTS,
     MULTIPLIES,
     ON_GPU,
     WHOLE,
     Rates,
+    compiled_seconds,
     litert_seconds,
+    quantized_constants,
     saved_seconds,
     tensor_bytes,
 )
@@ -382,6 +386,15 @@ def test_quantized_operators_have_rates_of_their_own() -> None:
     gains = [saved_seconds(graph, (each,), WHOLE) - CALL for each in range(2)]
     alone = RATES[Weighted].saved_alone, INTEGER_RATES[Weighted].saved
     assert [gain / own for gain, own in zip(gains, (floats, integers), strict=True)] == pytest.approx(alone)
+
+
+@pytest.mark.parametrize("depth", [31, 32])
+def test_estimates_of_hybrid_models_take_the_weights_that_converters_quantize(depth: int) -> None:
+    build = Builder()
+    graph = build.finish(build.op("FULLY_CONNECTED", [build.input(64, depth), build.weights(32, depth)], (64, 32)))
+    asked = quantized_constants(Call(graph, graph.nodes[0]), "hybrid")
+    seconds = [compiled_seconds(graph, (0,), WHOLE, way) for way in ("", "hybrid")]
+    assert (asked, seconds[0] != seconds[1]) == (([1], True) if 32 * depth >= LEAST_ELEMENTS else ([], False))
 
 
 def test_packed_elements_count_as_the_bytes_that_they_take() -> None:

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 
 from jitdelegate import passes
 from jitdelegate.ir.graph import ABSENT, Graph, Model, Node, Tensor
 from jitdelegate.ops import find
 from jitdelegate.ops.call import Call
-from jitdelegate.ops.registry import Op
-from jitdelegate.passes.cost import compiled_seconds, litert_seconds, node_bytes, node_work, saved_seconds, tensor_bytes
+from jitdelegate.passes.cost import (
+    compiled_seconds,
+    litert_seconds,
+    node_bytes,
+    node_work,
+    quantized_constants,
+    saved_seconds,
+    tensor_bytes,
+)
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.program.program import LITERT, Program
 from jitdelegate.targets import target_named
 
-INTEGER, DYNAMIC = "integer", "dynamic"
 FLOATS = ("float32", "float16")
-LEAST_ELEMENTS = 1024
-"""Of a weight that converters quantize where activations stay floats."""
 SCALE_BYTES = 4
 
 
@@ -89,17 +92,13 @@ class Measure:
                 left -= {*positions}
         return total + sum(litert_seconds(self.folded, self.folded.nodes[position]) for position in left)
 
-    def float_weights(self, kind: str) -> tuple[int, int]:
+    def float_weights(self, asked: str) -> tuple[int, int]:
         """(bytes in the file, bytes after quantizing to 8 bits) of the weights that this kind of quantizing takes."""
-        found: dict[int, Tensor] = {}
-        for node in self.folded.nodes:
-            op = find(node)
-            positions = () if op is None else op.weights if kind == DYNAMIC else _matrices(self.folded, node, op)
-            indices = [node.inputs[position] for position in positions if position < len(node.inputs)]
-            found |= {index: stored for index in indices if (stored := self._stored(index)) is not None}
-        tensors = [each for each in found.values() if kind != DYNAMIC or prod(each.shape) >= LEAST_ELEMENTS]
+        calls = [Call(self.folded, node) for node in self.folded.nodes]
+        indices = {call.index(k): None for call in calls for k in quantized_constants(call, asked)}
+        tensors = [stored for index in indices if (stored := self._stored(index)) is not None]
         scales = sum(SCALE_BYTES * max(each.shape[:1] + each.shape[-1:], default=1) for each in tensors)
-        return sum(map(tensor_bytes, tensors)), sum(prod(each.shape) for each in tensors) + scales
+        return sum(map(tensor_bytes, tensors)), sum(each.size for each in tensors) + scales
 
     @cached_property
     def _sources(self) -> dict[int, int]:
@@ -109,16 +108,8 @@ class Measure:
 
     def _stored(self, index: int) -> Tensor | None:
         """The floats of the file that a constant comes from; None for others. Weights of float16 have a DEQUANTIZE."""
-        if index == ABSENT or not self.folded.tensors[index].is_constant:
-            return None
         tensor = self.original.tensors[self._sources.get(index, index)]
         return tensor if tensor.is_constant and tensor.dtype in FLOATS and not tensor.is_quantized else None
-
-
-def _matrices(graph: Graph, node: Node, op: Op) -> list[int]:
-    """Positions of constant operands of two dimensions or more, where the operator takes quantized data."""
-    ranks = [0 if index == ABSENT else len(graph.tensors[index].shape) for index in node.inputs]
-    return [position for position, rank in enumerate(ranks) if rank >= 2] if op.quantized else []
 
 
 def _knows(graph: Graph, node: Node) -> bool:

@@ -18,7 +18,7 @@ from jitdelegate.commands.analysis.facts import (
     Totals,
 )
 from jitdelegate.commands.analysis.headline import headline, refusal
-from jitdelegate.commands.analysis.measure import DYNAMIC, INTEGER, Measure
+from jitdelegate.commands.analysis.measure import Measure
 from jitdelegate.commands.analysis.suggestions import Subject, suggestions
 from jitdelegate.commands.analysis.verdict import Entry, Verdict, verdict, verdict_without_litert
 from jitdelegate.errors import JitDelegateError
@@ -138,8 +138,8 @@ def _run_seconds(entry: Entry, partitions: Sequence[Partition], measure: Measure
 
 
 def _quantizing(entry: Entry, partitions: Sequence[Partition], measure: Measure) -> Iterable[Quantizing]:
-    for kind, asked in ((INTEGER, "integer"), (DYNAMIC, "hybrid")):
-        before, after = measure.float_weights(kind)
+    for kind, asked in (("integer", "integer"), ("dynamic", "hybrid")):
+        before, after = measure.float_weights(asked)
         if before:
             yield Quantizing(kind, before, after, _run_seconds(entry, partitions, measure, asked))
 
