@@ -31,10 +31,12 @@ def misfit(content: ReadableBuffer, model: Model, key: Key) -> str:
     """
     graph = _inferred(model, key, key.shapes)
     node = _first_refused(graph)
-    if node is None or len(node.origin) != 1 or _refused(_inferred(model, key, ()), node.origin):
+    if node is None or len(node.origin) != 1:
         return ""
     original = model.graphs[key.subgraph]
     (position,) = node.origin
+    if _refused(_inferred(_up_to(model, key.subgraph, position), key, ()), node.origin):
+        return ""
     if not _is_refused_by_litert(content, key.subgraph, original, graph, position):
         return ""
     reason = (node_reason(graph, node) or "").rstrip(".")
@@ -46,6 +48,13 @@ def _inferred(model: Model, key: Key, shapes: Sequence[Shape]) -> Graph:
     """The subgraph with the shapes that follow from those of its inputs; () are the file's."""
     entered = specialize_subgraph(model, key.subgraph, shapes, hosted=key.hosted)
     return passes.run(entered.graphs[key.subgraph], passes=passes.INFER)
+
+
+def _up_to(model: Model, number: int, position: int) -> Model:
+    """The model whose subgraph `number` ends with an operator, on which those after it have no influence."""
+    graphs, nodes = list(model.graphs), model.graphs[number].nodes[: position + 1]
+    graphs[number] = replace(graphs[number], nodes=nodes, outputs=nodes[-1].outputs)
+    return replace(model, graphs=tuple(graphs))
 
 
 def _first_refused(graph: Graph) -> Node | None:

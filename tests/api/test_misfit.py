@@ -11,8 +11,11 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
 from jitdelegate.compiler import compile as compiler
+from jitdelegate.compiler import misfit
 from jitdelegate.compiler.compilation import Compilation
 from jitdelegate.errors import DeviceError
+from jitdelegate.ir.graph import Graph, Model
+from jitdelegate.runtime.cache.key import Key
 from jitdelegate.tflite.write import GraphBuilder, ModelBuilder
 from tests.api import partial_models as partial
 from tests.api.output_models import add_composite
@@ -108,6 +111,25 @@ def test_so_does_litert_with_the_delegate(
         interpreter.allocate_tensors()
     assert told in str(caught.value)
     assert not [parts for parts in compiled if dict(parts).get("shapes")]
+
+
+def test_the_file_s_shapes_are_only_inferred_up_to_the_operator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inferred: list[int] = []
+    infer = misfit._inferred
+
+    def counted(model: Model, key: Key, shapes: Any) -> Graph:
+        inferred.append(len(model.graphs[0].nodes))
+        return infer(model, key, shapes)
+
+    monkeypatch.setattr(misfit, "_inferred", counted)
+    delegate = jitdelegate.GpuDelegate(target="cpu", serialization_dir=tmp_path)
+    interpreter = jitdelegate.Interpreter(model_content=decoder(), experimental_delegates=[delegate])
+    interpreter.resize_tensor_input(0, (1, 5))
+    with pytest.raises(RuntimeError, match="operator 0"):
+        interpreter.allocate_tensors()
+    assert inferred == [4, 1]
 
 
 def test_a_shape_that_fits_is_compiled(tmp_path: Path, compiled: list[Any]) -> None:
