@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -29,11 +28,11 @@ def shared_matrices(model: Model) -> Model:
     types = {"float32", *(INTEGERS if model.graphs[0].quantized.multiplies_bytes else ())}
     tables = [{at for node in graph.nodes if (at := _table(graph, node, types)) != ABSENT} for graph in model.graphs]
     shapes = {graph.tensors[at].shape for graph, found in zip(model.graphs, tables, strict=True) for at in found}
-    users: dict[tuple[str, Shape, bytes], set[int]] = defaultdict(set)
+    users, content = dict[tuple[str, Shape, bytes], set[int]](), _Contents()
     for number, graph in enumerate(model.graphs):
         for node in graph.nodes:
             if _multiplies(graph, node, shapes, types):
-                users[_content(graph.tensors[node.inputs[1]])].add(number)
+                users.setdefault(content.of(graph.tensors[node.inputs[1]]), set()).add(number)
     if not users:
         return model
     graphs = list(model.graphs)
@@ -41,7 +40,7 @@ def shared_matrices(model: Model) -> Model:
         tensors = list(graphs[number].tensors)
         for at in found:
             own = {number} if tensors[at].dtype == "float32" else set()
-            tensors[at] = replace(tensors[at], is_matrix=bool(users[_content(tensors[at])] - own))
+            tensors[at] = replace(tensors[at], is_matrix=bool(users.get(content.of(tensors[at]), own) - own))
         graphs[number] = replace(graphs[number], tensors=tuple(tensors))
     return replace(model, graphs=tuple(graphs))
 
@@ -66,5 +65,15 @@ def _is_matrix(tensor: Tensor, types: Collection[str]) -> bool:
     return tensor.data is not None and tensor.sparsity is None and tensor.dtype in types and len(tensor.shape) == 2
 
 
-def _content(tensor: Tensor) -> tuple[str, Shape, bytes]:
-    return tensor.dtype, tensor.shape, xxh3_128_digest(np.ascontiguousarray(tensor.data).data)
+class _Contents:
+    """What constants have in common that are equal; a buffer of the file that many nodes read is hashed once."""
+
+    def __init__(self) -> None:
+        self._digests: dict[tuple[int, int], tuple[bytes, np.ndarray]] = {}
+
+    def of(self, tensor: Tensor) -> tuple[str, Shape, bytes]:
+        data = np.ascontiguousarray(tensor.data)
+        place = data.__array_interface__["data"][0], data.nbytes
+        if place not in self._digests:
+            self._digests[place] = xxh3_128_digest(data.data), data
+        return tensor.dtype, tensor.shape, self._digests[place][0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,6 +98,23 @@ def test_tables_of_one_subgraph_that_are_matrices_of_another_are_marked() -> Non
         [True, False],
         [False, False, False],
     ]
+
+
+def test_a_buffer_that_many_nodes_read_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, hashed = ModelBuilder(), list[int]()
+    for graph in (made, made.subgraph("scores")):
+        table = graph.constant(np.ones((150, DEPTH), np.float32))
+        graph.output(graph.op("GATHER", [table, graph.input((2,), "int32")], (2, DEPTH)))
+        for _ in range(3):
+            graph.output(graph.op("FULLY_CONNECTED", [graph.input((1, DEPTH)), table], (1, 150)))
+
+    def digest(data: memoryview) -> bytes:
+        hashed.append(len(data))
+        return b""
+
+    monkeypatch.setattr(sys.modules[shared_matrices.__module__], "xxh3_128_digest", digest)
+    shared_matrices(read(made.finish()))
+    assert len(hashed) == 2
 
 
 def tied(dtype: str, rows: int, depth: int) -> bytes:
