@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import sys
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from jitdelegate import passes
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant, Tensor
 from jitdelegate.ops import OPS
 from jitdelegate.targets.cpu.code import tasks
+from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.host import level
 from jitdelegate.targets.reference.evaluate import run_graph
@@ -203,6 +205,41 @@ def test_equal_layers_share_code_and_keep_their_own_weights() -> None:
     assert len(contracts) == 5
     assert len({*contracts}) == 2, "the last layer has another layout"
     assert len(made.weights) > 5 * 4 * 24 * 24
+
+
+def test_equal_layers_are_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    job = Generator.job
+
+    def counted(self: Generator, form: str, *arguments: Any, **keywords: Any) -> Any:
+        written.append(form)
+        return job(self, form, *arguments, **keywords)
+
+    def steps_and_writings(layers: int) -> tuple[int, list[str]]:
+        net = Network(np.random.default_rng(0))
+        x, shape = net.input(3, 40), (3, 40)
+        for _ in range(layers):
+            largest = net.op("REDUCE_MAX", x, net.integers(1), shape=(3, 1), keep_dims=True)
+            x = net.op("DIV", largest, net.op("ABS", x, shape=shape), shape=shape)
+        written.clear()
+        made = generate(passes.run(net.graph(x)), "x86-64-v3")
+        return len(made.kernels), sorted(written)
+
+    monkeypatch.setattr(Generator, "job", counted)
+    few, many = steps_and_writings(12), steps_and_writings(24)
+    assert many[0] > few[0]
+    assert many[1] == few[1]
+
+
+def test_layers_that_differ_in_the_sign_of_a_zero_are_no_equal_ones() -> None:
+    net = Network(np.random.default_rng(0))
+    x, found = net.input(2, 40), list[int]()
+    for zero in (0.0, -0.0):
+        border = net.add(Tensor("zero", (), "float32", np.array(zero, np.float32)))
+        found.append(net.op("PADV2", x, net.integers((0, 1), (0, 0)), border, shape=(3, 40)))
+    graph = passes.run(net.graph(*found))
+    above, below = execute(graph, [np.ones((2, 40), np.float32)], level())
+    assert np.signbit(below[2]).all() and not np.signbit(above[2]).any()
 
 
 def test_the_weights_of_two_equal_layers_are_stored_once() -> None:

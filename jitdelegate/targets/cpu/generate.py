@@ -113,6 +113,7 @@ def write_steps(generator: Generator, plan: Plan) -> None:
     """
     writer, filled, faults = Writer(generator, plan), set[int](), Faults()
     for task in plan.tasks:
+        generator.places.clear()
         with faults.of(task.origin):
             if isinstance(task, Copy):
                 jobs = copy_jobs(generator, writer.memory(task.source), writer.memory(task.target), task.shape)
@@ -123,7 +124,7 @@ def write_steps(generator: Generator, plan: Plan) -> None:
             halo = [] if whole in filled else halo_jobs(generator, plan.memories[whole])
             filled.add(whole)
             form = "+".join(type(node.form).__name__ for node in task.nodes) or "Copy"
-            generator.steps.append(Step(form, [*jobs, *halo], task.origin))
+            generator.steps.append(Step(form, [*map(generator.located, jobs), *halo], task.origin))
             unload_constants(plan.graph.tensors[index] for index in task.reads() if index >= 0)
     faults.settle()
 

@@ -32,6 +32,7 @@ class Memory:
     table number `offset` of the "code". A part of another tensor begins `start` bytes after that one.
 
     The tail of a row-major tensor in "io" must be read with a mask: the caller's memory may end with the tensor.
+    Writers see numbers of places instead, as `Generator.numbered` makes them: the same ones for equal layers.
     """
 
     space: str
@@ -166,6 +167,8 @@ class Generator:
     Attributes:
         status: offset in the arena of the status word, which is not 0 once a run is refused.
         refusals: what it may say.
+        places: (space, offset) of the places that the current task has seen, to their numbers.
+        written: what writers have been asked for, to the jobs that they wrote.
     """
 
     machine: Level
@@ -178,6 +181,8 @@ class Generator:
     tables: dict[bytes, int] = field(default_factory=dict)
     status: int = 0
     refusals: Refusals = field(default_factory=Refusals)
+    places: dict[tuple[str, int], int] = field(default_factory=dict)
+    written: dict[tuple[object, ...], Job] = field(default_factory=dict)
 
     @property
     def lanes(self) -> int:
@@ -214,6 +219,27 @@ class Generator:
     def reserve_scratch(self, size: int) -> None:
         """Ensure that every thread gets at least `size` bytes of scratch memory."""
         self.scratch = max(self.scratch, size + ALIGN)
+
+    def numbered(self, memory: Memory) -> Memory:
+        """The memory with the number of its place in the current task, below 0, in place of the offset."""
+        place = memory.space, memory.offset
+        return replace(memory, offset=~self.places.setdefault(place, len(self.places)))
+
+    def offset(self, memory: Memory | Address) -> int:
+        """The offset of a memory or an address that may be `numbered`."""
+        return memory.offset if memory.offset >= 0 else list(self.places)[~memory.offset][1]
+
+    def located(self, job: Job) -> Job:
+        """The job of the current task with offsets in place of numbers."""
+        return replace(job, addresses=tuple(replace(each, offset=self.offset(each)) for each in job.addresses))
+
+    def once_for(self, key: tuple[object, ...], write: Callable[[], Job]) -> Job:
+        """The job that `write` writes, or that it wrote for the same key: all that the code depends on, with
+        `numbered` memories and without floats, of which 0.0 and -0.0 are equal."""
+        found = self.written.get(key)
+        if found is None:
+            found = self.written[key] = write()
+        return found
 
     def job(
         self,

@@ -36,15 +36,14 @@ class Writer:
     def memory(self, index: int) -> Memory:
         """Where a tensor lies; constants are packed row-major on first use."""
         if index in self.plan.memories:
-            return self.plan.memories[index]
+            return self.generator.numbered(self.plan.memories[index])
         return self.packed(self.constant(index), self.graph.tensors[index].dtype)
 
     def packed(self, data: np.ndarray, dtype: str) -> Memory:
         """Where a row-major constant lies."""
-        layout = Layout(image_shape(data.shape), self.generator.lanes, dtype=dtype)
-        if lies_in_code(data):
-            return Memory("code", self.generator.table(data.tobytes()), layout)
-        return Memory("weights", self.generator.weights.add(data), layout)
+        layout, is_code = Layout(image_shape(data.shape), self.generator.lanes, dtype=dtype), lies_in_code(data)
+        offset = self.generator.table(data.tobytes()) if is_code else self.generator.weights.add(data)
+        return self.generator.numbered(Memory("code" if is_code else "weights", offset, layout))
 
     def ends(self, node: Node) -> tuple[Memory, Memory]:
         """Where the first operand and the result lie."""
@@ -82,7 +81,8 @@ class Writer:
             lanes = self.generator.lanes
             offset = channel_vector(self.generator.weights, tensor.data, lanes)
             layout = Layout((1, 1, 1, output[-1]), lanes, blocked=True, dtype=tensor.dtype)
-            return Stream(Memory("weights", offset, layout), 0, 0, 0, 0, layout.block, splat=False)
+            memory = self.generator.numbered(Memory("weights", offset, layout))
+            return Stream(memory, 0, 0, 0, 0, layout.block, splat=False)
         operand = EpilogueOperand.of(index_map, tensor.shape, output)
         assert operand is not None, f"{index_map} does not run along {output}"
         return follow(self.memory(index), operand)

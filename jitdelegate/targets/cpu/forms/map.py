@@ -167,7 +167,9 @@ def _nest_jobs(generator: Generator, output: Memory, expr: Expr, nest: Nest, cut
     def body(kernel: Kernel) -> None:
         _chunk(kernel, output, expr, nest, outer, remaining, at_once)
 
-    return [generator.job("map", chunks, body, worth=outer.count * work / CHUNK_ELEMENTS)]
+    key = "map", output, expr, nest, cuts, *(str(operand.value) for operand in nest.operands)
+    worth = outer.count * work / CHUNK_ELEMENTS
+    return [generator.once_for(key, lambda: generator.job("map", chunks, body, worth=worth))]
 
 
 def _chunk(

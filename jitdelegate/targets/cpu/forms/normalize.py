@@ -158,7 +158,8 @@ def _job(generator: Generator, form: Normalize, whole: Expr, rows: Rows, memorie
 
         f.when_last(vector, at_once, writer.write, run_tail) if tail else writer.write()
 
-    return job_of_rows(generator, "normalize", number, work, unit)
+    key = "normalize", form, whole, rows, *memories
+    return generator.once_for(key, lambda: job_of_rows(generator, "normalize", number, work, unit))
 
 
 def _kept_bytes(rows: Rows) -> int:

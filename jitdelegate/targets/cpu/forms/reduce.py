@@ -61,7 +61,8 @@ def _along_lanes(
 
         f.loop(at_once, one)
 
-    return generator.job("reduce", count // at_once, body, worth=count / at_once)
+    key = "reduce", fold, a, *kept, None, *reduced, c, epilogue
+    return generator.once_for(key, lambda: generator.job("reduce", count // at_once, body, worth=count / at_once))
 
 
 def _across_lanes(

@@ -221,7 +221,7 @@ def _job(generator: Generator, blocks: KeyBlocks) -> Job:
         ends = [product.down(product.pointers(kernel, number), row) for product in (first, second)]
         chunks.run(kernel, part, lambda rows: blocks.write(kernel, ends, start, rows, scratch))
 
-    return generator.job("attention", chunks.count, body)
+    return generator.once_for(("attention", blocks), lambda: generator.job("attention", chunks.count, body))
 
 
 def _rows(product: Product) -> int:

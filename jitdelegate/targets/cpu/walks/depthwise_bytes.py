@@ -92,7 +92,8 @@ def _largest(generator: Generator, epilogue: Epilogue, taps: np.ndarray, bias: n
         case Apply("mul", (Cast(Arg(0), "float32"), Arg(index))):
             memory = epilogue.streams[index - 1].memory
             is_by_channel = memory.layout.dtype == "float32" and memory.layout.shape == (1, 1, 1, sums.size)
-            stored = generator.weights.read(memory.offset) if memory.space == "weights" and is_by_channel else None
+            is_stored = is_by_channel and memory.space == "weights"
+            stored = generator.weights.read(generator.offset(memory)) if is_stored else None
             if stored is not None:
                 return float((np.abs(np.frombuffer(stored, np.float32, sums.size)) * sums).max())
     return inf
