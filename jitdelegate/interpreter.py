@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from jitdelegate.api.delegate import GpuDelegate, load_delegate
 from jitdelegate.api.interpreter import Interpreter, SignatureRunner
+from jitdelegate.base.late_names import late_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,11 +24,5 @@ __all__ = [
     "load_delegate",
 ]
 
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        if name not in __all__:
-            raise AttributeError(f"module 'jitdelegate.interpreter' has no attribute {name!r}")
-        from ai_edge_litert import interpreter  # not before: it imports numpy
-
-        return getattr(interpreter, name)
+if not TYPE_CHECKING:  # it imports numpy
+    __getattr__ = late_names(__name__, __all__, "ai_edge_litert.interpreter")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jitdelegate.base.late_names import late_names
 from jitdelegate.base.litert_options import (
     Accelerator,
     CpuKernelMode,
@@ -49,11 +50,5 @@ __all__ = [
     "QualcommProfiling",
 ]
 
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from jitdelegate.base import npu_options  # not before: few programs name an NPU
-
-        return getattr(npu_options, name)
+if not TYPE_CHECKING:  # few programs name an NPU
+    __getattr__ = late_names(__name__, __all__, "jitdelegate.base.npu_options")

@@ -89,6 +89,10 @@ class IOBinding:
         except MemoryError as error:
             raise self._no_memory(len(addresses)) from error
         self._idle_slots.append(slots)
+        return self.handed_out(outputs)
+
+    def handed_out(self, outputs: Sequence[Tensor]) -> tuple[Any, ...]:
+        """What a caller gets of all outputs: see `buffers.handed_out`."""
         return tuple(map(handed_out, outputs)) if self._has_encoded else tuple(outputs)
 
     def new_output(self, position: int) -> Tensor:

@@ -128,39 +128,43 @@ class Workspace:
         num_threads: of each session.
     """
 
-    __slots__ = ("_nbytes", "_pages")
+    __slots__ = ("_nbytes", "_pages", "_users")
 
     def __init__(self, program: Program, num_threads: int) -> None:
         self._nbytes = work_bytes(program, num_threads)
-        self._pages: _SharedPages | None = None
+        self._pages: Memory | None = None
+        self._users = 0
 
     def pages(self, nbytes: int) -> Memory:
         """At least `nbytes` bytes for one session, which closes them. Others write to them between its runs."""
         if nbytes > self._nbytes:
             return Memory(nbytes)
-        if self._pages is None or not self._pages.users:
-            self._pages = _SharedPages(self._nbytes)
-        self._pages.users += 1
-        return self._pages
+        if self._pages is None:
+            self._pages = Memory(self._nbytes)
+        self._users += 1
+        return _Share(self, self._pages)
+
+    def leave(self) -> None:
+        """A session computes elsewhere from now on."""
+        self._users -= 1
+        if not self._users and self._pages is not None:
+            self._pages.close()
+            self._pages = None
 
 
-class _SharedPages(Memory):
-    """Pages that several sessions use.
+class _Share(Memory):
+    """The pages of a workspace, for one session."""
 
-    Attributes:
-        users: how many have not closed them.
-    """
+    __slots__ = ("_workspace",)
 
-    __slots__ = ("users",)
-
-    def __init__(self, nbytes: int) -> None:
-        super().__init__(nbytes)
-        self.users = 0
+    def __init__(self, workspace: Workspace, pages: Memory) -> None:
+        self.address, self.nbytes = pages.address, pages.nbytes
+        self._workspace = workspace
 
     def close(self) -> None:
-        self.users -= 1
-        if not self.users:
-            super().close()
+        address, self.address = self.address, 0
+        if address:
+            self._workspace.leave()
 
 
 def work_bytes(program: Program, num_threads: int) -> int:

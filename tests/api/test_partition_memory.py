@@ -83,8 +83,8 @@ def test_partitions_compute_in_one_arena_that_is_as_large_as_the_largest_needs(m
     assert len(found) == 3 and len(arenas(found)) == 1
     needs = [work_bytes(each.program, 2) for each in found]
     assert min(needs) > 4 * 8 * WIDTH and work_bytes(program, 2) == max(needs)
-    works = {id(work): work for each in found if (work := each._opened_memory()._work) is not None}
-    assert [work.nbytes for work in works.values()] == [max(needs)]
+    works = {(work.address, work.nbytes) for each in found if (work := each._opened_memory()._work) is not None}
+    assert [nbytes for _, nbytes in works] == [max(needs)]
 
 
 def test_what_others_leave_in_the_arena_changes_no_answer(model: jitdelegate.Model) -> None:
@@ -98,15 +98,15 @@ def test_what_others_leave_in_the_arena_changes_no_answer(model: jitdelegate.Mod
 
 
 def test_the_last_partition_to_close_frees_the_arena(model: jitdelegate.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    work, freed = sessions(model)[0]._opened_memory()._work, []
+    (arena,), freed = arenas(sessions(model)), list[int]()
     close = Memory.close
-    monkeypatch.setattr(Memory, "close", lambda memory: [freed.append(memory), close(memory)])
+    monkeypatch.setattr(Memory, "close", lambda memory: [freed.append(memory.address), close(memory)])
     first, *others = sessions(model)
     first.close()
-    assert work is not None and work.address and work not in freed
+    assert freed and arena not in freed
     for other in others:
         other.close()
-    assert not work.address and freed.count(work) == 1
+    assert freed.count(arena) == 1
 
 
 def test_interpreters_that_share_a_delegate_have_arenas_of_their_own() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from jitdelegate.errors import DeviceError
-from jitdelegate.runtime.memory import ALIGNMENT, Memory, aligned
+from jitdelegate.runtime.memory import ALIGNMENT, Memory, Workspace, aligned
+from tests.runtime.tiny import tiny_program
 
 
 def content(memory: Memory) -> bytes:
@@ -69,6 +70,18 @@ def test_closed_memory_is_gone_and_closes_again() -> None:
     memory.close()
     assert memory.address == 0
     assert not any(line.startswith(start) for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+def test_a_session_that_closes_shared_pages_twice_leaves_them_to_the_others() -> None:
+    workspace = Workspace(tiny_program().altered(arena_bytes=100), 1)
+    one, other = workspace.pages(10), workspace.pages(20)
+    assert one.address == other.address
+    one.close()
+    one.close()
+    assert one.address == 0
+    other.write(b"still there")
+    assert workspace.pages(30).address == other.address
+    other.close()
 
 
 def test_an_impossible_size_is_refused() -> None:

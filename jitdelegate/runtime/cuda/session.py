@@ -7,7 +7,7 @@ import ctypes
 import os
 
 from jitdelegate.errors import DeviceError, ProgramError
-from jitdelegate.runtime.buffers import borrow, handed_out
+from jitdelegate.runtime.buffers import borrow
 from jitdelegate.runtime.cache.key import TOOLCHAIN
 from jitdelegate.runtime.cuda.context import hold_context
 from jitdelegate.runtime.cuda.driver import StickyError, try_release
@@ -313,7 +313,7 @@ class CudaSession(IOBinding):
                 addresses.append(memory.address)
         outputs: list[Any] = [self.new_output(position) for position in range(len(self.program.outputs))]
         self._run_staged([*addresses, *map(ctypes.addressof, outputs)], places)
-        return tuple(map(handed_out, outputs))
+        return self.handed_out(outputs)
 
     def input_place(self, value: Any, port: Port) -> Place:
         is_on_gpu = hasattr(value, "__cuda_array_interface__")
