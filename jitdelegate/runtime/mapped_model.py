@@ -7,6 +7,7 @@ with an error, and a truncated one does not end the process.
 
 from __future__ import annotations
 
+import _thread
 import os
 
 from jitdelegate.errors import DeviceError
@@ -15,13 +16,25 @@ from jitdelegate.runtime.cache.key import fingerprint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jitdelegate.runtime.bus_guard import Net
     from jitdelegate.runtime.shared_file import SharedFile
 
     Range = tuple[int, int]
 
 _MAPS = "/proc/self/maps"
+_opening = _thread.allocate_lock()
 CHANGED = "the model's file changed while LiteRT read from it; open the model again"
+
+
+def _open_anew() -> None:
+    """Another thread of the parent may hold the lock for ever."""
+    global _opening
+    _opening = _thread.allocate_lock()
+
+
+os.register_at_fork(after_in_child=_open_anew)
 
 
 class MappedModel:
@@ -48,16 +61,24 @@ class MappedModel:
         os.close(self._descriptor)
 
     def mappings(self) -> set[Range]:
-        """The addresses at which this process maps the file."""
-        name = os.readlink(self.path)
-        with open(_MAPS, encoding="utf-8", errors="surrogateescape") as file:
-            rows = [line.rstrip("\n").split(maxsplit=5) for line in file]
-        ranges = (row[0].split("-") for row in rows if row[-1] == name)
+        """The addresses at which this process maps the file from its first byte on."""
+        name = os.fsencode(os.readlink(self.path)).replace(b"\n", rb"\012")  # as the system writes it
+        with open(_MAPS, "rb") as file:
+            rows = [line.rstrip(b"\n").split(maxsplit=5) for line in file]
+        ranges = (row[0].split(b"-") for row in rows if row[-1] == name and not int(row[2], 16))
         return {(int(start, 16), int(end, 16)) for start, end in ranges}
 
-    def guard(self, before: set[Range]) -> list[Net]:
-        """Guards of the mappings that were made since; they have to be released before these."""
-        nets = (spread_net(start, end - start) for start, end in self.mappings() - before)
+    def open(self, make: Callable[[], None]) -> list[Net]:
+        """Guards of the mapping that `make` makes; they have to be released before it.
+
+        Interpreters are made one after another. Where other code maps the file meanwhile, nothing tells which mapping
+        is whose, and none is guarded.
+        """
+        with _opening:
+            before = self.mappings()
+            make()
+            made = self.mappings() - before
+        nets = [spread_net(start, end - start) for start, end in made if len(made) == 1]
         return [net for net in nets if net is not None]
 
     def refuse_changes(self, nets: list[Net]) -> None:

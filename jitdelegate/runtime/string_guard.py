@@ -32,9 +32,8 @@ class StringGuard(interpreter_class()):  # type: ignore[misc]  # LiteRT has no t
         if mapped is None:
             super().__init__(**arguments)
         else:
-            before = mapped.mappings()
-            super().__init__(model_path=mapped.path, **arguments)
-            self._nets += mapped.guard(before)
+            make = super().__init__
+            self._nets += mapped.open(lambda: make(model_path=mapped.path, **arguments))
         self.has_run = False
         self._given: set[int] = set()
 

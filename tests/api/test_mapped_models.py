@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
 from jitdelegate.base.options import DelegateOptions
@@ -188,6 +190,28 @@ def test_a_file_that_is_overwritten_ends_runs_of_litert_with_an_error(
         for _ in range(2):
             with pytest.raises(DeviceError, match="the model's file changed while LiteRT read from it"):
                 model(IMAGE)
+
+
+def test_a_path_with_a_newline_is_guarded_too(path: Path, source: ModelFile) -> None:
+    odd = path.rename(path.with_name(" a\nmodel\r \\.tflite "))
+    with open_on_litert(odd) as model:
+        assert len(model._opened.source.fallback().interpreter._nets) == 1
+
+
+def test_mappings_that_others_make_meanwhile_are_not_guarded(
+    path: Path, source: ModelFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, theirs = LiteRT.__init__, list[mmap.mmap]()
+
+    def make_and_map(*arguments: Any, **keywords: Any) -> None:
+        make(*arguments, **keywords)
+        with path.open("rb") as file:
+            theirs.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+    monkeypatch.setattr(LiteRT, "__init__", make_and_map)
+    with open_on_litert(path) as model:
+        assert model._opened.source.fallback().interpreter._nets == []
+    assert len(theirs) == 1
 
 
 def test_guards_of_litert_s_mappings_go_with_them(path: Path, source: ModelFile) -> None:
