@@ -11,8 +11,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from stat import S_IXOTH
 
 ROOT = Path(__file__).resolve().parents[1]
+OPEN_TO_OTHERS = all(
+    folder.stat().st_mode & S_IXOTH
+    for start in (ROOT, Path(sys.prefix).resolve())
+    for folder in (start, *start.parents)
+)
+"""Whether a child that becomes another user can import what it needs."""
 CALL = "import sys; sys.stdout.write(getattr(__import__(sys.argv[1], fromlist=' '), sys.argv[2])(*sys.argv[3:]) or '')"
 """Imports nothing else, for children that tell what they have imported."""
 
