@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
-    from typing import Any, NoReturn, Unpack
+    from typing import Any, NoReturn, Unpack, overload
 
     from jitdelegate.api.environment import Environment
     from jitdelegate.api.report import Report
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from jitdelegate.engine.model_file import Source
     from jitdelegate.runtime.event import Event
 
+    Buffers = Sequence[TensorBuffer] | Mapping[str, TensorBuffer]
     Shape = tuple[int, ...]
 
 
@@ -277,12 +278,24 @@ class CompiledModel(BufferRuns):
             self._replace(found, str(error))
             self._run_unbound(signature_index, input_buffers, output_buffers)
 
+    if TYPE_CHECKING:
+
+        @overload
+        def run(
+            self, inputs: Sequence[TensorBuffer], outputs: None = None, signature: int | str = 0
+        ) -> list[TensorBuffer]: ...
+
+        @overload
+        def run(
+            self, inputs: Mapping[str, TensorBuffer], outputs: None = None, signature: int | str = 0
+        ) -> dict[str, TensorBuffer]: ...
+
+        @overload
+        def run(self, inputs: Buffers, outputs: Buffers, signature: int | str = 0) -> None: ...
+
     def run(
-        self,
-        inputs: Sequence[TensorBuffer] | Mapping[str, TensorBuffer],
-        outputs: Sequence[TensorBuffer] | Mapping[str, TensorBuffer] | None = None,
-        signature: int | str = 0,
-    ) -> Any:
+        self, inputs: Buffers, outputs: Buffers | None = None, signature: int | str = 0
+    ) -> list[TensorBuffer] | dict[str, TensorBuffer] | None:
         """One inference on lists of buffers, or on dictionaries by name.
 
         Args:
@@ -306,8 +319,8 @@ class CompiledModel(BufferRuns):
 
     def run_async(
         self,
-        inputs: Sequence[TensorBuffer] | Mapping[str, TensorBuffer],
-        outputs: Sequence[TensorBuffer] | Mapping[str, TensorBuffer],
+        inputs: Buffers,
+        outputs: Buffers,
         signature: int | str = 0,
     ) -> Event:
         """Begin an inference on lists of buffers, or on dictionaries by name, and return: LiteRT's RunAsync.
@@ -375,9 +388,7 @@ class CompiledModel(BufferRuns):
         raise TypeError("a CompiledModel cannot be copied or pickled; make another one of the same model")
 
 
-def _ordered(
-    arguments: Arguments, buffers: Sequence[TensorBuffer] | Mapping[str, TensorBuffer]
-) -> Sequence[TensorBuffer]:
+def _ordered(arguments: Arguments, buffers: Buffers) -> Sequence[TensorBuffer]:
     return arguments.in_order(buffers) if hasattr(buffers, "keys") else buffers  # type: ignore[arg-type]
 
 

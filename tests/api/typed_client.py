@@ -55,6 +55,9 @@ def compiled(path: Path, array: NDArray[Any]) -> NDArray[Any]:
         inputs = [TensorBuffer.create_from_host_memory(array)]
         outputs = model.create_output_buffers(0)
         model.run_by_index(0, inputs, outputs)
+        assert_type(model.run(inputs), list[TensorBuffer])
+        assert_type(model.run({"x": inputs[0]}, signature="serve"), dict[str, TensorBuffer])
+        model.run(inputs, outputs)
         event = model.run_async(inputs, outputs)
         event.wait(1.0)
         return outputs[0].read(10, np.float32)
