@@ -207,7 +207,7 @@ class ModelFile:
                 os.close(descriptor)
             if mapped is None or fingerprint(mapped) != self.fingerprint() or not self._is_unchanged(mapped):
                 return None
-            return mapped, memoryview(mapped)
+            return mapped, mapped.content
         except (ImportError, OSError, ValueError, MemoryError):
             return None  # whoever reads the file finds out
 

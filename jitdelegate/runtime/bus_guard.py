@@ -5,7 +5,8 @@ in a table of our mappings, maps zeros over that whole mapping and counts the ev
 before they use what they read. The handler is machine code, so it works in every thread, with or without the
 interpreter's lock. Linux, on the processors of `runtime.memory.machine`.
 
-Any other SIGBUS goes to the handler before: this one restores it and sends the signal again.
+Any other SIGBUS goes to the handler before: this one restores it and sends the signal again. On AArch64 it does not
+send what the thread's own instruction caused, which runs again then.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ _HANDLER_X86_64 = (
     "c3"  #                    ret
 )
 _HANDLER_AARCH64 = (
-    "89070058"  #  ldr x9, table
+    "09080058"  #  ldr x9, table
     "2a0840b9"  #  ldr w10, [x1, #8]  si_code: BUS_ADRERR
     "5f090071"  #  cmp w10, #2
     "81010054"  #  b.ne pass
@@ -115,12 +116,12 @@ _HANDLER_AARCH64 = (
     "7f010eeb"  #  cmp x11, x14
     "63000054"  #  b.lo following
     "7f010feb"  #  cmp x11, x15
-    "c3030054"  #  b.lo found
+    "43040054"  #  b.lo found
     # following:
     "8c810091"  #  add x12, x12, #32
     "9f010deb"  #  cmp x12, x13
     "23ffff54"  #  b.lo row
-    # pass: rt_sigaction(SIGBUS, next disposition, NULL, 8), then rt_tgsigqueueinfo(getpid(), gettid(), SIGBUS, info)
+    # pass: rt_sigaction(SIGBUS, next disposition, NULL, 8); then rt_tgsigqueueinfo(getpid(), gettid(), SIGBUS, info)
     "f00301aa"  #  mov x16, x1
     # count:
     "2afd5fc8"  #  ldaxr x10, [x9]
@@ -137,6 +138,10 @@ _HANDLER_AARCH64 = (
     "030180d2"  #  mov x3, #8
     "c81080d2"  #  mov x8, #134
     "010000d4"  #  svc #0
+    "0a0a40b9"  #  ldr w10, [x16, #8]
+    "4a050051"  #  sub w10, w10, #1
+    "5f110071"  #  cmp w10, #4  this thread's own: its instruction runs again
+    "63010054"  #  b.lo return
     "481680d2"  #  mov x8, #178
     "010000d4"  #  svc #0
     "eb0300aa"  #  mov x11, x0
@@ -147,6 +152,7 @@ _HANDLER_AARCH64 = (
     "e30310aa"  #  mov x3, x16
     "081e80d2"  #  mov x8, #240
     "010000d4"  #  svc #0
+    # return:
     "c0035fd6"  #  ret
     # found: mmap(start, end - start, PROT_READ, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0)
     "8a410091"  #  add x10, x12, #16
@@ -166,7 +172,7 @@ _HANDLER_AARCH64 = (
     "010000d4"  #  svc #0
     "e10310aa"  #  mov x1, x16
     "1ffc3fb1"  #  cmn x0, #4095
-    "c2faff54"  #  b.hs pass
+    "42faff54"  #  b.hs pass
     "c0035fd6"  #  ret
     "1f2003d5"  #  nop
     # table:

@@ -59,6 +59,8 @@ class SharedFile(mmap.mmap):
     What another object of this process has mapped already need not be read here: `elsewhere`. The other one lives as
     long as this one then, and what happens to its memory is a change here too.
 
+    A system maps whole pages, of 4, 16 or 64 KB: where a part begins within a page, the mapping begins before it.
+
     Attributes:
         shared: False once the bytes are private.
         changes: number of changes noticed; data verified at another number has to be verified again.
@@ -67,6 +69,7 @@ class SharedFile(mmap.mmap):
     shared: bool
     changes: int
     _address: int
+    _lead: int
     _files: list[tuple[int, Stamp]]
     _net: Net
     _seen: tuple[object, ...]
@@ -75,13 +78,18 @@ class SharedFile(mmap.mmap):
     _sources: list[SharedFile]
     _read_at: dict[tuple[int, int], int]
 
-    def begin(self, pieces: Sequence[Piece]) -> None:
-        """Note what lies at which address, and which of it this process has mapped already; raises OSError."""
+    def begin(self, pieces: Sequence[Piece], lead: int = 0) -> None:
+        """Note what lies at which address, and which of it this process has mapped already; raises OSError.
+
+        Args:
+            lead: bytes before the first piece.
+        """
         held = Borrowed(self)
         held.release()
         self.shared, self.changes, self._is_doubtful = False, 0, False
         self._files, self._mapped, self._sources, self._read_at = [], [], [], {}
-        self._address = at = held.address
+        self._address, self._lead = held.address, lead
+        at = self._address + lead
         for descriptor, start, nbytes in pieces:
             mapped = _found(_stamp(descriptor), start, nbytes)
             if mapped:
@@ -90,8 +98,9 @@ class SharedFile(mmap.mmap):
 
     def map(self, pieces: Sequence[Piece]) -> None:
         """Map the pieces over the reserved addresses; raises OSError."""
-        at = self._address
+        at, lead = self._address, self._lead
         for descriptor, start, nbytes in pieces:
+            start, nbytes, lead = start - lead, nbytes + lead, 0
             if libc.mmap(at, nbytes, mmap.PROT_READ, mmap.MAP_SHARED | _FIXED, descriptor, start) != at:
                 number = ctypes.get_errno()
                 raise OSError(number, os.strerror(number))
@@ -110,7 +119,7 @@ class SharedFile(mmap.mmap):
 
     def offer(self, pieces: Sequence[Piece], stamps: Mapping[int, Stamp]) -> None:
         """Let later objects read here what no other one had mapped before, as long as the files have these stamps."""
-        at, mapped = self._address, {first for first, *_ in self._mapped}
+        at, mapped = self._address + self._lead, {first for first, *_ in self._mapped}
         for descriptor, start, nbytes in pieces:
             if at not in mapped:
                 _offer(stamps[descriptor], start, nbytes, at, self)
@@ -123,20 +132,24 @@ class SharedFile(mmap.mmap):
         with _lock:
             if wanted not in self._read_at:
                 self._read_at[wanted] = self._mapped_before(*wanted)
-                if self._read_at[wanted] != at and hasattr(mmap, "MADV_DONTNEED"):
-                    self.madvise(mmap.MADV_DONTNEED, at - self._address, nbytes)
+                if self._read_at[wanted] != at:
+                    self._leave_out(*wanted)
             return self._read_at[wanted]
 
     def unload(self, view: memoryview) -> None:
         """Take the whole pages that a view shows from the resident memory of this process. They stay in the file, and
         are loaded again when they are read."""
         held = Borrowed(view)
-        first = -(-held.address // mmap.PAGESIZE) * mmap.PAGESIZE
-        end = (held.address + held.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
         held.release()
         with _lock:
-            if self.shared and first < end and hasattr(mmap, "MADV_DONTNEED"):  # private memory would be lost
-                self.madvise(mmap.MADV_DONTNEED, first - self._address, end - first)
+            if self.shared:  # private memory would be lost
+                self._leave_out(held.address, held.address + held.nbytes)
+
+    def _leave_out(self, start: int, stop: int) -> None:
+        """Take whole pages from the resident memory, where the system can."""
+        first, end = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, stop // mmap.PAGESIZE * mmap.PAGESIZE
+        if first < end and hasattr(mmap, "MADV_DONTNEED"):
+            self.madvise(mmap.MADV_DONTNEED, first - self._address, end - first)
 
     def _mapped_before(self, first: int, end: int) -> int:
         for start, stop, there, source in self._mapped:
@@ -160,6 +173,11 @@ class SharedFile(mmap.mmap):
             return False
         self._sources.append(source)
         return source.is_intact
+
+    @property
+    def content(self) -> memoryview:
+        """The bytes of the parts."""
+        return memoryview(self)[self._lead :]
 
     @property
     def descriptors(self) -> list[int]:
@@ -272,20 +290,21 @@ def share(pieces: Sequence[Piece]) -> SharedFile | None:
     """Parts of open files, one after another; None where they have to be read instead.
 
     Args:
-        pieces: (descriptor, first byte, bytes); all but the last are whole pages.
+        pieces: (descriptor, first byte, bytes); all but the first begin with a page, and all but the last end with one.
     Raises:
         OSError: a file cannot be mapped.
         ValueError: there are no bytes.
     """
     descriptors = sorted({descriptor for descriptor, _, _ in pieces})
-    if any(start % mmap.ALLOCATIONGRANULARITY for _, start, _ in pieces):
+    lead = pieces[0][1] % mmap.PAGESIZE if pieces else 0
+    if any(start % mmap.PAGESIZE for _, start, _ in pieces[1:]):
         return None
-    if any(nbytes % mmap.ALLOCATIONGRANULARITY for _, _, nbytes in pieces[:-1]):
+    if any((nbytes + lead * (not number)) % mmap.PAGESIZE for number, (_, _, nbytes) in enumerate(pieces[:-1])):
         return None
     if not all(tells_changes(one) and not _counts_seconds(os.fstat(one)) for one in descriptors):
         return None
-    made = SharedFile(-1, _size(pieces), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ)
-    made.begin(pieces)
+    made = SharedFile(-1, lead + _size(pieces), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ)
+    made.begin(pieces, lead)
     made.map(pieces)
     stamps = {descriptor: _settled_stamp(descriptor) for descriptor in descriptors}
     if not made.watch(stamps):

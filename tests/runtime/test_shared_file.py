@@ -490,3 +490,66 @@ def test_a_forked_child_whose_parent_was_busy_with_the_lock_becomes_private(page
     end.set()
     thread.join()
     assert os.waitpid(child, 0)[1] == 0 and source.shared
+
+
+@pytest.fixture(params=[4096, 16384, 65536])
+def page_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The pages of a system, which maps files from multiples of them only, and to such places."""
+    size: int = request.param
+    if size % mmap.PAGESIZE:
+        pytest.skip("this system has larger pages")
+    given = module.libc.mmap
+
+    def checked(address: int, nbytes: int, *rest: int) -> int:
+        assert not rest[-1] % size
+        return int(given(address, nbytes, *rest))
+
+    monkeypatch.setattr(mmap, "PAGESIZE", size)
+    monkeypatch.setattr(module.libc, "mmap", checked)
+    return size
+
+
+def test_a_part_that_begins_within_a_page_is_mapped_from_the_page_s_beginning(path: Path, page_size: int) -> None:
+    file = shared(path)
+    assert file.shared and bytes(file.content) == CONTENT
+    assert len(file) - len(CONTENT) == START % page_size
+    assert Borrowed(file.content).address % START == 0
+    assert b"".join(map(bytes, file.parts(Borrowed(file.content).address, len(CONTENT)))) == CONTENT
+    file.own()
+    assert not file.shared and file.is_intact and bytes(file.content) == CONTENT
+
+
+def test_a_truncated_file_gives_zeros_from_the_first_page_on(path: Path, page_size: int) -> None:
+    file = shared(path)
+    os.truncate(path, 0)
+    assert bytes(file.content) == bytes(len(CONTENT))
+    file.look()
+    assert file.changes
+
+
+def test_parts_within_pages_are_read_where_they_are_mapped_already(pages: Path, page_size: int) -> None:
+    """As far as pages reach: the bytes around them stay."""
+    source, other = shared(pages), shared(pages)
+    first, there = (Borrowed(file.content).address + FIRST * START for file in (other, source))
+    assert other.elsewhere(first, SHARED * START) == there
+    assert bytes(other.content) == PAGES
+    private = kept(pages)
+    assert private.elsewhere(Borrowed(private.content).address + FIRST * START, SHARED * START) == there
+    content = bytes(private.content)
+    assert content[: FIRST * START] == PAGES[: FIRST * START]
+    assert content[(FIRST + SHARED) * START :] == PAGES[(FIRST + SHARED) * START :]
+
+
+@pytest.mark.parametrize("starts", [(1, 5), (4, 8), (5, 16), (16, 48)])
+def test_parts_that_no_pages_hold_are_not_mapped(pages: Path, page_size: int, starts: tuple[int, int]) -> None:
+    """Two parts of eleven pages of 4 KB each: where the first one ends, a page has to, and the second one to begin."""
+    length, unit = 11 * 4096, 4096
+    pieces = [(os.open(pages, os.O_RDONLY), start * unit, length) for start in starts]
+    fits = not (starts[0] * unit + length) % page_size and not starts[1] * unit % page_size
+    found = share(pieces)
+    assert (found is not None) == fits
+    content = pages.read_bytes()
+    expected = b"".join(content[start * unit :][:length] for start in starts)
+    assert bytes((found or keep(pieces)).content) == expected
+    for descriptor, *_ in pieces:
+        os.close(descriptor)

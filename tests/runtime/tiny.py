@@ -125,4 +125,4 @@ def opened_from(path: Path, program: Program) -> Program:
         os.close(descriptor)
     if weights is None:
         pytest.skip("nothing is shared on this system")
-    return read_parts(content[:start], weights)
+    return read_parts(content[:start], weights.content)

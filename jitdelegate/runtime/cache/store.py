@@ -452,12 +452,12 @@ def _front(descriptor: int, head: memoryview, nbytes: int, *, verify_code: bool)
     return read_front(front, nbytes, verify_code=verify_code)
 
 
-def _weights(pieces: list[Piece], *, private: bool) -> mmap.mmap | memoryview:
+def _weights(pieces: list[Piece], *, private: bool) -> memoryview:
     if sum(nbytes for _, _, nbytes in pieces) >= LEAST_SHARED:
         try:
             from jitdelegate.runtime.shared_file import keep, share  # not before: most programs are small
 
-            return (None if private else share(pieces)) or keep(pieces)
+            return ((None if private else share(pieces)) or keep(pieces)).content
         except (ImportError, OSError, ValueError, MemoryError):
             pass  # read what cannot be mapped
     return _read(pieces)
