@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 AUTO = "auto"
 EXACT, BFLOAT16 = "float32", "bfloat16"
 """Precisions that CPU code has."""
+X86_64, AARCH64 = "x86_64", "aarch64"
+"""Families of CPUs, as Linux calls them."""
 CPU, GPU, NPU = 1, 2, 4
 """LiteRT's flags of hardware."""
 

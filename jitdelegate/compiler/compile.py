@@ -118,7 +118,7 @@ def _file(
 def _with_options(model: Model, options: DelegateOptions, key: Key) -> Model:
     """The model whose graphs know how quantized operators are computed."""
     multiplies_bytes = target_named(key.part("target")).multiplies_bytes(key.part(FEATURES))
-    quantized = QuantizedOptions(options.quantized_rounding, options.quantized_execution, multiplies_bytes)
+    quantized = QuantizedOptions(options.quantized_rounding, options.quantized_execution, multiplies_bytes, key.cpu)
     return replace(model, graphs=tuple(replace(graph, quantized=quantized) for graph in model.graphs))
 
 

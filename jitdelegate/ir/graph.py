@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jitdelegate.base.targets import X86_64
 from jitdelegate.errors import shortened
 
 if TYPE_CHECKING:
@@ -213,11 +214,13 @@ class QuantizedOptions:
         rounding: "litert" rounds as LiteRT does by default, "reference" as its reference kernels do.
         execution: "auto", "dynamic" or "float_view".
         multiplies_bytes: whether the device multiplies bytes several times faster than floats.
+        cpu: the family of the CPU on which LiteRT gives the results to agree with.
     """
 
     rounding: str = "litert"
     execution: str = "auto"
     multiplies_bytes: bool = False
+    cpu: str = X86_64
 
 
 @dataclass(frozen=True, eq=False)

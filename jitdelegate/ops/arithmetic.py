@@ -33,7 +33,7 @@ from jitdelegate.ops.quantization import (
 )
 from jitdelegate.ops.quantized_elementwise import quotient
 from jitdelegate.ops.registry import FLOATS, HALF, MAX_PARTS, NUMBERS, QUANTIZED, Lowering, Op, op, view
-from jitdelegate.ops.rounding import AWAY, INTEGER, rounding
+from jitdelegate.ops.rounding import AWAY, INTEGER, WRAPPED, rounding
 
 BROADCASTS = (
     Case(((1, 4, 5, 6), (1, 4, 5, 6))),
@@ -317,7 +317,8 @@ class FloorDiv(Division):
     def quantized_lowering(self, call: Call) -> Lowering:
         """The lowest number by -1 is the highest one in LiteRT's groups of eight elements, itself elsewhere."""
         shape, size = call.output.shape, call.output.size
-        whole = size - size % EIGHT if call.shape(0) == call.shape(1) else 0
+        is_wrapped = rounding(call, call.output.dtype) == WRAPPED
+        whole = size - size % EIGHT if call.shape(0) == call.shape(1) and not is_wrapped else 0
         if not whole:
             return super().quantized_lowering(call)
         exact, limit = self._of_stored(), limits(call.output)[1]

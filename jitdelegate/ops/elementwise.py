@@ -14,6 +14,7 @@ from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.fourier import part, rank_problems
 from jitdelegate.ops.pointwise import Pointwise, X, Y, pointwise
 from jitdelegate.ops.quantization import (
+    EIGHT,
     LEAST_FACTOR,
     centred,
     factor_problems,
@@ -21,6 +22,7 @@ from jitdelegate.ops.quantization import (
     per_tensor_problems,
     tabulated,
 )
+from jitdelegate.ops.quantize import Grouped
 from jitdelegate.ops.quantized_elementwise import (
     elu,
     gelu,
@@ -40,7 +42,7 @@ from jitdelegate.ops.quantized_words import (
     tanh_16,
 )
 from jitdelegate.ops.registry import ANY, BYTES, HALF, NUMBERS, QUANTIZED, Lowering, Op, cast, op
-from jitdelegate.ops.rounding import AWAY
+from jitdelegate.ops.rounding import AWAY, EIGHTS, rounding
 
 SHAPES = (Case(((1, 8, 8, 4),)), Case(((5,),)), Case(((1, 1, 1, 1),)), Case(((),)))
 WHOLE = tuple(Case((Fed((2, 3, 5), dtype),)) for dtype in ("int32", "int64"))
@@ -294,7 +296,11 @@ class HardSwish(Elementwise):
             yield f"HARD_SWISH: the input's scale is {ratio:.3g} times the output's, beyond LiteRT's 16 bits."
 
     def quantized_lowering(self, call: Call) -> Lowering:
-        return pointwise(hard_swish(call.tensor(0), call.output), call)
+        """LiteRT's kernel on aarch64 computes eight elements at once, and rounds them in another way than the rest."""
+        data, output = call.tensor(0), call.output
+        rest = hard_swish(data, output)
+        whole = hard_swish(data, output, is_up=True) if rounding(call, data.dtype) == EIGHTS else rest
+        return Grouped(whole, rest, EIGHT).lowering(call)
 
 
 @op("LEAKY_RELU")

@@ -19,7 +19,7 @@ from jitdelegate.ops.call import OPTION, Call, Shape, zero
 from jitdelegate.ops.pointwise import X, Y, mapped
 from jitdelegate.ops.quantization import centred, multiple
 from jitdelegate.ops.registry import Lowering, moved, view
-from jitdelegate.ops.rounding import AWAY, UP
+from jitdelegate.ops.rounding import AWAY, ONCE, UP
 
 DEPTH = 256
 """Products of numbers up to 256 whose sum is at most 2**24."""
@@ -136,7 +136,7 @@ class IntegerMatMul:
             own, columns = self.call.graph.tensors[self.bias].dtype, self.output[-1:]
             operands.append((view(self.bias, columns, own), columns))
             formula = X + (Y if own == dtype else Cast(Y, dtype))
-        if wide and self.rule in (UP, AWAY):  # kernels that sum up in 32 bits
+        if wide and self.rule in (UP, ONCE, AWAY):  # kernels that sum up in 32 bits
             formula = Cast(formula, "int32")
         rounded, constants = self._rounded(formula, len(operands))
         operands += [(constant, constant.shape) for constant in constants]

@@ -16,7 +16,13 @@ from jitdelegate.ops.call import Call, Shape, given, scale, zero
 from jitdelegate.ops.case import Case
 from jitdelegate.ops.pointwise import X, Y, Z, mapped
 from jitdelegate.ops.quantization import factor_problems, per_tensor_problems
-from jitdelegate.ops.quantized_rows import PAIRS, quantized_l2_normalization, quantized_log_softmax, quantized_softmax
+from jitdelegate.ops.quantized_rows import (
+    PAIRS,
+    quantized_l2_normalization,
+    quantized_log_softmax,
+    quantized_softmax,
+    softmax_problems,
+)
 from jitdelegate.ops.registry import BYTES, HALF, Lowering, Op, op
 
 MAX_CHANNELS = 1 << 12
@@ -68,6 +74,7 @@ class Softmax(Rows):
         least = ELEMENT_TYPES[types[1]].minimum
         if types[1] in BYTES and zero(call.output) != least:
             yield f"SOFTMAX: the zero point of the output is {zero(call.output)}, expected {least}."
+        yield from softmax_problems(call)
         yield from factor_problems(call, scale(call.tensor(0)) * np.float32(call.option("beta", 0.0)))
 
     def quantized_lowering(self, call: Call) -> Lowering:

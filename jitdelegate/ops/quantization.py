@@ -16,12 +16,12 @@ from jitdelegate.ir.graph import Tensor
 from jitdelegate.ir.quantized import Table, half_away, quantize, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.call import Call, parameters, scale, zero
-from jitdelegate.ops.rounding import AWAY, DOUBLE, EIGHTS, EVEN, INTEGER, SIXTEENS, UP, WIDE
+from jitdelegate.ops.rounding import AWAY, DOUBLE, EIGHTS, EVEN, FUSED, HALF_UP, INTEGER, ONCE, SIXTEENS, UP, WIDE
 
-XNNPACK = (EVEN, INTEGER)
+XNNPACK = (EVEN, INTEGER, HALF_UP, FUSED)
 """Roundings of operators with a fused activation that XNNPACK alone has."""
 EIGHT, SIXTEEN = 8, 16
-FIXED = {AWAY: "double", UP: "double_up", WIDE: "single"}
+FIXED = {AWAY: "double", UP: "double_up", WIDE: "single", HALF_UP: "single", ONCE: "single"}
 """A rounding with a fixed-point multiplier -> the Rescale's."""
 SCALES = 2.0**-64, 2.0**24
 """The least and the largest scale of quantized data."""
@@ -47,6 +47,16 @@ def centred(value: Expr, tensor: Tensor) -> Expr:
 def real_value(value: Expr, tensor: Tensor) -> Expr:
     """The float32 that a stored number stands for."""
     return Cast(centred(value, tensor), "float32") * Const(float(scale(tensor)))
+
+
+def plus(value: Expr, factor: float, addend: Expr, *, is_fused: bool) -> Expr:
+    """value * factor + addend in float32; fused, it is rounded once.
+
+    A float64 holds the product, and the sum of all but very different numbers.
+    """
+    if not is_fused:
+        return value * Const(factor) + addend
+    return Cast(Cast(value, "float64") * Const(factor) + Cast(addend, "float64"), "float32")
 
 
 def parameter_problems(tensor: Tensor, most: float = SCALES[1]) -> Iterator[str]:

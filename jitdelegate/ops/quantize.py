@@ -22,11 +22,12 @@ from jitdelegate.ops.quantization import (
     limits,
     multiple,
     per_tensor_problems,
+    plus,
     real_value,
     shifted,
 )
 from jitdelegate.ops.registry import BYTES, FLOATS, QUANTIZED, Lowering, Op, cast, op, view
-from jitdelegate.ops.rounding import APART, AWAY, EVEN, INTEGER, UP, rounding
+from jitdelegate.ops.rounding import APART, AWAY, EVEN, FUSED, INTEGER, UP, rounding
 
 BEYOND = 2.0**31
 """The first whole number that is no int32."""
@@ -148,9 +149,10 @@ class Dequantize(Op):
         """LiteRT's optimized kernel makes a float32 of its own of the zero point's share."""
         data = call.tensor(0)
         whole = rest = real_value(X, data)
-        if data.dtype in BYTES and rounding(call, data.dtype) == APART and zero(data):
-            share = np.float32(-zero(data) * float(scale(data)))
-            whole = Cast(X, "float32") * Const(float(scale(data))) + Const(float(share))
+        rule = rounding(call, data.dtype) if data.dtype in BYTES and zero(data) else EVEN
+        if rule in (APART, FUSED):
+            share = Const(float(np.float32(-zero(data) * float(scale(data)))))
+            whole = plus(Cast(X, "float32"), float(scale(data)), share, is_fused=rule == FUSED)
         return Grouped(whole, rest, EIGHT).lowering(call)
 
     def foldable(self, call: Call) -> bool:

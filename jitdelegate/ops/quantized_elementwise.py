@@ -128,8 +128,13 @@ def quotient(a: Expr, b: Expr, factor: float) -> Expr:
     return select(is_near, select(is_below, -near, near), far)
 
 
-def hard_swish(data: Tensor, output: Tensor) -> Expr:
-    """HARD_SWISH in 16 bits: x * 128 by two factors of 15 bits, of which the second gives relu6(x + 3) / 6."""
+def hard_swish(data: Tensor, output: Tensor, *, is_up: bool = False) -> Expr:
+    """HARD_SWISH in 16 bits: x * 128 by two factors of 15 bits, of which the second gives relu6(x + 3) / 6.
+
+    Args:
+        is_up: whether halves are rounded up, and the product of both down.
+    """
+    divided = _divided_up if is_up else _divided
     fine, arrays = np.float32(1 / 128) * scale(data), Arrays()
     first, first_shift = wide_multiplier(float(fine / scale(output)))
     second, second_shift = wide_multiplier(float(fine / np.float32(3 / 32768)))
@@ -138,10 +143,16 @@ def hard_swish(data: Tensor, output: Tensor) -> Expr:
     left = 15 - second_shift
     gate = np.clip(value << max(0, left - 1), -(1 << 15), (1 << 15) - 1)
     gate = product(arrays, gate, second, 16)
-    gate = np.clip(gate << 1, -(1 << 15), (1 << 15) - 1) if left > 0 else _divided(gate, -left)
+    gate = np.clip(gate << 1, -(1 << 15), (1 << 15) - 1) if left > 0 else divided(gate, -left)
     gate = (gate + (1 << 15)) >> 1
-    both = np.sign(gate * scaled) * np.right_shift(abs(gate * scaled), 15)
-    return table(_divided(both, max(0, first_shift - 15)) + zero(output), output)
+    sign = 1 if is_up else np.sign(gate * scaled)
+    both = sign * np.right_shift(sign * gate * scaled, 15)
+    return table(divided(both, max(0, first_shift - 15)) + zero(output), output)
+
+
+def _divided_up(value: np.ndarray, exponent: int) -> np.ndarray:
+    """value / 2**exponent, halves up."""
+    return np.asarray(np.right_shift(value + (1 << exponent >> 1), exponent))
 
 
 def _divided(value: np.ndarray, exponent: int) -> np.ndarray:

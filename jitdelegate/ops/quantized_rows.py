@@ -1,27 +1,28 @@
 """SOFTMAX, LOG_SOFTMAX and L2_NORMALIZATION of quantized data.
 
-LiteRT has three ways for a SOFTMAX. Bytes: by default, float32 exponentials from a table, summed one after another; in
-its reference kernels, fixed point throughout. int16: tables of 513 entries, interpolated. Source: LiteRT's kernels
-(tflite/kernels/internal/optimized/optimized_ops.h, reference/softmax.h, reference/l2normalization.h), by experiment.
+LiteRT has four ways for a SOFTMAX. Bytes: by default, float32 exponentials from a table, summed one after another, or
+on aarch64 exponentials of 16 bits; in its reference kernels, fixed point throughout. int16: tables of 513 entries,
+interpolated. Source: LiteRT's kernels (tflite/kernels/internal/optimized/optimized_ops.h, reference/softmax.h, reference/l2normalization.h), by experiment.
 """
 
 from __future__ import annotations
 
-from math import floor
+from collections.abc import Iterator
+from math import floor, log2
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, minimum, select, unary
+from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, clamp, minimum, select, unary
 from jitdelegate.ir.fixed_point import Arrays, FixedPoint, exponential
 from jitdelegate.ir.forms import Normalize, Statistic
 from jitdelegate.ir.quantized import Table, quantize, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.call import Call, scale, zero
 from jitdelegate.ops.pointwise import X
-from jitdelegate.ops.quantization import FIXED, centred, limits, multiplier
+from jitdelegate.ops.quantization import FIXED, centred, limits, multiplier, plus
 from jitdelegate.ops.quantized_words import HALF, RANGE, exponential_32, interpolated, table_16
 from jitdelegate.ops.registry import Lowering
-from jitdelegate.ops.rounding import AWAY
+from jitdelegate.ops.rounding import AWAY, FUSED, UINT16, rounding
 
 PAIRS = (("int8", "int8"), ("int8", "int16"), ("uint8", "uint8"), ("int16", "int16"))
 """Types of data and output."""
@@ -34,6 +35,8 @@ BELOW = Cast(TOP - NUMBER, "uint8")
 """How far an 8-bit number is below the largest one."""
 FRACTION = 7
 """Bits of fraction of what L2_NORMALIZATION gives."""
+MOST_WORDS, LEAST_STEP = 1 << 15, 2.0**-30
+"""Most exponentials of 16 bits whose sum fits an int32, and the least scale of their shares."""
 LONGEST = 10.0
 """The difference, in real numbers, that int16's table of exponentials reaches down to."""
 
@@ -44,7 +47,19 @@ def quantized_softmax(call: Call) -> Lowering:
         return _interpolated(call)
     if call.graph.quantized.rounding == "reference":
         return _fixed_point(call)
-    return _by_floats(call)
+    return _by_words(call) if _has_words(call) else _by_floats(call)
+
+
+def softmax_problems(call: Call) -> Iterator[str]:
+    """Reasons to refuse a SOFTMAX whose exponentials have 16 bits."""
+    if _has_words(call) and (call.shape(0)[-1] > MOST_WORDS or scale(call.output) < LEAST_STEP):
+        found = f"rows of {call.shape(0)[-1]} elements in steps of {scale(call.output):.3g}"
+        yield f"SOFTMAX: {found}, expected at most {MOST_WORDS} in steps of at least {LEAST_STEP:.3g}."
+
+
+def _has_words(call: Call) -> bool:
+    data = call.tensor(0).dtype
+    return data == call.output.dtype != "int16" and rounding(call, data) == UINT16
 
 
 def rows(call: Call, result: Expr, *statistics: Statistic) -> Lowering:
@@ -65,8 +80,10 @@ def summed_in_order(value: Expr) -> Statistic:
 def quantized_log_softmax(call: Call) -> Lowering:
     """The logarithms of the shares, in float32."""
     output, step = call.output, scale(call.tensor(0))
-    most = (Cast(TOP, "float32") * Const(float(step)) + unary("log", TOTAL)) / Const(float(scale(output)))
-    difference = Cast(X, "float32") * Const(float(step / scale(output))) - most
+    is_fused = rounding(call, output.dtype) == FUSED
+    most = plus(Cast(TOP, "float32"), float(step), unary("log", TOTAL), is_fused=is_fused)
+    below = -(most / Const(float(scale(output))))
+    difference = plus(Cast(X, "float32"), float(step / scale(output)), below, is_fused=is_fused)
     rounded = quantize(difference, output.dtype, zero(output))
     return rows(call, rounded, LARGEST, summed_in_order(exponentials(step)))
 
@@ -93,6 +110,25 @@ def _by_floats(call: Call) -> Lowering:
     else:
         rounded = quantize(share, output.dtype, zero(output), rounding="away")
     return rows(call, rounded, LARGEST, summed_in_order(power))
+
+
+def _by_words(call: Call) -> Lowering:
+    """Exponentials of 16 bits, times the reciprocal of their sum, a float32 that becomes a multiplier and a shift."""
+    output, step = call.output, np.float32(call.option("beta", 0.0)) * scale(call.tensor(0))
+    powers = exponential_32(-step * np.arange(256, dtype=np.float32)) * np.float32(RANGE)
+    entries = np.minimum(np.floor(powers.astype(np.float64) + 0.5), RANGE).astype(int).tolist()
+    words = Table(BELOW, tuple(entries), "int32")
+    size, digits = Cast(TOTAL, "float32") * Const(float(scale(output))), -floor(log2(float(scale(output))))
+    # the sum in steps of the output is at least 2**(bits - digits), and less than twice that
+    bits = Const(31) - FixedPoint("leading_zeros", Cast(size * Const(2.0**digits), "int32"))
+    power = Cast(binary("shift_left", Const(1), bits), "float32") * Const(2.0 ** (31 - digits))
+    factor = Const(1.0) / size * power
+    is_power = binary("ge", factor, 2.0**31)
+    m = select(is_power, Const(1 << 30), Cast(factor, "int32"))
+    shift = clamp(bits + Const(31 - digits) - Cast(is_power, "int32"), 2, 62)
+    low, high = limits(output)
+    share = rescale(words, m, shift, output.dtype, output_zero=low, low=low, high=high)
+    return rows(call, share, LARGEST, Statistic("sum", words, "int32"))
 
 
 def _fixed_point(call: Call) -> Lowering:

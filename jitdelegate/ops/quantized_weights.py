@@ -25,7 +25,7 @@ from jitdelegate.ops.quantization import (
     result_problems,
 )
 from jitdelegate.ops.registry import Lowering
-from jitdelegate.ops.rounding import AWAY, DOUBLE, EIGHTS, EVEN, UP, WIDE, rounding
+from jitdelegate.ops.rounding import AWAY, DOUBLE, EIGHTS, EVEN, HALF_UP, ONCE, UP, WIDE, product_rule, rounding
 
 Source = int | Lowering | np.ndarray | Tensor
 MIDDLE = 128
@@ -80,7 +80,7 @@ def _overflow_problems(call: Call, operands: Operands) -> Iterator[str]:
     factors = sum_factors(data, weights, call.output, EVEN)
     channels = weights.shape[operands.channel_axis]
     most = weights.size // channels << 8
-    if sum_rule(call, operands) == EVEN or most * reach(data) * float(factors.max()) < HIGHEST_RESULT:
+    if sum_rule(call, operands) in (EVEN, HALF_UP) or most * reach(data) * float(factors.max()) < HIGHEST_RESULT:
         return
     numbers = np.abs(call.array(operands.filter).astype(np.int64) - zero(weights))
     sums = np.moveaxis(numbers, operands.channel_axis, 0).reshape(channels, -1).sum(1) * reach(data)
@@ -133,7 +133,7 @@ def integer_sums(call: Call, lowering: Lowering, operands: Operands) -> Lowering
     source, shape = lowering.inputs[0], lowering.shape or output.shape
     filters, total, extra = centred_filter(call.array(operands.filter), zero(weights), source, form, shape)
     rule = sum_rule(call, operands)
-    if rule in (UP, AWAY, EIGHTS) and data.dtype == "int16":
+    if rule in (UP, ONCE, AWAY, EIGHTS) and data.dtype == "int16":
         total = Cast(total, "int32")
     bias = call.array(operands.bias).reshape(-1) if call.given(operands.bias) else None
     factors = sum_factors(data, weights, output, rule)
@@ -166,10 +166,10 @@ def sum_rule(call: Call, operands: Operands) -> str:
     rule = rounding(call, call.tensor(operands.data).dtype)
     if rule == WIDE and not _wide_sums(call, operands):
         is_reference = call.graph.quantized.rounding == "reference"
-        rule = AWAY if is_reference else EIGHTS if call.node.op == "TRANSPOSE_CONV" else UP
+        rule = AWAY if is_reference else EIGHTS if call.node.op == "TRANSPOSE_CONV" else product_rule(call)
     if rule == DOUBLE and call.graph.quantized.rounding == "litert" and not _wide_sums(call, operands):
-        rule = UP
-    return AWAY if rule == UP and _is_grouped(call, operands) else rule
+        rule = product_rule(call)
+    return AWAY if rule in (UP, ONCE) and _is_grouped(call, operands) else rule
 
 
 def _is_grouped(call: Call, operands: Operands) -> bool:
@@ -199,13 +199,13 @@ def _filters(weights: np.ndarray, form: Contract | Depthwise, offset: int) -> tu
 
 def sum_factors(data: Tensor, weights: Tensor, output: Tensor, rule: str) -> np.ndarray:
     """f64[channels] or f64[]: scale(x) * scale(w) / scale(y), calculated as the kernels of the rule do it: those of a
-    FULLY_CONNECTED that round UP, or of two int16, take one scale times the other as a float32."""
+    FULLY_CONNECTED that round UP or ONCE, or of two int16, take one scale times the other as a float32."""
     assert weights.quant is not None
     scales = np.array(weights.quant.scales, np.float32)
     scales = scales[0] if len(scales) == 1 else scales
-    if rule == EVEN:
+    if rule in (EVEN, HALF_UP):
         return np.asarray(scale(data) * scales / scale(output), np.float64)
     is_single = len(weights.shape) == 2 and scales.ndim == 0
-    if data.dtype == "uint8" or (is_single and (rule == UP or weights.dtype == "int16")):
+    if data.dtype == "uint8" or (is_single and (rule in (UP, ONCE) or weights.dtype == "int16")):
         return np.asarray(scale(data) * scales, np.float64) / np.float64(scale(output))
     return np.asarray(np.float64(scale(data)) * scales.astype(np.float64) / np.float64(scale(output)))

@@ -20,6 +20,7 @@ from jitdelegate.ir.graph import Tensor
 from jitdelegate.ir.quantized import DIGITS, Table, half_away
 from jitdelegate.ops.call import Call, scale, zero
 from jitdelegate.ops.quantization import limits, real_value
+from jitdelegate.ops.rounding import FUSED, rounding
 
 X = Arg(0)
 HALF, RANGE = 1 << 15, (1 << 16) - 1
@@ -47,28 +48,37 @@ def interpolated(value: Expr, entries: tuple[int, ...]) -> Expr:
 
 
 def table_16(
-    function: Callable[[np.ndarray], np.ndarray], step: float, middle: int, result: float, dtype: str = "float32"
+    function: Callable[[np.ndarray], np.ndarray],
+    step: float,
+    middle: int,
+    result: float,
+    dtype: str = "float32",
+    *,
+    is_fused: bool = False,
 ) -> tuple[int, ...]:
     """The 513 entries of a function of int16 numbers with scale `step` and zero point `middle`.
 
     Entries lie so that the largest errors between and at them are alike. LiteRT calculates them in `dtype`, and gets
-    infinite ones for values that it has no number for; those that then are no numbers become 0, as on x86.
+    infinite ones for values that it has no number for; those that then are no numbers become 0.
+
+    Args:
+        is_fused: whether products are rounded only after what is added to them.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        return _entries(function, step, middle, result, dtype)
+        return _entries(function, step, middle, result, dtype, "float64" if is_fused else dtype)
 
 
 def _entries(
-    function: Callable[[np.ndarray], np.ndarray], step: float, middle: int, result: float, dtype: str
+    function: Callable[[np.ndarray], np.ndarray], step: float, middle: int, result: float, dtype: str, wide: str
 ) -> tuple[int, ...]:
     real = np.dtype(dtype).type
     first, last = (real(step) * real(limit - middle) for limit in (-HALF, HALF - 1))
     steps = (last - first) / real(512)
     fine = real(RANGE + 1) / (real(result) * real(HALF - 1) - real(result) * real(-HALF))
-    at = first + np.arange(512, dtype=dtype) * steps
-    values, between = (half_away(function(points) * fine) for points in (at, at + steps / real(2)))
-    following = function(first + np.arange(1, 513, dtype=dtype) * steps) * fine
-    error = half_away((following + values) / real(2)) - between
+    at = (np.arange(513, dtype=wide) * steps + first).astype(dtype)
+    values, between = (half_away(function(points) * fine) for points in (at[:-1], at[:-1] + steps / real(2)))
+    following = (function(at[1:]).astype(wide) * fine + values).astype(dtype)
+    error = half_away(following / real(2)) - between
     entries = np.append(values - half_away(error / real(2)), half_away(function(np.array([last])) * fine))
     return tuple(np.nan_to_num(np.clip(entries, -HALF, HALF - 1), nan=0).astype(int).tolist())
 
@@ -98,7 +108,8 @@ def _curve(call: Call) -> tuple[int, ...]:
 
     functions = {"EXP": exponential_32, "LOG": logarithm, "RSQRT": inverse_root, "GELU": exact_gelu}
     function = approximate_gelu if call.option("approximate", False) else functions[call.node.op]
-    return table_16(function, float(scale(data)), 0, float(scale(output)))
+    is_fused = rounding(call, data.dtype) == FUSED
+    return table_16(function, float(scale(data)), 0, float(scale(output)), is_fused=is_fused)
 
 
 def exact_gelu(x: np.ndarray) -> np.ndarray:

@@ -26,13 +26,14 @@ from jitdelegate.ops.quantization import (
     multiple,
     multiplier,
     per_tensor_problems,
+    plus,
     reach,
     result_problems,
     same_scale_problems,
     tensor_problems,
 )
 from jitdelegate.ops.registry import BOOLEANS, BYTES, HALF, MAX_PARTS, NUMBERS, Lowering, Op, cast, op, view
-from jitdelegate.ops.rounding import AWAY, EVEN, SIXTEENS, UP, WIDE, rounding
+from jitdelegate.ops.rounding import AWAY, EVEN, FUSED, SIXTEENS, UP, WIDE, rounding
 from jitdelegate.ops.shape import axis_problems, reordered
 
 MOST_LEFT = 30
@@ -159,8 +160,9 @@ def _mean(total: Expr, count: int, data: Tensor, output: Tensor, rule: str) -> E
     the count.
     """
     middle, (low, high) = zero(data), limits(output)
-    if rule == EVEN:
-        return _even(total, count, data, output, scale(data) / scale(output) * (np.float32(1) / np.float32(count)))
+    if rule in (EVEN, FUSED):
+        factor = scale(data) / scale(output) * (np.float32(1) / np.float32(count))
+        return _even(total, count, data, output, factor, rule)
     if rule == SIXTEENS:
         offset = int(half_away(np.float32(middle) * scale(data) / scale(output)))
         m, shift = multiplier(float(scale(data) / (np.float32(count) * scale(output))))
@@ -181,10 +183,11 @@ def _mean_multiplier(count: int, data: Tensor, output: Tensor) -> tuple[int, int
     return (m << more) // count, shift + more - 31
 
 
-def _even(total: Expr, count: int, data: Tensor, output: Tensor, factor: np.float32) -> Expr:
+def _even(total: Expr, count: int, data: Tensor, output: Tensor, factor: np.float32, rule: str) -> Expr:
     """XNNPACK's multiple of a sum: it adds both zero points before it rounds, so their parity decides ties."""
-    offset = np.float32(zero(output)) - np.float32(zero(data)) * np.float32(count) * factor
-    real = Cast(total, "float32") * Const(float(factor)) + Const(float(offset))
+    share, is_fused = np.float32(zero(data)) * np.float32(count), rule == FUSED
+    offset = np.float32(zero(output)) - (np.float64(share) * factor if is_fused else share * factor)
+    real = plus(Cast(total, "float32"), float(factor), Const(float(np.float32(offset))), is_fused=is_fused)
     return quantize(real, output.dtype, 0, *limits(output))
 
 
@@ -202,15 +205,15 @@ class Sum(Reduction):
         yield from per_tensor_problems(call, call.tensor(0), call.output)
         if call.graph.quantized.rounding == "reference":
             yield "SUM of quantized values is not supported in the rounding of LiteRT's reference kernels."
-        elif rounding(call, call.tensor(0).dtype) != EVEN:
+        elif rounding(call, call.tensor(0).dtype) not in (EVEN, FUSED):
             factor = float(scale(call.tensor(0)) / scale(call.output))
             yield from result_problems(call, self.count(call) * reach(call.tensor(0)) * factor)
 
     def quantized_lowering(self, call: Call) -> Lowering:
         data, output, count = call.tensor(0), call.output, self.count(call)
-        factor = scale(data) / scale(output)
-        if rounding(call, data.dtype) == EVEN:
-            return self.of_sum(call, _even(Cast(X, "int32"), count, data, output, factor))
+        factor, rule = scale(data) / scale(output), rounding(call, data.dtype)
+        if rule in (EVEN, FUSED):
+            return self.of_sum(call, _even(Cast(X, "int32"), count, data, output, factor, rule))
         middle = np.float32(-zero(data)) * factor * np.float32(count)
         real = Cast(Cast(X, "int32"), "float32") * Const(float(factor)) + Const(float(middle))
         return self.of_sum(call, quantize(real, output.dtype, zero(output), *limits(output), "away"))

@@ -14,7 +14,7 @@ from jitdelegate.ops.case import Case, ints
 from jitdelegate.ops.convolution import image_problems
 from jitdelegate.ops.quantization import same_scale_problems
 from jitdelegate.ops.registry import FLOATS, HALF, Lowering, Op, op
-from jitdelegate.ops.rounding import rounding
+from jitdelegate.ops.rounding import FUSED, rounding
 
 MAX_SIZE = 1 << 20
 """Most rows or columns of a result: a table in the program holds the source of each, 24 bytes a row."""
@@ -140,6 +140,11 @@ class ResizeBilinear(Resizing):
     """Every sample mixes the four pixels around it."""
 
     kind = "bilinear"
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from super().quantized_problems(call)
+        if rounding(call, call.output.dtype) == FUSED:
+            yield f"RESIZE_BILINEAR of {call.output.dtype} is supported on {call.graph.quantized.cpu} in XNNPACK only."
 
     def quantized_lowering(self, call: Call) -> Lowering:
         lowering = self.lowering(call)

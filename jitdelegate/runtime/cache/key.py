@@ -8,6 +8,7 @@ import sys
 
 from xxhash import xxh3_128, xxh3_128_hexdigest
 
+from jitdelegate.base.targets import AARCH64, X86_64
 from jitdelegate.program.generator_digest import GENERATOR_DIGEST
 from jitdelegate.program.program import FORMAT_VERSION
 from jitdelegate.runtime.cache.directory import close_quietly
@@ -36,8 +37,8 @@ VARIANTS = (SUBGRAPH, SHAPES, VALUES, HOST, NODES)
 """The parts that the model's main program lacks."""
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 _LONGEST_PREFIX = 64
-ANY_MACHINE = "any"
-"""The key part "machine" of programs that run on any machine with the device."""
+_FAMILIES = {"AMD64": X86_64, "ARM64": AARCH64, "arm64": AARCH64}
+"""What systems call CPUs -> what Linux calls them."""
 ALWAYS_HASHED = 1 << 24
 """Largest file, in bytes, that is always hashed. In a fresh process, 16 MB in the page cache take 4 ms, and nearly all
 models are smaller; a remembered fingerprint is only as good as the time stamps."""
@@ -119,6 +120,12 @@ class Key:
         )
 
     @property
+    def cpu(self) -> str:
+        """The family of the CPU that the program runs on, or beside."""
+        words = self.part("machine").split()
+        return words[1] if len(words) > 1 else words[0] if words else ""
+
+    @property
     def hosted(self) -> bool:
         """Whether the program is for LiteRT's own interpreter."""
         return bool(self.part(HOST))
@@ -186,7 +193,8 @@ class KeyParts:
 
     Attributes:
         target, features, loader: as in `Program`.
-        machine: system and CPU family of the code.
+        machine: system, CPU family and pointer bits of the code; of code for a GPU, the family of the CPU beside it,
+            whose LiteRT's results those of quantized models agree with.
         toolchain: the compiler's packages with versions; "" where one is missing, or none is needed.
         options: further (name, value) pairs that change the code.
     """
@@ -256,10 +264,20 @@ def variant_parts(
     return (*which, *((name, value) for name, value in named if value))
 
 
+def this_cpu() -> str:
+    """The family of this machine's CPU."""
+    own = os.uname().machine if hasattr(os, "uname") else os.environ.get("PROCESSOR_ARCHITECTURE", "")
+    return _FAMILIES.get(own, own)
+
+
 def this_machine() -> str:
     """System, CPU family and pointer bits: directories may be shared by machines that cannot run each other's code."""
-    family = os.uname().machine if hasattr(os, "uname") else os.environ.get("PROCESSOR_ARCHITECTURE", "")
-    return f"{sys.platform} {family} {sys.maxsize.bit_length() + 1}"
+    return f"{sys.platform} {this_cpu()} {sys.maxsize.bit_length() + 1}"
+
+
+def machine_with(cpu: str) -> str:
+    """`this_machine` on Linux with a CPU of a family with 64 bits."""
+    return f"linux {cpu} 64"
 
 
 def _encode(parts: Parts) -> bytes:

@@ -6,7 +6,6 @@ from jitdelegate.base.options import ANY_PRECISION, PRECISIONS
 from jitdelegate.base.targets import EXACT
 from jitdelegate.errors import DeviceError, OptionError
 from jitdelegate.runtime.cache.key import (
-    ANY_MACHINE,
     BOUND,
     CHOSEN,
     INPUTS,
@@ -15,6 +14,7 @@ from jitdelegate.runtime.cache.key import (
     TUNED,
     TUNING,
     KeyParts,
+    this_cpu,
 )
 from jitdelegate.runtime.cuda.architectures import SIZES, name_of, other_kinds, parsed, plain_kind
 from jitdelegate.runtime.cuda.library import open_library
@@ -50,13 +50,15 @@ class CudaDevice:
         kind: the kind that programs are compiled for: "sm_90:132", or "sm_90" for the most common number of
             multiprocessors.
         device: the GPU; None for a GPU that need not be in this machine.
+        cpu: the family of the CPU beside it.
     """
 
-    __slots__ = ("_inputs", "device", "kind")
+    __slots__ = ("_inputs", "cpu", "device", "kind")
 
-    def __init__(self, kind: str, device: Device | None = None) -> None:
+    def __init__(self, kind: str, device: Device | None = None, cpu: str = "") -> None:
         self.kind = kind
         self.device = device
+        self.cpu = cpu or this_cpu()
         self._inputs: dict[str, str] = {}
 
     @property
@@ -80,9 +82,7 @@ class CudaDevice:
         own = (*self._precision_parts(options), (MULTIPROCESSORS, str(multiprocessors)))
         is_measured = options.tuning != OFF and self.device is not None
         tuning = ((TUNING, options.tuning), (TUNED, "")) if is_measured else ()
-        return KeyParts(
-            "cuda", features, "cubin", ANY_MACHINE, toolchain=installed_toolchain(), options=(*own, *tuning)
-        )
+        return KeyParts("cuda", features, "cubin", self.cpu, toolchain=installed_toolchain(), options=(*own, *tuning))
 
     def _precision_parts(self, options: DelegateOptions) -> Parts:
         if options.precision != ANY_PRECISION:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from jitdelegate.runtime.cache import key as key_module
-from jitdelegate.runtime.cache.key import ANY_MACHINE, Key, KeyParts, model_key, this_machine
+from jitdelegate.runtime.cache.key import Key, KeyParts, machine_with, model_key, this_cpu, this_machine
 from jitdelegate.runtime.cuda import toolchain as cuda
 from jitdelegate.targets.cpu import target as cpu
 from tests import imports
@@ -101,9 +102,28 @@ def test_the_toolchain_is_read_without_importing_it() -> None:
 
 
 def test_what_runs_on_a_gpu_does_not_depend_on_the_machine_that_compiled_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = make(machine=ANY_MACHINE).entry_name()
+    before = make(machine="x86_64").entry_name()
     monkeypatch.setattr(key_module.sys, "platform", "another")
-    assert make(machine=ANY_MACHINE).entry_name() == before
+    assert make(machine="x86_64").entry_name() == before
+
+
+@pytest.mark.parametrize(
+    "machine, cpu",
+    [
+        ("linux aarch64 64", "aarch64"),
+        (machine_with("x86_64"), "x86_64"),
+        ("aarch64", "aarch64"),
+        (this_machine(), this_cpu()),
+    ],
+)
+def test_a_key_tells_the_family_of_the_cpu_of_its_program_or_beside_it(machine: str, cpu: str) -> None:
+    assert make(machine=machine).cpu == cpu
+
+
+@pytest.mark.parametrize("name, family", [("arm64", "aarch64"), ("AMD64", "x86_64"), ("riscv64", "riscv64")])
+def test_cpus_have_the_names_that_linux_gives_them(name: str, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_module.os, "uname", lambda: SimpleNamespace(machine=name))
+    assert this_cpu() == family
 
 
 def install(folder: Path, *packages: str) -> None:
