@@ -95,7 +95,7 @@ def _analysis(model: str, options: DelegateOptions, arguments: argparse.Namespac
 def _parser() -> argparse.ArgumentParser:
     parser = new_parser("jitdelegate.analyze", __doc__)
     parser.add_argument("model", nargs="+", metavar="MODEL", help="a .tflite file")
-    add_target(parser, ", or cuda:sm_90 for a GPU that is not here", _target)
+    add_target(parser, ", or cuda:sm_90 or cpu:aarch64 for a device that is not here", _target)
     add_options_file(parser, "further options of load from JSON or TOML")
     parser.add_argument(
         "--json", nargs="?", const=STDOUT, metavar="FILE", help="write all facts; without FILE print them, not the text"
@@ -111,7 +111,7 @@ def _target(text: str) -> Target:
     """The value of --target: at most one device."""
     found = target(text)
     if len(found.devices) > 1:
-        raise argparse.ArgumentTypeError(f"it is {text!r}, expected one kind of GPU")
+        raise argparse.ArgumentTypeError(f"it is {text!r}, expected one device")
     return found
 
 

@@ -17,7 +17,7 @@ import jitdelegate
 from jitdelegate.base.options import LONGEST_NUMBER, MOST_THREADS, file_keywords
 from jitdelegate.base.targets import NAMES
 from jitdelegate.errors import OptionError
-from jitdelegate.targets import parse_target
+from jitdelegate.targets import parse_target, parse_targets
 from jitdelegate.targets.target import Device
 
 Value = TypeVar("Value")
@@ -47,6 +47,11 @@ def new_parser(module: str, description: str | None) -> argparse.ArgumentParser:
 def target(text: str) -> Target:
     """The value of --target."""
     return Target(*_checked(parse_target, text))
+
+
+def targets(text: str) -> list[Target]:
+    """The value of a --target that takes several."""
+    return [Target(*each) for each in _checked(lambda given: list(parse_targets(given)), text)]
 
 
 def options_file(text: str) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def options_of(arguments: argparse.Namespace, **usual: Any) -> DelegateOptions:
     is_gpu = arguments.use_gpu or arguments.gpu_backend
     named = arguments.target.name
     if arguments.target.devices:
-        raise OptionError("--target names GPUs that are not here, expected a target of this machine")
+        raise OptionError("--target names devices that are not here, expected a target of this machine")
     if is_gpu and named not in (None, GPU):
         raise OptionError(f"--use_gpu means --target=cuda, but --target is {named}")
     given = {

@@ -1,7 +1,9 @@
 """python -m jitdelegate.warm MODEL [MODEL ...]: compile models into the cache ahead of their first use.
 
 --target cuda:sm_80,sm_90 (or cuda:all) compiles for GPUs that this machine may lack: the most common one of each
-architecture, or with cuda:sm_90:114 one with this number of multiprocessors.
+architecture, or with cuda:sm_90:114 one with this number of multiprocessors. --target cpu:x86-64-v3,cpu:aarch64
+compiles for other CPUs with Linux. Several targets, with commas between them or each with a --target of its own, go to
+one folder.
 
 --input-shape ids=1x128:mask=1x128 compiles for these sizes of inputs as well; give it once for each set of sizes.
 """
@@ -12,6 +14,7 @@ import argparse
 import json
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from jitdelegate.api import announce
@@ -21,7 +24,7 @@ from jitdelegate.base.options import ANY_PRECISION, FIELDS, TUNINGS, DelegateOpt
 from jitdelegate.base.progress import Bar, progress
 from jitdelegate.base.tables import complain, print_line
 from jitdelegate.base.user_warning import PlainWarnings
-from jitdelegate.commands.arguments import add_options_file, add_target, directory, new_parser, threads
+from jitdelegate.commands.arguments import TARGETS, Target, add_options_file, directory, new_parser, targets, threads
 from jitdelegate.commands.measurement.entry import Shape
 from jitdelegate.commands.run_arguments import named_shapes
 from jitdelegate.engine.load_path import open_hosted, open_model
@@ -42,7 +45,7 @@ FURTHER = {
 }
 """Options that arguments give besides the parameters of `load`, with their help."""
 _UNTUNED = "not tuned, since kernels are measured on this machine's GPU only, with --target cuda"
-_UNCHOSEN = "float32 in place of auto, since precisions are measured on this machine's GPU only, with --target cuda"
+_UNCHOSEN = "float32 in place of auto, since precisions are measured on this machine only"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -51,27 +54,29 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if _token(arguments) is not None and len(arguments.model) > 1:
         parser.error(f"--model-token names one entry, but {len(arguments.model)} models were given; expected one")
-    if arguments.output is not None and not arguments.target.devices:
-        parser.error("--output takes programs for --target cuda:ARCHITECTURES only")
-    if arguments.litert_interpreter and arguments.target.devices:
-        parser.error("--litert-interpreter is for the machine that it runs on, not for cuda:ARCHITECTURES")
+    targets = [target for given in arguments.target or [[Target()]] for target in given]
+    if arguments.output is not None and not all(target.devices for target in targets):
+        parser.error("--output takes programs for --target cuda:ARCHITECTURES or cpu:INSTRUCTION_SETS only")
+    if arguments.litert_interpreter and any(target.devices for target in targets):
+        parser.error("--litert-interpreter is for the machine that it runs on, not for devices of other machines")
     if len(arguments.input_shape) > MOST_STORED:
         found = f"{len(arguments.input_shape)} shapes"
         parser.error(f"--input-shape gives {found}, but the cache keeps {MOST_STORED} of a model; expected no more")
     with PlainWarnings(CacheWarning, DelegateWarning):
-        results = _warm_all(arguments)
+        results = _warm_all(arguments, targets)
     if arguments.json:
         print_line(json.dumps(results, indent=2))
     return max(int(result.get("status", GOOD)) for result in results)
 
 
-def _warm_all(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+def _warm_all(arguments: argparse.Namespace, targets: Sequence[Target]) -> list[dict[str, Any]]:
     results = []
-    jobs = [(model, device) for model in arguments.model for device in arguments.target.devices or (None,)]
+    each = [(target.name, device) for target in targets for device in target.devices or (None,)]
+    jobs = [(model, *one) for model in arguments.model for one in each]
     with progress(len(jobs)) as bar:
-        for model, device in jobs:
+        for model, target, device in jobs:
             bar.begin(f"{model} {device.kind if device else ''}")
-            results.append(warm_for(model, device, arguments) if device else warm(model, arguments, bar))
+            results.append(warm_for(model, device, arguments) if device else warm(model, arguments, bar, target))
             if not arguments.json:
                 _print_result(results[-1])
             bar.done()
@@ -88,14 +93,20 @@ def _parser() -> argparse.ArgumentParser:
         help="where programs are kept (default: the user's cache)",
     )
     parser.add_argument("--model-token", metavar="T", help="names the entry instead of the model's fingerprint")
-    add_target(parser, ", or cuda:sm_80,sm_90:114 and cuda:all for GPUs that are not here")
+    parser.add_argument(
+        "--target",
+        action="append",
+        type=targets,
+        metavar="T",
+        help=f"{TARGETS}, or for devices that are not here cuda:sm_80,sm_90:114, cuda:all, cpu:aarch64 (default: auto)",
+    )
     for name, help in FURTHER.items():
         choices = FIELDS[name].choices
         how: dict[str, Any] = {"choices": choices} if choices else {"action": "store_true", "default": None}
         parser.add_argument(f"--{name.replace('_', '-')}", help=help, **how)
     add_options_file(parser, "further options from JSON or TOML; others win")
     parser.add_argument(
-        "--output", type=directory, metavar="D", help="keep programs for cuda:... in a folder to carry away"
+        "--output", type=directory, metavar="D", help="keep programs for other devices in a folder to carry away"
     )
     parser.add_argument(
         "--litert-interpreter", action="store_true", help="also for LiteRT's own interpreter with a GpuDelegate"
@@ -124,11 +135,11 @@ def _further(arguments: argparse.Namespace) -> dict[str, Any]:
     return {**arguments.options, **{name: value for name, value in given.items() if value is not None}}
 
 
-def warm(model: str, arguments: argparse.Namespace, bar: Bar) -> dict[str, Any]:
+def warm(model: str, arguments: argparse.Namespace, bar: Bar, target: str | None = None) -> dict[str, Any]:
     """Compile one model into the cache; the result as plain data, failures as the entries "error" and "status"."""
     start = time.perf_counter()
     named = {
-        "target": arguments.target.name,
+        "target": target,
         "serialization_dir": arguments.serialization_dir,
         "model_token": arguments.model_token,
         "num_threads": arguments.threads,
@@ -174,25 +185,26 @@ def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[
 
     start = time.perf_counter()
     named = {
-        "target": arguments.target.name,
+        "target": device.target.name,
         "serialization_dir": arguments.serialization_dir,
         "model_token": arguments.model_token,
     }
     options = DelegateOptions.from_keywords(named, _further(arguments))
+    kind = {"gpu" if device.target.is_accelerator else "cpu": device.kind}
     try:
         precompiled = precompile(model, device, options, arguments.output, arguments.input_shape)
     except (JitDelegateError, OSError, MemoryError) as error:
-        return {**_failed(model, error, start), "gpu": device.kind}
+        return {**_failed(model, error, start), **kind}
     programs = (precompiled.program, *precompiled.further)
     return {
         "model": model,
-        "gpu": device.kind,
+        **kind,
         **_outcome(precompiled.hit, precompiled.path, start),
-        "target": _where(precompiled.program.target, device.kind),
+        "target": f"{precompiled.program.target}:{device.kind}",
         "delegated": sum(program.delegated for program in programs),
         "operators": sum(len(program.operators) for program in programs),
         "path": precompiled.path,
-        "notes": _unmeasured(options),
+        "notes": _unmeasured(options, device),
         "shapes": [
             {"inputs": sizes, "state": _state(hit)}
             for sizes, hit in zip(arguments.input_shape, precompiled.shapes, strict=True)
@@ -209,9 +221,10 @@ def _state(hit: bool) -> str:
     return "hit" if hit else "compiled"
 
 
-def _unmeasured(options: DelegateOptions) -> list[str]:
+def _unmeasured(options: DelegateOptions, device: Device) -> list[str]:
     """What is not measured for a device that this machine may lack."""
-    untuned, unchosen = options.tuning != TUNINGS[0], options.precision == ANY_PRECISION
+    untuned = device.target.is_accelerator and options.tuning != TUNINGS[0]
+    unchosen = options.precision == ANY_PRECISION
     return [_UNTUNED] * untuned + [_UNCHOSEN] * unchosen
 
 

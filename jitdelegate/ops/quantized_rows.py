@@ -2,7 +2,8 @@
 
 LiteRT has four ways for a SOFTMAX. Bytes: by default, float32 exponentials from a table, summed one after another, or
 on aarch64 exponentials of 16 bits; in its reference kernels, fixed point throughout. int16: tables of 513 entries,
-interpolated. Source: LiteRT's kernels (tflite/kernels/internal/optimized/optimized_ops.h, reference/softmax.h, reference/l2normalization.h), by experiment.
+interpolated. Source: LiteRT's kernels (tflite/kernels/internal/optimized/optimized_ops.h, reference/softmax.h,
+reference/l2normalization.h), by experiment.
 """
 
 from __future__ import annotations

@@ -74,5 +74,21 @@ def parse_target(text: str) -> tuple[str, tuple[Device, ...]]:
     """
     name, colon, devices = text.partition(":")
     if name not in NAMES or (colon and name == AUTO):
-        raise OptionError(f"target is {text!r}, expected one of {', '.join(NAMES)} or cuda:ARCHITECTURES")
+        forms = "cuda:ARCHITECTURES or cpu:INSTRUCTION_SETS"
+        raise OptionError(f"target is {text!r}, expected one of {', '.join(NAMES)}, {forms}")
     return name, target_named(name).devices(devices) if colon else ()
+
+
+def parse_targets(text: str) -> Iterator[tuple[str, tuple[Device, ...]]]:
+    """As `parse_target`, of several targets: a comma comes before the name of a target, or before a device.
+
+    Raises:
+        OptionError: unknown target or device.
+    """
+    own = ""
+    for part in text.split(","):
+        is_device = own and part.partition(":")[0] not in NAMES
+        if own and not is_device:
+            yield parse_target(own)
+        own = f"{own},{part}" if is_device else part
+    yield parse_target(own)

@@ -91,7 +91,7 @@ class HostTarget:
     )
 
     def devices(self, text: str) -> tuple[HostDevice, ...]:
-        raise OptionError(f"target is '{self.name}:{text}', expected '{self.name}': it is for this machine's CPU")
+        raise OptionError(f"target is '{self.name}:{text}', expected '{self.name}': it is for this machine")
 
     def ignored(self, options: DelegateOptions) -> tuple[str, ...]:
         return self.ignored_options

@@ -7,8 +7,8 @@ import sys
 
 from jitdelegate.base.options import ANY_PRECISION
 from jitdelegate.base.targets import AUTO, BFLOAT16, EXACT, GENERIC, LEVELS
-from jitdelegate.errors import DeviceError
-from jitdelegate.runtime.cache.key import PRECISION, KeyParts, this_machine
+from jitdelegate.errors import DeviceError, OptionError
+from jitdelegate.runtime.cache.key import PRECISION, KeyParts, machine_with, this_machine
 from jitdelegate.runtime.memory import MACHINES
 from jitdelegate.targets.host import SLOWER, HostDevice, HostTarget, facts_of, level, levels
 
@@ -34,11 +34,16 @@ _LARGEST_VERSION_FILE = 1 << 16
 
 
 class CpuDevice(HostDevice):
-    """This machine's CPU, for compiled code."""
+    """This machine's CPU, for compiled code; or any CPU with Linux that offers a level.
 
-    __slots__ = ("_inputs",)
+    Attributes:
+        kind: the level; "" for this machine's CPU.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_inputs", "kind")
+
+    def __init__(self, kind: str = "") -> None:
+        self.kind = kind
         self._inputs: dict[str, str] = {}
 
     @property
@@ -48,13 +53,16 @@ class CpuDevice(HostDevice):
     def key_parts(self, options: DelegateOptions) -> KeyParts:
         own = ((PROFILE, "1"),) if options.profile else ()
         precision = EXACT
-        if options.precision in (BFLOAT16, ANY_PRECISION):
+        if options.precision == BFLOAT16 or (options.precision == ANY_PRECISION and not self.kind):
             from jitdelegate.targets.precision import precision_parts  # not before: few models are not in float32
 
             own, precision = (*own, *precision_parts(options, self._inputs)), BFLOAT16
-        features = _features(options.cpu_features, precision)
+        features = self.kind or _features(options.cpu_features, precision)
+        if self.kind and LEVELS[features].only_for not in ("", precision):
+            raise DeviceError(f"{features!r} is for the precision {LEVELS[features].only_for!r}, found {precision!r}")
         loader = "flat" if LEVELS[features].has_threads else "object"
-        return KeyParts("cpu", features, loader, this_machine(), toolchain=installed_toolchain(), options=own)
+        machine = machine_with(LEVELS[features].host) if self.kind else this_machine()
+        return KeyParts("cpu", features, loader, machine, toolchain=installed_toolchain(), options=own)
 
     def precisions(self, key: Key) -> Sequence[tuple[str, Key]]:
         if not key.part(PRECISION):
@@ -83,6 +91,15 @@ class CpuTarget(HostTarget):
         if options.target == AUTO and options.cpu_features == AUTO and level() == GENERIC.name:
             raise DeviceError(f"{SLOWER}; the target {self.name!r} compiles it")
         return CpuDevice()
+
+    def devices(self, text: str) -> tuple[CpuDevice, ...]:
+        """Each level once."""
+        known = [name for name, row in LEVELS.items() if row.host]
+        names = dict.fromkeys(text.split(","))
+        for name in names:
+            if name not in known:
+                raise OptionError(f"there is no instruction set {name!r}, expected one of {', '.join(known)}")
+        return tuple(map(CpuDevice, names))
 
     def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace, known: Known) -> Generated:
         from jitdelegate.targets.cpu.generate import generate  # not before: only generating code needs LLVM
