@@ -223,9 +223,10 @@ def _state(hit: bool) -> str:
 
 def _unmeasured(options: DelegateOptions, device: Device) -> list[str]:
     """What is not measured for a device that this machine may lack."""
+    noted = [device.note] if device.note else []
     untuned = device.target.is_accelerator and options.tuning != TUNINGS[0]
     unchosen = options.precision == ANY_PRECISION
-    return [_UNTUNED] * untuned + [_UNCHOSEN] * unchosen
+    return noted + [_UNTUNED] * untuned + [_UNCHOSEN] * unchosen
 
 
 def _where(target: str, features: str) -> str:
@@ -262,6 +263,5 @@ def _print_result(result: dict[str, Any]) -> None:
         sizes = " and ".join(f"{name} of {list(each)}" for name, each in shape["inputs"].items())
         taken = f", {shape['seconds']:.3f} s" if "seconds" in shape else ""
         print_line(f"{result['model']}: for {sizes}: {shape['state']}{taken}")
-    for note in (_UNTUNED, _UNCHOSEN):
-        if note in result["notes"]:
-            complain(f"{result['model']}: {note}")
+    for note in () if "subgraphs" in result else result["notes"]:  # this machine's are those of a report
+        complain(f"{result['model']}: {note}")

@@ -59,7 +59,7 @@ class HostDevice:
     """This machine's CPU; see `targets.target.Device`."""
 
     __slots__ = ()
-    name = kind = ""
+    name = kind = note = ""
 
     def usable_key(self, key: Key, options: DelegateOptions) -> tuple[Key, str]:
         return key, ""

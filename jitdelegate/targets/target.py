@@ -62,6 +62,7 @@ class Device(Protocol):
         target: the target.
         name: the manufacturer's name for the device; "" if reports need none.
         kind: what programs are compiled for, such as "sm_90:132"; "" if it is always this machine's device.
+        note: a sentence about programs that are not as asked for; "" where all are.
     """
 
     @property
@@ -72,6 +73,9 @@ class Device(Protocol):
 
     @property
     def kind(self) -> str: ...
+
+    @property
+    def note(self) -> str: ...
 
     def key_parts(self, options: DelegateOptions) -> KeyParts:
         """The parts of a key that depend on the device and its compilers.

@@ -18,6 +18,7 @@ from jitdelegate.base.options import DelegateOptions
 from jitdelegate.commands import warm
 from jitdelegate.engine.load_path import find_key
 from jitdelegate.errors import DeviceError, OptionError, TensorError
+from jitdelegate.runtime.cache.key import this_cpu
 from jitdelegate.runtime.cuda import toolchain as toolchain_module
 from jitdelegate.targets.cpu.target import CpuDevice
 from jitdelegate.targets.cuda.target import CudaDevice
@@ -72,7 +73,7 @@ def test_the_key_says_what_to_compile_for(compiler: Compiler, gpu: Library) -> N
         "features": "sm_90",
         "multiprocessors": "132",
         "loader": "cubin",
-        "machine": "any",
+        "machine": this_cpu(),
         "precision": "tf32",
         "toolchain": TOOLCHAIN,
     }

@@ -10,9 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jitdelegate.base.options import DelegateOptions
+from jitdelegate.base.targets import AARCH64, X86_64
 from jitdelegate.commands import warm
+from jitdelegate.engine.load_path import find_key
+from jitdelegate.errors import CompileError, DeviceError, OptionError
+from jitdelegate.ir.graph import Graph
 from jitdelegate.program.read import read, verify_weights
+from jitdelegate.runtime.cache.key import this_cpu
+from jitdelegate.targets.cuda.code.gpu import gpu_of
 from jitdelegate.targets.cuda.compile.template_store import SUFFIX
+from jitdelegate.targets.cuda.generate import generate
+from jitdelegate.targets.cuda.multiply.tensor_core import Operand, check_operand
+from jitdelegate.targets.cuda.target import TARGET as CUDA
+from jitdelegate.targets.cuda.target import CudaDevice
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import small_models
 
@@ -151,3 +162,68 @@ def test_a_folder_to_carry_away_needs_named_gpus(model: str, tmp_path: Path) -> 
     with pytest.raises(SystemExit) as caught:
         warm.main([model, "--output", str(tmp_path)])
     assert caught.value.code == 2
+
+
+def _with_toolkit(monkeypatch: pytest.MonkeyPatch, major: int) -> None:
+    monkeypatch.setattr("jitdelegate.runtime.cuda.toolchain.cuda_major", lambda toolchain: major)
+
+
+def test_what_the_compilers_know_no_binaries_for_is_ptx_with_a_reason(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _with_toolkit(monkeypatch, 12)
+    (result,) = _run(capsys, model, "--target", "cuda:sm_110:12", "--serialization-dir", str(tmp_path))
+    (note,) = result["notes"]
+    assert result["gpu"] == "sm_110:12"
+    assert note.startswith(
+        "the installed compilers are those of CUDA 12, which make no code for sm_110: programs are PTX"
+    )
+    program = read(Path(result["path"]).read_bytes())
+    assert (program.features, program.part("multiprocessors"), program.part("machine")) == (
+        "compute_100",
+        "18",
+        AARCH64,
+    )
+    _with_toolkit(monkeypatch, 13)
+    asked = find_key(CudaDevice("sm_110:12"), DelegateOptions(), "0")
+    found = {(key.part("features"), key.part("multiprocessors")) for key in CudaDevice("sm_110:12").alternatives(asked)}
+    assert ("compute_100", "18") in found
+
+
+def test_what_the_compilers_know_no_code_for_is_refused_with_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    _with_toolkit(monkeypatch, 13)
+    with pytest.raises(
+        OptionError, match=r"CUDA 13, which make no code for sm_72: .* extra cuda12$"
+    ):
+        CUDA.devices("sm_72")
+    assert "sm_72" not in {device.kind for device in CUDA.devices("all")}
+    _with_toolkit(monkeypatch, 12)
+    kinds = {device.kind for device in CUDA.devices("all")}
+    assert "sm_72" in kinds and "sm_110" not in kinds
+
+
+@pytest.mark.parametrize(
+    "kind, cpu",
+    [
+        *(("sm_87", AARCH64), ("sm_110", AARCH64), ("sm_121", AARCH64), ("sm_121@x86_64", X86_64)),
+        *(("sm_90", this_cpu()), ("sm_90@aarch64", AARCH64), ("sm_90:114@x86_64", X86_64)),
+    ],
+)
+def test_programs_are_for_the_cpu_beside_the_gpu(kind: str, cpu: str) -> None:
+    (device,) = CUDA.devices(kind)
+    key = find_key(device, DelegateOptions(), "0")
+    assert (device.kind, key.part("machine"), key.cpu) == (kind, cpu, cpu)
+
+
+def test_an_unknown_cpu_beside_a_gpu_is_refused() -> None:
+    with pytest.raises(OptionError, match="no CPU 'mips', expected x86_64 or aarch64"):
+        CUDA.devices("sm_90@mips")
+
+
+def test_gpus_without_mma_compute_in_float32_only() -> None:
+    gpu = gpu_of("sm_72")
+    for operand in Operand:
+        with pytest.raises(CompileError, match=r"sm_72 has no \w+ tensor cores"):
+            check_operand(gpu, operand)
+    with pytest.raises(DeviceError, match="precision is 'float16', but sm_72 has only 'float32'"):
+        generate(Graph((), (), (), ()), "sm_72", "float16", None, lambda stage, make: None, None)

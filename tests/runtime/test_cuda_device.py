@@ -146,7 +146,10 @@ def test_an_error_without_a_name_is_told_by_its_number() -> None:
         ((9, 0), "sm_90"),
         ((10, 0), "sm_100"),
         ((10, 3), "sm_100"),
-        ((12, 1), "sm_120"),
+        ((7, 2), "sm_72"),
+        ((8, 7), "sm_87"),
+        ((11, 0), "sm_110"),
+        ((12, 1), "sm_121"),
     ],
 )
 def test_a_device_takes_the_best_code_that_runs_on_it(capability: tuple[int, int], architecture: str) -> None:
@@ -156,7 +159,7 @@ def test_a_device_takes_the_best_code_that_runs_on_it(capability: tuple[int, int
 
 @pytest.mark.parametrize(
     ("capability", "architecture"),
-    [((8, 7), "compute_86"), ((10, 1), "compute_100"), ((11, 0), "compute_100"), ((13, 0), "compute_120")],
+    [((7, 3), "compute_72"), ((10, 1), "compute_100"), ((11, 1), "compute_110"), ((13, 0), "compute_121")],
 )
 def test_a_device_that_no_binary_runs_on_takes_ptx(capability: tuple[int, int], architecture: str) -> None:
     device = Device(Driver(library(capability=capability, version=12040)), 0)
@@ -165,7 +168,7 @@ def test_a_device_that_no_binary_runs_on_takes_ptx(capability: tuple[int, int], 
 
 
 def test_a_device_that_no_code_runs_on_is_told() -> None:
-    with pytest.raises(DeviceError, match="Stub 9000 is sm_70, but code is compiled for sm_75 and later only"):
+    with pytest.raises(DeviceError, match="Stub 9000 is sm_70, but code is compiled for sm_72 and later only"):
         Device(Driver(library(capability=(7, 0))), 0)
 
 
@@ -177,6 +180,7 @@ def test_a_device_that_no_code_runs_on_is_told() -> None:
         ("sm_80", (9, 0), False),
         ("sm_80", (8, 7), False),
         ("sm_87", (8, 7), True),
+        ("sm_87", (8, 9), False),
         ("sm_90a", (9, 0), True),
         ("sm_100a", (10, 3), False),
         ("sm_100f", (10, 3), True),

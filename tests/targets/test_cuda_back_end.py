@@ -8,7 +8,8 @@ import pytest
 
 from jitdelegate.errors import CompileError, DeviceError
 from jitdelegate.program.cubin import PTX
-from jitdelegate.runtime.cuda.architectures import SIZES, name_of
+from jitdelegate.runtime.cuda.architectures import SIZES, is_made_by, name_of
+from jitdelegate.runtime.cuda.toolchain import cuda_major, installed_toolchain
 from jitdelegate.targets.cuda.code.gpu import GPUS
 from tests.targets.cuda_execute import ptx_of
 
@@ -35,12 +36,18 @@ def test_what_a_compiler_refuses_is_told_in_its_words() -> None:
 
 
 def test_code_is_compiled_for_the_architectures_that_a_device_is_matched_with() -> None:
-    assert tuple(GPUS) == back_end.ARCHITECTURES == tuple(map(name_of, SIZES))
+    assert tuple(GPUS) == tuple(map(name_of, SIZES))
+    toolkit = cuda_major(installed_toolchain())
+    assert tuple(name for name in GPUS if is_made_by(toolkit, name)) == back_end.ARCHITECTURES
+    assert len(GPUS) - len(back_end.ARCHITECTURES) == 1  # CUDA 13 lacks sm_72, CUDA 12 lacks sm_110
 
 
 @pytest.mark.parametrize(
     ("architecture", "version"),
-    [("compute_80", b"7.8"), ("compute_90", b"7.8"), ("compute_100", b"8.6"), ("compute_120", b"8.7")],
+    [
+        *(("compute_80", b"7.8"), ("compute_87", b"7.8"), ("compute_90", b"7.8"), ("compute_100", b"8.6")),
+        *(("compute_110", b"9.0"), ("compute_120", b"8.7"), ("compute_121", b"8.8")),
+    ],
 )
 def test_ptx_for_later_gpus_is_of_a_version_that_their_first_drivers_read(architecture: str, version: bytes) -> None:
     from tests.targets.test_cuda_dependent_launch import template_of

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from jitdelegate.errors import DeviceError
-from jitdelegate.runtime.cuda.architectures import SIZES, is_portable, kind_of, name_of, portable_name_of
+from jitdelegate.runtime.cuda.architectures import (
+    SIZES,
+    is_portable,
+    kind_of,
+    name_of,
+    portable_name_of,
+    runs_binary,
+)
 from jitdelegate.runtime.cuda.driver import POINTER_DEVICE, Driver, declare, dotted
 
 TYPE_CHECKING = False
@@ -12,8 +19,6 @@ if TYPE_CHECKING:
 
 CURRENT_VERSION = 13000
 """Lowest CUDA version of a driver that the compilers of the extra "cuda" work with."""
-TEGRA = ((8, 7), (10, 1))
-"""Capabilities that do not run binaries of lower minor versions: these are guaranteed for desktop GPUs only."""
 _EXACT, _FAMILY = "a", "f"
 
 
@@ -53,7 +58,7 @@ class Device:
         self.kind = kind_of(self.architecture, self.multiprocessors)
 
     def _find_architecture(self) -> str:
-        usable = [one for one in SIZES if _runs(one, self.capability)]
+        usable = [one for one in SIZES if runs_binary(one, self.capability)]
         if usable:
             return name_of(usable[-1])
         portable = [one for one in SIZES if one <= self.capability]
@@ -137,12 +142,4 @@ def runs(features: str, capability: tuple[int, int]) -> bool:
     if features == text or not (digits.isascii() and digits.isdecimal()) or not 2 <= len(digits) <= 3:
         return False
     compiled = int(digits[:-1]), int(digits[-1])
-    return compiled == capability if text.endswith(_EXACT) else _runs(compiled, capability)
-
-
-def _runs(compiled: tuple[int, int], capability: tuple[int, int]) -> bool:
-    """Whether a binary runs on a device: the major number must be equal, and the minor number equal or higher; on Tegra
-    both must be equal."""
-    if capability in TEGRA:
-        return compiled == capability
-    return compiled[0] == capability[0] and compiled[1] <= capability[1]
+    return compiled == capability if text.endswith(_EXACT) else runs_binary(compiled, capability)

@@ -64,6 +64,8 @@ def generate(
     gpu = gpu_of(kind)
     if precision in ("tf32", "bfloat16") and not gpu.has_async_copy:
         raise DeviceError(f"precision is {precision!r}, but {gpu.architecture} has only 'float32' and 'float16'")
+    if precision == "float16" and not gpu.has_mma:
+        raise DeviceError(f"precision is {precision!r}, but {gpu.architecture} has only 'float32'")
     store = TemplateStore(directory)
     choices = Choices(shipped(gpu))
     if tuning is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jitdelegate.base.options import ANY_PRECISION, PRECISIONS
-from jitdelegate.base.targets import EXACT
+from jitdelegate.base.targets import AARCH64, EXACT, X86_64
 from jitdelegate.errors import DeviceError, OptionError
 from jitdelegate.runtime.cache.key import (
     BOUND,
@@ -16,7 +16,18 @@ from jitdelegate.runtime.cache.key import (
     KeyParts,
     this_cpu,
 )
-from jitdelegate.runtime.cuda.architectures import SIZES, name_of, other_kinds, parsed, plain_kind
+from jitdelegate.runtime.cuda.architectures import (
+    BESIDE_ARM,
+    SIZES,
+    TOOLKITS,
+    capability_of,
+    is_made_by,
+    name_of,
+    other_kinds,
+    parsed,
+    plain_kind,
+    portable_kind,
+)
 from jitdelegate.runtime.cuda.library import open_library
 
 TYPE_CHECKING = False
@@ -48,17 +59,25 @@ class CudaDevice:
 
     Attributes:
         kind: the kind that programs are compiled for: "sm_90:132", or "sm_90" for the most common number of
-            multiprocessors.
+            multiprocessors; "sm_90@aarch64" beside another CPU than that of this machine.
         device: the GPU; None for a GPU that need not be in this machine.
         cpu: the family of the CPU beside it.
+        note: why its programs are PTX where binaries were asked for.
     """
 
-    __slots__ = ("_inputs", "cpu", "device", "kind")
+    __slots__ = ("_compiled", "_inputs", "cpu", "device", "kind", "note")
 
-    def __init__(self, kind: str, device: Device | None = None, cpu: str = "") -> None:
+    def __init__(self, kind: str, device: Device | None = None) -> None:
+        """
+        Raises:
+            DeviceError: the installed compilers make neither binaries nor PTX for it.
+        """
+        self._compiled, _, cpu = kind.partition("@")
         self.kind = kind
         self.device = device
-        self.cpu = cpu or this_cpu()
+        is_beside_arm = device is None and capability_of(parsed(self._compiled)[0]) in BESIDE_ARM
+        self.cpu = cpu or (AARCH64 if is_beside_arm else this_cpu())
+        self.note = "" if device else self._find_compiled()
         self._inputs: dict[str, str] = {}
 
     @property
@@ -78,11 +97,25 @@ class CudaDevice:
     def key_parts(self, options: DelegateOptions) -> KeyParts:
         from jitdelegate.runtime.cuda.toolchain import installed_toolchain
 
-        features, multiprocessors = parsed(self.kind)
+        features, multiprocessors = parsed(self._compiled)
         own = (*self._precision_parts(options), (MULTIPROCESSORS, str(multiprocessors)))
         is_measured = options.tuning != OFF and self.device is not None
         tuning = ((TUNING, options.tuning), (TUNED, "")) if is_measured else ()
         return KeyParts("cuda", features, "cubin", self.cpu, toolchain=installed_toolchain(), options=(*own, *tuning))
+
+    def _find_compiled(self) -> str:
+        from jitdelegate.runtime.cuda.toolchain import cuda_major, installed_toolchain
+
+        toolkit, asked = cuda_major(installed_toolchain()), self._compiled
+        architecture = parsed(asked)[0]
+        if is_made_by(toolkit, architecture):
+            return ""
+        trouble = f"the installed compilers are those of CUDA {toolkit}, which make no code for {architecture}"
+        self._compiled = portable_kind(asked, toolkit)
+        if not self._compiled:
+            (needed,) = TOOLKITS[capability_of(architecture)]
+            raise DeviceError(f"{trouble}: install jitdelegate's extra {'cuda' if needed == 13 else f'cuda{needed}'}")
+        return f"{trouble}: programs are PTX for {parsed(self._compiled)[0]}, which the driver compiles"
 
     def _precision_parts(self, options: DelegateOptions) -> Parts:
         if options.precision != ANY_PRECISION:
@@ -104,7 +137,10 @@ class CudaDevice:
         if self.device is None:
             return key, ""
         toolkit = cuda_major(key.part(TOOLCHAIN))
-        trouble = self.device.toolkit_trouble(key.part("features"), toolkit)
+        features = key.part("features")
+        trouble = self.device.toolkit_trouble(features, toolkit)
+        if not trouble and not is_made_by(toolkit, features):
+            trouble = f"which make no code for {features}"
         if trouble:
             return key.changed(TOOLCHAIN, ""), f"the installed compilers are those of CUDA {toolkit}, {trouble}"
         if key.part(TOOLCHAIN) or options.target == TARGET.name:
@@ -113,7 +149,7 @@ class CudaDevice:
         return key, f"{missing}: install jitdelegate's extra {self.device.extra}"
 
     def alternatives(self, key: Key) -> Sequence[Key]:
-        others = other_kinds(self.kind)
+        others = other_kinds(self._compiled)
         kinds = [key, *(key.changed("features", one).changed(MULTIPROCESSORS, str(size)) for one, size in others)]
         keys = [*kinds, *(kind.without(TUNING, TUNED) for kind in kinds)] if key.part(TUNING) else kinds
         if key.part(PRECISION) == ANY_PRECISION:
@@ -123,9 +159,9 @@ class CudaDevice:
     def difference(self, key: Key) -> str:
         device = self._here
         features = key.part("features")
-        if parsed(self.kind)[0] != features:
+        if parsed(self._compiled)[0] != features:
             return f"the program is for {features}: jitdelegate's extra {device.extra} compiles one that fits better"
-        if parsed(self.kind)[1] == int(key.part(MULTIPROCESSORS)):
+        if parsed(self._compiled)[1] == int(key.part(MULTIPROCESSORS)):
             how = f"computes in {key.part(PRECISION)}, and is not tuned or measured"
             return f"the program {how}: jitdelegate's extra {device.extra} compiles one as asked for"
         return (
@@ -163,12 +199,19 @@ class CudaTarget:
 
     def devices(self, text: str) -> tuple[CudaDevice, ...]:
         """Each kind once, with the number of multiprocessors that programs are compiled for in place of the given
-        number; without a number where it is the most common one."""
-        names = tuple(map(name_of, SIZES)) if text == ALL else text.split(",")
+        number; without a number where it is the most common one. All are those for which the installed compilers make
+        binaries."""
+        from jitdelegate.runtime.cuda.toolchain import cuda_major, installed_toolchain
+
+        if text == ALL:
+            toolkit = cuda_major(installed_toolchain())
+            text = ",".join(name for name in map(name_of, SIZES) if is_made_by(toolkit, name))
         try:
-            return tuple(map(CudaDevice, dict.fromkeys(plain_kind(*parsed(name)) for name in names)))
+            return tuple(map(CudaDevice, dict.fromkeys(map(_plain, text.split(",")))))
         except ValueError as error:
             raise OptionError(f"{error}; or {ALL!r}") from error
+        except DeviceError as error:
+            raise OptionError(f"target is 'cuda:{text}', but {error}") from error
 
     def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace, known: Known) -> Generated:
         from jitdelegate.runtime.cache.store import open_store
@@ -202,6 +245,18 @@ class CudaTarget:
 
     def channel_unit(self, features: str) -> int:
         return 32  # the narrowest tile
+
+
+def _plain(name: str) -> str:
+    """The kind that a name means.
+
+    Raises:
+        ValueError: unknown architecture or CPU, or wrong number of multiprocessors.
+    """
+    kind, at, cpu = name.partition("@")
+    if at and cpu not in (X86_64, AARCH64):
+        raise ValueError(f"no CPU {cpu!r}, expected {X86_64} or {AARCH64}")
+    return plain_kind(*parsed(kind)) + at + cpu
 
 
 def _tuning(key: Key, options: DelegateOptions) -> Tuning | None:

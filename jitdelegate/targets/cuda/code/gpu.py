@@ -34,19 +34,24 @@ class Gpu:
 
     @property
     def capability(self) -> int:
-        """Major and minor number as one: 75, 80, ... 120."""
+        """Major and minor number as one: 72, 75, ... 121."""
         return int(self.architecture.rpartition("_")[2])
 
     @property
     def lanes(self) -> int:
         """Float32 multiply-adds that a multiprocessor begins in a cycle. Source: CUDA Programming Guide, "Arithmetic
         Instructions"."""
-        return 64 if self.capability in (75, 80) else 128
+        return 64 if self.capability in (72, 75, 80) else 128
 
     @property
     def has_clusters(self) -> bool:
         """Whether blocks of a cluster read each other's shared memory."""
         return self.capability >= 90
+
+    @property
+    def has_mma(self) -> bool:
+        """Whether the GPU has the instructions by which kernels use its tensor cores: ldmatrix, and mma of 8 steps."""
+        return self.capability >= 75
 
     @property
     def has_async_copy(self) -> bool:
@@ -64,8 +69,8 @@ GPUS = {
     for gpu in (
         Gpu(architecture, size_of(architecture), 1024 * kibibytes)
         for architecture, kibibytes in (
-            *(("sm_75", 64), ("sm_80", 163), ("sm_86", 99), ("sm_89", 99)),
-            *(("sm_90", 227), ("sm_100", 227), ("sm_120", 99)),
+            *(("sm_72", 96), ("sm_75", 64), ("sm_80", 163), ("sm_86", 99), ("sm_87", 163), ("sm_89", 99)),
+            *(("sm_90", 227), ("sm_100", 227), ("sm_110", 227), ("sm_120", 99), ("sm_121", 99)),
         )
     )
 }

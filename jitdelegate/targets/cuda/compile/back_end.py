@@ -13,15 +13,16 @@ from cuda import pathfinder
 from cuda.bindings import nvjitlink, nvvm
 
 from jitdelegate.errors import CompileError, DeviceError
-from jitdelegate.runtime.cuda.architectures import is_portable
+from jitdelegate.runtime.cuda.architectures import is_made_by, is_portable
+from jitdelegate.runtime.cuda.toolchain import cuda_major, installed_toolchain
 from jitdelegate.targets.cuda.code.dependent_launch import for_architecture
 from jitdelegate.targets.cuda.code.gpu import GPUS
 
-ARCHITECTURES = tuple(GPUS)
-"""The GPUs that programs are compiled for."""
-PTX_VERSIONS = ((120, b"8.7"), (100, b"8.6"), (0, b"7.8"))
+ARCHITECTURES = tuple(name for name in GPUS if is_made_by(cuda_major(installed_toolchain()), name))
+"""The GPUs that the installed compilers make binaries for."""
+PTX_VERSIONS = ((121, b"8.8"), (120, b"8.7"), (110, b"9.0"), (100, b"8.6"), (0, b"7.8"))
 """The PTX version for GPUs from each capability on: NVVM names its own, which only drivers as new as it read. Source:
-PTX ISA, "Release Notes"; 7.8 came with CUDA 11.8, 8.7 with CUDA 12.8."""
+PTX ISA, "Release Notes"; 7.8 came with CUDA 11.8, 8.7 with CUDA 12.8, 9.0 with CUDA 13.0."""
 USED = re.compile(r"Used (\d+) registers")
 STACK = re.compile(r"(\d+) bytes stack frame")
 SPILLS = re.compile(r"(\d+) bytes spill (?:stores|loads)")

@@ -61,7 +61,7 @@ class Operand(Enum):
 
 def has_operand(gpu: Gpu, operand: Operand) -> bool:
     """Whether a GPU's tensor cores multiply such numbers."""
-    return gpu.has_async_copy or operand not in (Operand.BFLOAT16, Operand.TF32)
+    return gpu.has_async_copy if operand in (Operand.BFLOAT16, Operand.TF32) else gpu.has_mma
 
 
 def check_operand(gpu: Gpu, operand: Operand) -> None:
@@ -70,7 +70,8 @@ def check_operand(gpu: Gpu, operand: Operand) -> None:
         CompileError: the GPU's tensor cores do not multiply such numbers.
     """
     if not has_operand(gpu, operand):
-        raise CompileError(f"{gpu.architecture} has no {operand.value} tensor cores, expected sm_80 or later")
+        least = "sm_80" if gpu.has_mma else "sm_75"
+        raise CompileError(f"{gpu.architecture} has no {operand.value} tensor cores, expected {least} or later")
 
 
 def _dropped(array: np.ndarray, low: int) -> np.ndarray:
