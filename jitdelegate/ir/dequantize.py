@@ -14,8 +14,6 @@ PACKED = ("int4", "int2")
 """Types that numpy lacks and `integers` unpacks."""
 LEAST_NARROW = 256
 """Fewest floats that are worth a narrower type."""
-AT_ONCE = 1 << 20
-"""Floats that are rounded together: weights may be larger than all else that a compilation holds."""
 SAMPLE = 4096
 """Floats that are tried before all are: few are float16 by chance."""
 
@@ -173,21 +171,6 @@ def is_half(data: np.ndarray) -> bool:
 def _are_half(data: np.ndarray) -> bool:
     with np.errstate(over="ignore"):
         return bool(np.array_equal(data.astype(np.float16), data))
-
-
-def bfloat16_bits(data: np.ndarray) -> np.ndarray:
-    """uint16 of the shape of float32 `data`: the bits of the nearest bfloat16, of two the even one. NaN stays NaN."""
-    bits, found = np.ascontiguousarray(data).reshape(-1).view(np.uint32), np.empty(data.size, np.uint16)
-    for first in range(0, data.size, AT_ONCE):
-        some = bits[first : first + AT_ONCE]
-        nearest, is_nan = some + np.uint32(0x7FFF) + (some >> 16 & 1), some & 0x7FFFFFFF > 0x7F800000
-        found[first : first + AT_ONCE] = np.where(is_nan, some | 0x400000, nearest) >> 16
-    return found.reshape(data.shape)
-
-
-def bfloat16_numbers(bits: np.ndarray) -> np.ndarray:
-    """The float32 numbers that the bits of bfloat16 stand for."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def is_narrow(tensor: Tensor) -> bool:

@@ -15,6 +15,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from jitdelegate.ir.bfloat16 import bfloat16_bits, bfloat16_numbers
+
 UNARY: dict[str, Callable[[Any], Any]] = {
     "neg": np.negative,
     "abs": np.abs,
@@ -33,8 +35,10 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "cos": np.cos,
     "erf": np.vectorize(erf, otypes=[np.float32]),
     "not": np.logical_not,
+    "bfloat16": lambda x: bfloat16_numbers(bfloat16_bits(x)),
 }
-"""Name -> the function on numpy arrays. "round" takes halves to the even number; the sign of NaN is NaN."""
+"""Name -> the function on numpy arrays. "round" takes halves to the even number; the sign of NaN is NaN;
+"bfloat16" gives the nearest number of that type."""
 
 
 def _quotient(a: Any, b: Any) -> Any:

@@ -96,8 +96,9 @@ class Tensor:
             placeholder size (1 as a rule) here and -1 in `shape_signature`.
         dtype: numpy's name ("float32", "int8", ...) or TFLite's own for types that numpy lacks
             ("string", "resource", "variant", "int4", "bfloat16").
-        data: the constant's elements as a read-only row-major array of `shape`, None for runtime values. Raw bytes as
-            uint8[n] where numpy has no such type; the stored values as [n] where `sparsity` is set.
+        data: the constant's elements as a read-only row-major array of `shape`, None for runtime values. Of bfloat16
+            the float32 numbers; raw bytes as uint8[n] of other types that numpy lacks; the stored values as [n] where
+            `sparsity` is set.
         quant: quantization parameters, None for unquantized tensors.
         grid: of a float32 constant, the parameters of the integers that it was computed from; a hint only.
         shape_signature: as `shape`, -1 for dimensions that are not known.
@@ -142,7 +143,8 @@ class Tensor:
         """The tensor as a constant: a read-only copy of these elements, which have its shape, in its type. Those of
         another constant are shared rather than copied."""
         is_constant = isinstance(elements, np.ndarray) and not elements.flags.writeable
-        data = (np.asarray if is_constant else np.array)(elements, np.dtype(self.dtype), order="C")
+        dtype = "float32" if self.dtype == "bfloat16" else self.dtype
+        data = (np.asarray if is_constant else np.array)(elements, np.dtype(dtype), order="C")
         assert data.shape == self.shape, f"'{self.name}' cannot hold {data.shape}, its shape is {self.shape}"
         data.flags.writeable = False
         return replace(self, data=data)

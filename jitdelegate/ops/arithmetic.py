@@ -32,7 +32,7 @@ from jitdelegate.ops.quantization import (
     tensor_problems,
 )
 from jitdelegate.ops.quantized_elementwise import quotient
-from jitdelegate.ops.registry import FLOATS, HALF, MAX_PARTS, NUMBERS, QUANTIZED, Lowering, Op, op, view
+from jitdelegate.ops.registry import FLOATS, HALF, MAX_PARTS, NUMBERS, QUANTIZED, SHORT, Lowering, Op, op, view
 from jitdelegate.ops.rounding import AWAY, INTEGER, WRAPPED, rounding
 
 BROADCASTS = (
@@ -345,7 +345,7 @@ class FloorMod(Division):
 class Selection(Arithmetic):
     """One of two operands. Of quantized ones LiteRT compares stored numbers, whatever they stand for."""
 
-    narrow = (*HALF, "int8", "uint8", "int16")
+    narrow = (*SHORT, "int8", "uint8", "int16")
 
     quantized = QUANTIZED
 
@@ -394,7 +394,7 @@ class Atan2(Arithmetic):
     """y = the angle of the point (b, a)"""
 
     types = FLOATS
-    narrow = HALF
+    narrow = SHORT
     cases = (Case(((2, 3, 5), (2, 3, 5))), Case(((17,), (17,))))
     formula = binary("atan2", X, Y)
 

@@ -12,7 +12,8 @@ from math import prod
 
 import numpy as np
 
-from jitdelegate.ir.dequantize import bfloat16_bits, bfloat16_numbers, dequantized, integers, sums_of_blocks
+from jitdelegate.ir.bfloat16 import bfloat16_bits, bfloat16_numbers
+from jitdelegate.ir.dequantize import dequantized, integers, sums_of_blocks
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr, binary, maximum, minimum, select, unary
 from jitdelegate.ir.forms import NO_HALO, Contract, IndexMap, Map, Reduce
 from jitdelegate.ir.graph import ABSENT, Numbers, Tensor

@@ -12,7 +12,7 @@ from jitdelegate.ir.expr import Expr, clamp, converted, fma, maximum, minimum, u
 from jitdelegate.ops.call import WORDS, Call, given, scale
 from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.fourier import part, rank_problems
-from jitdelegate.ops.pointwise import Pointwise, X, Y, pointwise
+from jitdelegate.ops.pointwise import Pointwise, X, Y, mapped, pointwise
 from jitdelegate.ops.quantization import (
     EIGHT,
     LEAST_FACTOR,
@@ -41,7 +41,7 @@ from jitdelegate.ops.quantized_words import (
     tabulated_16,
     tanh_16,
 )
-from jitdelegate.ops.registry import ANY, BYTES, HALF, NUMBERS, QUANTIZED, Lowering, Op, cast, op
+from jitdelegate.ops.registry import ANY, BYTES, HALF, NUMBERS, QUANTIZED, SHORT, Lowering, Op, cast, op
 from jitdelegate.ops.rounding import AWAY, EIGHTS, rounding
 
 SHAPES = (Case(((1, 8, 8, 4),)), Case(((5,),)), Case(((1, 1, 1, 1),)), Case(((),)))
@@ -86,7 +86,7 @@ class Neg(Elementwise):
     """y = -x; of quantized values LiteRT negates the stored numbers, whatever their zero point"""
 
     types = NUMBERS
-    narrow = (*HALF, "int8", "int16")
+    narrow = (*SHORT, "int8", "int16")
     quantized = ("int8", "int16")
     cases = (*SHAPES, *WHOLE)
     formula = -X
@@ -100,6 +100,7 @@ class Neg(Elementwise):
 class Floor(Elementwise):
     """y = the largest integer that is not above x"""
 
+    narrow = SHORT
     formula = unary("floor", X)
 
 
@@ -114,6 +115,7 @@ class Ceil(Elementwise):
 class Round(Elementwise):
     """y = the integer nearest to x; of two, the even one"""
 
+    narrow = SHORT
     cases = (*SHAPES, Case((Fed((3, 4), "float32"),), low=-0.5, high=0.5))
     formula = unary("round", X)
 
@@ -229,6 +231,7 @@ class Sigmoid(Elementwise):
 class Tanh(Sigmoid):
     """y = the hyperbolic tangent of x"""
 
+    narrow = SHORT
     formula = unary("tanh", X)
     words = tanh_16
 
@@ -237,6 +240,7 @@ class Tanh(Sigmoid):
 class Logistic(Sigmoid):
     """y = 1 / (1 + e to the power of -x)"""
 
+    narrow = SHORT
     formula = unary("logistic", X)
     words = logistic_16
 
@@ -353,6 +357,11 @@ class Gelu(Curve):
         return pointwise(gelu(call.tensor(0), call.output, bool(call.option("approximate", False))), call)
 
 
+BFLOAT16 = "bfloat16"
+ROUNDED = "rounded"
+"""Our own option of a CAST to float32, set by `passes.compute_wide`: BFLOAT16 where results are rounded to that."""
+
+
 @op("CAST")
 class Cast(Op):
     """The data in the output's type: floats are truncated towards zero; bool is false for 0 and true for all else; of
@@ -375,6 +384,8 @@ class Cast(Op):
     def lowering(self, call: Call) -> Lowering:
         if call.tensor(0).dtype == "complex64":
             return part(call, 0)
+        if call.option(ROUNDED, "") == BFLOAT16:
+            return mapped(unary(BFLOAT16, Converted(X, "float32")), (call.index(0), call.shape(0)), shape=call.shape(0))
         return cast(call.index(0), call.shape(0), call.output.dtype)
 
     def fold(self, call: Call) -> list[np.ndarray]:

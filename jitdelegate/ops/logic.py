@@ -13,7 +13,7 @@ from jitdelegate.ops.call import Call, given, scale
 from jitdelegate.ops.case import Case, Fed
 from jitdelegate.ops.pointwise import Pointwise, X, Y, Z, pointwise
 from jitdelegate.ops.quantization import centred, fixed, per_tensor_problems, same_scale_problems
-from jitdelegate.ops.registry import ANY, BOOLEANS, BYTES, HALF, NUMBERS, QUANTIZED, Lowering, op
+from jitdelegate.ops.registry import ANY, BOOLEANS, BYTES, HALF, NUMBERS, QUANTIZED, SHORT, Lowering, op
 
 SHAPES = (((1, 4, 5, 6), (1, 4, 5, 6)), ((2, 1, 5), (4, 1)), ((3,), ()), ((1, 2, 1, 3, 1, 2), (2, 1, 2, 1, 5, 1)))
 COMPARED = tuple(
@@ -68,6 +68,7 @@ class NotEqual(Comparison):
 class Less(Comparison):
     """y = a < b"""
 
+    narrow = (*SHORT, "int16")
     formula = binary("lt", X, Y)
 
 
@@ -82,6 +83,7 @@ class LessEqual(Comparison):
 class Greater(Comparison):
     """y = a > b"""
 
+    narrow = (*SHORT, "int16")
     formula = binary("gt", X, Y)
 
 
@@ -128,7 +130,7 @@ class SelectV2(Pointwise):
     """y = a where the condition is true, b elsewhere"""
 
     least = most = 3
-    types = tuple(dtype for dtype in ANY if dtype not in HALF)
+    types = tuple(dtype for dtype in ANY if dtype not in SHORT)
     narrow = HALF
     quantized = QUANTIZED
     kinds: ClassVar = {0: BOOLEANS}

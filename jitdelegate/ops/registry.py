@@ -46,10 +46,12 @@ QUANTIZED = ("int8", "uint8", "int16", "int32")
 BYTES = ("int8", "uint8")
 HYBRID = ("int8", "int4")
 """The types of quantized weights beside float32 data."""
-ANY = (*NUMBERS, "bool", "int8", "uint8", "int16", "uint16", "uint32", "float16")
+ANY = (*NUMBERS, "bool", "int8", "uint8", "int16", "uint16", "uint32", "float16", "bfloat16")
 """The types that kernels can move."""
 HALF = ("float16",)
 """The type that LiteRT's kernels of floats, or XNNPACK's, also compute with."""
+SHORT = (*HALF, "bfloat16")
+"""Those of the operators that LiteRT has kernels of bfloat16 for."""
 _UNREADABLE = (ValueError, TypeError, IndexError, KeyError, OverflowError, RecursionError, MemoryError, struct.error)
 """The errors that flexbuffers raises on invalid bytes."""
 
@@ -362,9 +364,10 @@ class Op:
 
     def foldable(self, call: Call) -> bool:
         """True where the node's outputs are known while compiling. Quantized nodes are excluded, because `reference`
-        does not know quantization."""
+        does not know quantization, and results of bfloat16, which numpy has no type for."""
         known = all(call.constant(k) is not None for k in range(call.count) if call.given(k))
-        return known and not any(tensor.is_quantized for tensor in (*call.operands, *call.outputs))
+        is_quantized = any(tensor.is_quantized for tensor in (*call.operands, *call.outputs))
+        return known and not is_quantized and all(tensor.dtype != "bfloat16" for tensor in call.outputs)
 
     def fold(self, call: Call) -> list[np.ndarray]:
         """The outputs of a `foldable` node for which `structure` gives no reasons."""

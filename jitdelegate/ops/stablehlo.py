@@ -23,7 +23,7 @@ class StablehloElementwise(Pointwise):
     """Operands have one shape. Integers wrap, and of truth values any number but 0 is true."""
 
     least = most = 2
-    types: ClassVar[tuple[str, ...]] = ANY
+    types: ClassVar[tuple[str, ...]] = tuple(dtype for dtype in ANY if dtype != "bfloat16")
     quantized = QUANTIZED
     cases: ClassVar[tuple[Case, ...]] = pairs(
         (3, 17), ("float32", "int32", "int64", "bool", "int8", "int16"), -150, 150

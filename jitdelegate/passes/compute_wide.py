@@ -1,4 +1,4 @@
-"""Values that operators compute with in a wider type than the file's: float16 in float32."""
+"""Values that operators compute with in a wider type than the file's: float16 in float32; and bfloat16 as float32."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ops import OPS
 from jitdelegate.ops.call import Call
+from jitdelegate.ops.elementwise import BFLOAT16, ROUNDED
 from jitdelegate.ops.registry import computed_type
 from jitdelegate.passes.graph_builder import GraphBuilder
 from jitdelegate.passes.works_on import narrow_values, works_on
@@ -17,7 +18,7 @@ def compute_wide(graph: Graph) -> Graph:
     """%2: f16 = TANH(%1: f16) -> %3: f32 = CAST(%1); %4 = TANH(%3); %2 = CAST(%4).
 
     Results are rounded once, as LiteRT's kernels round them. Operators that only move values keep their type; constants
-    are converted here.
+    are converted here. A bfloat16 becomes the float32 that it is, and a CAST to one becomes a CAST that rounds.
     """
     draft, wide, nodes = GraphBuilder(graph), dict[int, int](), list[Node]()
 
@@ -40,4 +41,18 @@ def compute_wide(graph: Graph) -> Graph:
         nodes.append(node.between(inputs, tuple(results.get(index, index) for index in node.outputs)))
         for index, result in results.items():
             converted(node, result, index)
-    return draft.graph(nodes)
+    return _without_bfloat16(draft.graph(nodes))
+
+
+def _without_bfloat16(graph: Graph) -> Graph:
+    narrow = {index for index, tensor in enumerate(graph.tensors) if tensor.dtype == BFLOAT16}
+    if not narrow:
+        return graph
+
+    def rounded(node: Node) -> Node:
+        is_rounding = node.op == "CAST" and narrow.issuperset(node.outputs)
+        return replace(node, attrs={**node.attrs, ROUNDED: BFLOAT16}) if is_rounding else node
+
+    pairs = enumerate(graph.tensors)
+    tensors = tuple(replace(tensor, dtype="float32") if index in narrow else tensor for index, tensor in pairs)
+    return replace(graph, tensors=tensors, nodes=tuple(map(rounded, graph.nodes)))

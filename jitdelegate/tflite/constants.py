@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from jitdelegate.errors import ModelError
+from jitdelegate.ir.bfloat16 import bfloat16_numbers
 from jitdelegate.tflite.record import Record
 
 UNSIZED = frozenset({"string", "resource", "variant"})
@@ -83,7 +84,8 @@ class Buffers:
 
 
 def constant(data: memoryview, shape: tuple[int, ...], dtype: str, where: str) -> np.ndarray:
-    """`data` as a read-only array of `shape`, not copied; uint8[n] for types that numpy lacks.
+    """`data` as a read-only array of `shape`, not copied; of bfloat16 the float32 numbers, and uint8[n] for other types
+    that numpy lacks.
 
     Raises:
         ModelError: the number of bytes does not fit shape and type.
@@ -92,6 +94,10 @@ def constant(data: memoryview, shape: tuple[int, ...], dtype: str, where: str) -
     expected = (elements * bits(dtype) + 7) // 8
     if elements and dtype not in UNSIZED and len(data) != expected:
         raise ModelError(f"{where}: its buffer has {len(data)} bytes, expected {expected} for {dtype}{list(shape)}")
+    if dtype == "bfloat16":
+        numbers = bfloat16_numbers(_view(data[:expected], "uint16")).reshape(shape)
+        numbers.flags.writeable = False
+        return numbers
     if dtype in _BITS_WITHOUT_NUMPY:
         return _view(data, "uint8")
     return _view(data[:expected], dtype).reshape(shape)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.base.targets import BFLOAT16, EXACT
-from jitdelegate.ir.dequantize import bfloat16_bits, bfloat16_numbers
+from jitdelegate.ir.bfloat16 import bfloat16_bits, bfloat16_numbers
 from jitdelegate.ir.expr import RESULT, maximum
 from jitdelegate.ir.forms import Contract, Depthwise, MatMul, Shape
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor

@@ -15,6 +15,7 @@ from jitdelegate.targets.maths.division import (
     integer_quotient,
 )
 from jitdelegate.targets.maths.exponential import erf, exp, log, tanh
+from jitdelegate.targets.maths.half import rounded_to_bfloat16
 from jitdelegate.targets.maths.power import integer_power, power
 from jitdelegate.targets.maths.trigonometry import atan2, cos, sin
 
@@ -125,6 +126,7 @@ FLOAT_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "log": log,
     "tanh": tanh,
     "logistic": _logistic,
+    "bfloat16": rounded_to_bfloat16,
     **FLOAT_COMPARISONS,
 }
 """Functions of floats, by their names in `ir.expr.UNARY`, `BINARY`, `COMPARISONS` or `TERNARY`. Those in

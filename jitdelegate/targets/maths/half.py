@@ -1,4 +1,4 @@
-"""float16 by its bits: conversions from and to float32, by an instruction or by arithmetic of integers."""
+"""Conversions from and to float16, as its bits, and to bfloat16, by an instruction or by arithmetic of integers."""
 
 from __future__ import annotations
 
@@ -41,3 +41,11 @@ def to_half(b: Builder[V], number: V) -> V:
     odd = b.select(b.compare("ugt", magnitude, FLOAT_INFINITY), magnitude >> SHIFT & MANTISSA | QUIET, INFINITY)
     half = b.select(b.compare("uge", magnitude, LEAST_INFINITE), odd, finite)
     return b.convert("trunc", half | bits >> 16 & SIGN, "i16")
+
+
+def rounded_to_bfloat16(b: Builder[V], number: V) -> V:
+    """The bfloat16 nearest to a float32, of two the even one, as a float32."""
+    bits = b.convert("bitcast", number, "i32")
+    is_nan = b.compare("ugt", bits & 0x7FFFFFFF, FLOAT_INFINITY)
+    nearest = b.select(is_nan, bits | 0x400000, bits + ((bits >> 16 & 1) + 0x7FFF))
+    return b.convert("bitcast", nearest & ~0xFFFF, "float")

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.dequantize import bfloat16_bits, bfloat16_numbers
+from jitdelegate.ir.bfloat16 import bfloat16_bits, bfloat16_numbers
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value, vector
 from jitdelegate.targets.cpu.multiply.products import Products
 from jitdelegate.targets.maths.cast import cast

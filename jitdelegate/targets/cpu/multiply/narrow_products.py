@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.dequantize import bfloat16_numbers
+from jitdelegate.ir.bfloat16 import bfloat16_numbers
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT, FLOAT_BYTES, INDEX, POINTER, Function, Value, vector

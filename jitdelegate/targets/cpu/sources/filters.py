@@ -9,7 +9,8 @@ import numpy as np
 
 from jitdelegate.base.targets import BFLOAT16, Level
 from jitdelegate.errors import CompileError
-from jitdelegate.ir.dequantize import LEAST_NARROW, bfloat16_bits, is_half, requantized
+from jitdelegate.ir.bfloat16 import bfloat16_bits
+from jitdelegate.ir.dequantize import LEAST_NARROW, is_half, requantized
 from jitdelegate.ir.forms import Contract, Shape
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ir.layout import Layout
