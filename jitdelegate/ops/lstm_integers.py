@@ -1,7 +1,8 @@
 """LSTM of quantized data: values of 8 bits, gates and states of 16, every step rounded where LiteRT rounds it.
 
-Gates have three integer bits; their logistic and tanh are computed by `ir.fixed_point`. Before a layer normalization
-they have the scales that the file gives. Source: LiteRT's kernel (tflite/kernels/lstm_eval.cc, 8x8_16), by experiment.
+The activation is TANH, whatever the file says. Gates have three integer bits; their logistic and tanh are computed by
+`ir.fixed_point`. Before a layer normalization they have the scales that the file gives. Source: LiteRT's kernel
+(tflite/kernels/lstm_eval.cc, 8x8_16), by experiment.
 """
 
 from __future__ import annotations
@@ -61,8 +62,6 @@ def integer_problems(call: Call, operands: Operands, steps: Steps, most: int) ->
         yield f"{name}: weights or cell state have zero points, expected 0."
     if operands.is_projected(call) and call.given(first + OUTPUT_PEEPHOLE):
         yield f"{name} of quantized data with peepholes and projection: LiteRT counts outputs where it means units."
-    if call.option("fused_activation_function", "NONE") != "TANH":
-        yield f"{name} of quantized data is supported with the activation TANH only."
     power = log2(scale(cell))
     if power != int(power) or not 0 <= BITS + power <= MOST_WHOLE:
         yield (

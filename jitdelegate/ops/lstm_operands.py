@@ -15,6 +15,8 @@ RECURRENT, INPUT_PEEPHOLE, FORGET_PEEPHOLE, OUTPUT_PEEPHOLE, BIAS, PROJECTION, P
 """Offsets of operands from the first weights: four weights, four recurrent weights, three peepholes, four biases and
 two operands of the projection. Four in a row are for the gates input, forget, cell and output."""
 COUNT = 17
+MOST_OPERANDS = 48
+"""Inputs of the operator that has most."""
 
 
 def lstm_update(gates: int, activation: str, limit: float) -> Expr:
@@ -37,12 +39,14 @@ class Operands:
         first: the first weights; RECURRENT and the constants beside it are offsets from there.
         hidden, state: variables.
         norm: layer normalization's scales, one per gate; the number of inputs where there are none.
+        auxiliary: the first weights of an auxiliary input, one per gate; the number of inputs where there are none.
     """
 
     first: int
     hidden: int
     state: int
     norm: int
+    auxiliary: int = MOST_OPERANDS
 
     def gates(self, call: Call) -> range:
         """The gates of the cell: all four, or all except the input gate."""
@@ -61,7 +65,7 @@ class Operands:
     def problems(self, call: Call, batch: int, depth: int) -> Iterator[str]:
         """Reasons why these operands do not form a cell."""
         name, checked = call.node.op, set()
-        if call.option(OPTION, "NONE") == "NONE":
+        if call.option(OPTION, "NONE") == "NONE" and call.quantization != "integer":
             yield f"{name} without an activation: LiteRT takes the outputs from memory that holds something else."
         for operand in (self.first + 1, self.first + RECURRENT + 1, self.hidden, self.state):
             if not call.given(operand):
@@ -113,7 +117,7 @@ class Operands:
         gates, activation = self.gates(call), call.option(OPTION, "NONE")
         return Cell(
             units=call.shape(self.first + 1)[0],
-            inputs=self._stacked(call, 0),
+            inputs=self._inputs(call),
             recurrent=self._stacked(call, RECURRENT),
             bias=None if self.is_normalized(call) else self._stacked(call, BIAS),
             update=lstm_update(len(gates), activation, float(call.option("cell_clip", 0.0))),
@@ -131,6 +135,12 @@ class Operands:
 
     def _stacked(self, call: Call, operand: int) -> np.ndarray:
         return np.concatenate([self._array(call, operand + gate) for gate in self.gates(call)])
+
+    def _inputs(self, call: Call) -> np.ndarray:
+        """The weights of the data and of an auxiliary input behind it."""
+        if not call.given(self.auxiliary + 1):
+            return self._stacked(call, 0)
+        return np.concatenate([self._stacked(call, 0), self._stacked(call, self.auxiliary - self.first)], axis=1)
 
     def _peepholes(self, call: Call) -> tuple[np.ndarray | None, ...]:
         """The peepholes of the four gates; the cell gate has none."""

@@ -13,10 +13,10 @@ from jitdelegate.ir.expr import Expr
 from jitdelegate.ir.forms import Concat, Contract, IndexMap
 from jitdelegate.ir.graph import Node
 from jitdelegate.ops import lstm_basic
-from jitdelegate.ops.call import OPTION, Call, Shape, given
+from jitdelegate.ops.call import OPTION, Call, Shape, constant_problems, given
 from jitdelegate.ops.case import Case, Entry, Weights
 from jitdelegate.ops.lstm_integers import IntegerLstm, integer_problems
-from jitdelegate.ops.lstm_operands import Operands, lstm_output, lstm_update
+from jitdelegate.ops.lstm_operands import MOST_OPERANDS, Operands, lstm_output, lstm_update
 from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Run, Steps, apply
 from jitdelegate.ops.recurrent_reference import LstmReference, logistic
 from jitdelegate.ops.registry import HYBRID, Lowering, Op, op, view
@@ -24,8 +24,6 @@ from jitdelegate.ops.registry import HYBRID, Lowering, Op, op, view
 MOST_KERNELS = 1024
 """Most kernels of a sequence whose steps have their own kernels; a hundred kernels take about a second to compile."""
 BASIC_INPUTS, BASIC_OUTPUTS = 5, 4
-MOST_OPERANDS = 48
-"""Inputs of the operator that has most."""
 
 
 def lstm_case(
@@ -102,16 +100,60 @@ def outcome(outputs: Sequence[Lowering], states: Sequence[Lowering]) -> tuple[Lo
 class Bidirectional(Recurrence):
     """Runs in both directions; `merge_outputs` joins the two outputs, forward first. States: forward, then backward."""
 
-    auxiliary: ClassVar[range]
-    """Operands that are not supported."""
+    auxiliary: ClassVar[int]
+    """The auxiliary input; for each direction, forward first, `gates` weights of it follow. The products with them are
+    added to the gates, as if data and auxiliary input were one; without weights it is the data of the way back."""
+    gates: ClassVar[int]
 
     def outputs(self, call: Call) -> int:
         return (1 if call.option("merge_outputs", False) else 2) + len(self.states)
 
     def problems(self, call: Call) -> Iterator[str]:
-        if any(map(call.given, self.auxiliary)):
-            yield f"{self.name} with an auxiliary input is not supported."
         yield from super().problems(call)
+        data, auxiliary = call.shape(0), call.shape(self.auxiliary) if call.given(self.auxiliary) else ()
+        is_linked = any(call.given(k) for number in range(2) for k in self.linked(number))
+        if auxiliary and (auxiliary[:-1] != data[:-1] or not (is_linked or auxiliary == data)):
+            yield f"{self.name}: the auxiliary input's shape is {list(auxiliary)}, the data's {list(data)}."
+        for number in range(2) if is_linked else ():
+            for own, operand in enumerate(self.linked(number), start=self.first(number)):
+                if call.given(operand) != call.given(own):
+                    yield f"{self.name} has only one of its inputs {own} and {operand}, which belong together."
+                if call.given(own) and call.shape(operand) != (*call.shape(own)[:1], *auxiliary[-1:]):
+                    yield f"{self.name}: the shape of input {operand} is {list(call.shape(operand))}."
+                yield from constant_problems(call, *filter(call.given, (operand,)))
+
+    def first(self, number: int) -> int:
+        """The first weights of a direction."""
+        raise NotImplementedError
+
+    def linked(self, number: int) -> range:
+        """The weights of the auxiliary input of a direction."""
+        start = self.auxiliary + 1 + number * self.gates
+        return range(start, start + self.gates)
+
+    def both(self, call: Call) -> tuple[Steps, Steps]:
+        """The steps forward and backward."""
+        ways = self.steps(call), self.steps(call, reverse=True)
+        if not call.given(self.auxiliary):
+            return ways
+        auxiliary, shape = call.index(self.auxiliary), call.shape(0)
+        if not any(map(call.given, self.linked(0))):
+            return ways[0], replace(ways[1], source=auxiliary)
+        joined = (*shape[:2], shape[2] + call.shape(self.auxiliary)[2])
+        source = Lowering(Concat(axis=2), (call.index(0), auxiliary), joined, "float32")
+        return replace(ways[0], source=source), replace(ways[1], source=source)
+
+    def joined(self, arrays: Sequence[np.ndarray | None], number: int) -> list[np.ndarray | None]:
+        """The operands of a reference as if the auxiliary input were part of the data of a direction."""
+        joined = [*arrays, *[None] * (self.most - len(arrays))]
+        auxiliary, start = joined[self.auxiliary], self.linked(number)[0]
+        weights = [k for k in self.linked(number) if joined[k] is not None]
+        if auxiliary is not None and not weights:
+            joined[0] = auxiliary if number else joined[0]
+        pairs = [(0, self.auxiliary), *((k - start + self.first(number), k) for k in weights)]
+        for own, added in pairs if weights else []:
+            joined[own] = np.concatenate(given([joined[own], joined[added]]), axis=-1)
+        return joined
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         states = tuple(map(call.shape, self.states))
@@ -314,10 +356,12 @@ class LstmStep(Lstm):
         return [output.astype(np.float32) for output in outputs]
 
 
-def both_ways(case: Case, **attrs: Any) -> Case:
-    """The case's cell in both directions."""
-    data, *weights = case.inputs[:18]
-    entries = (data, *weights, *weights, *case.inputs[18:20], *case.inputs[18:20], *(9 * [None]))
+def both_ways(case: Case, auxiliary: Shape | None = None, weights: int = 0, **attrs: Any) -> Case:
+    """The case's cell in both directions, perhaps with an auxiliary input, and with weights for so many units of it."""
+    data, *own = case.inputs[:18]
+    depth = (auxiliary or (0,))[-1] if weights else 0
+    linked: list[Entry] = [Weights((weights, depth)) if depth and gate is not None else None for gate in own[:4]]
+    entries = (data, *own, *own, *case.inputs[18:20], *case.inputs[18:20], auxiliary, *linked, *linked)
     return replace(case, inputs=entries, attrs={**case.attrs, **attrs})
 
 
@@ -333,9 +377,20 @@ class BidirectionalSequenceLstm(Bidirectional):
         both_ways(lstm_case((4, 2, 3), 2, 9, time_major=True, outputs=4), merge_outputs=True),
         both_ways(lstm_case((5, 2, 3), 2, 7, time_major=True, coupled=True), merge_outputs=False),
         both_ways(lstm_case((2, 3, 5), 2, 9, time_major=False, outputs=4, peepholes=True), merge_outputs=False),
+        both_ways(lstm_case((5, 2, 3), 2, 7, time_major=True), auxiliary=(5, 2, 3), merge_outputs=False),
+        both_ways(lstm_case((5, 2, 3), 2, 7, time_major=True), auxiliary=(5, 2, 4), weights=7, merge_outputs=True),
+        both_ways(
+            lstm_case((2, 4, 3), 2, 7, time_major=False, coupled=True),
+            auxiliary=(2, 4, 6),
+            weights=7,
+            merge_outputs=False,
+        ),
     )
-    directions: ClassVar = (Operands(1, 35, 36, norm=48), Operands(18, 37, 38, norm=48))
-    auxiliary = range(39, 48)
+    directions: ClassVar = (
+        Operands(1, 35, 36, norm=48, auxiliary=40),
+        Operands(18, 37, 38, norm=48, auxiliary=44),
+    )
+    auxiliary, gates = 39, 4
 
     def problems(self, call: Call) -> Iterator[str]:
         if len(call.shape(0)) != 3:
@@ -348,18 +403,20 @@ class BidirectionalSequenceLstm(Bidirectional):
         for operands in self.directions:
             yield from cell_problems(call, operands, steps)
 
+    def first(self, number: int) -> int:
+        return self.directions[number].first
+
     def runs(self, call: Call) -> Sequence[Run]:
         return [
-            operands.cell(call).run(
-                self.steps(call, reverse=reverse), call.index(operands.hidden), call.index(operands.state)
-            )
-            for operands, reverse in zip(self.directions, (False, True), strict=True)
+            operands.cell(call).run(steps, call.index(operands.hidden), call.index(operands.state))
+            for operands, steps in zip(self.directions, self.both(call), strict=True)
         ]
 
     def answers(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> Sequence[Sequence[np.ndarray]]:
         runs = []
-        for operands, reverse in zip(self.directions, (False, True), strict=True):
-            data, hidden, state = given([arrays[k] for k in (0, operands.hidden, operands.state)])
-            cell = LstmReference(arrays, attrs, operands.first, operands.norm)
-            runs.append(cell.run(data, hidden, state, reverse=reverse))
+        for number, operands in enumerate(self.directions):
+            own = self.joined(arrays, number)
+            data, hidden, state = given([own[k] for k in (0, operands.hidden, operands.state)])
+            cell = LstmReference(own, attrs, operands.first, operands.norm)
+            runs.append(cell.run(data, hidden, state, reverse=number > 0))
         return runs

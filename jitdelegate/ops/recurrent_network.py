@@ -10,13 +10,13 @@ import numpy as np
 
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr
 from jitdelegate.ir.forms import Concat, Contract, IndexMap, Reduce
-from jitdelegate.ir.graph import Quant, Tensor
+from jitdelegate.ir.graph import ABSENT, Quant, Tensor
 from jitdelegate.ops.call import ACTIVATIONS, OPTION, Call, Shape, activated, constant_problems, given, scale, zero
-from jitdelegate.ops.case import Case, Weights
+from jitdelegate.ops.case import Case, Entry, Weights
 from jitdelegate.ops.pointwise import X, Y, mapped
 from jitdelegate.ops.quantization import factor_problems, multiple, per_tensor_problems
 from jitdelegate.ops.recurrent import Bidirectional, Recurrence, outcome
-from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Cell, Read, Run, apply
+from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Cell, Read, Run, Steps, apply
 from jitdelegate.ops.recurrent_reference import activation, times
 from jitdelegate.ops.registry import Lowering, op, view
 from jitdelegate.ops.rounding import AWAY
@@ -56,15 +56,17 @@ class Rnn(Recurrence):
         return (*call.shape(0)[:-1], call.shape(1)[0]), call.shape(4)
 
     def lowering(self, call: Call) -> tuple[Lowering, ...]:
-        run = self.run(call, 1)
+        run = self.run(call, 1, self.steps(call))
         return outcome([run.outputs], [run.hidden])
 
-    def run(self, call: Call, first: int, *, reverse: bool = False) -> Run:
-        """One direction."""
+    def run(self, call: Call, first: int, steps: Steps, auxiliary: int = ABSENT) -> Run:
+        """One direction, with the weights of an auxiliary input behind the data."""
         weights, recurrent, bias = map(call.array, range(first, first + 3))
+        if auxiliary != ABSENT and call.given(auxiliary):
+            weights = np.concatenate([weights, call.array(auxiliary)], axis=1)
         update = CELL_ACTIVATIONS[call.option(OPTION, "NONE")](Arg(0))
         cell = Cell(len(weights), weights, recurrent, bias, update, output=Arg(1))
-        return cell.run(self.steps(call, reverse=reverse), call.index(first + 3), call.index(first + 3))
+        return cell.run(steps, call.index(first + 3), call.index(first + 3))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         return layer_reference(given(arrays), attrs)
@@ -106,10 +108,11 @@ class UnidirectionalSequenceRnn(Rnn):
     )
 
 
-def both_ways(case: Case, **attrs: Any) -> Case:
-    """The case's layer in both directions."""
+def both_ways(case: Case, *auxiliary: Entry, **attrs: Any) -> Case:
+    """The case's layer in both directions, perhaps with an auxiliary input and its weights."""
     data, *layer = case.inputs
-    return replace(case, inputs=(data, *layer, *layer, None, None, None), attrs={**case.attrs, **attrs})
+    more = (*auxiliary, *[None] * (3 - len(auxiliary)))
+    return replace(case, inputs=(data, *layer, *layer, *more), attrs={**case.attrs, **attrs})
 
 
 @op("BIDIRECTIONAL_SEQUENCE_RNN")
@@ -119,20 +122,40 @@ class BidirectionalSequenceRnn(Bidirectional, Rnn):
     least, most = 9, 12
     states = (4, 8)
     layers = (1, 5)
-    auxiliary = range(9, 12)
+    auxiliary, gates = 9, 1
     cases = (
         both_ways(rnn_case((3, 6, 5), 3, 11, **{OPTION: "TANH", "time_major": False}), merge_outputs=True),
         both_ways(rnn_case((6, 3, 5), 3, 16, **{OPTION: "TANH", "time_major": True}), merge_outputs=True),
         both_ways(rnn_case((2, 4, 5), 2, 7, **{OPTION: "RELU6", "time_major": False}), merge_outputs=False),
+        both_ways(rnn_case((4, 2, 5), 2, 7, **{OPTION: "TANH", "time_major": True}), (4, 2, 5), merge_outputs=True),
+        both_ways(
+            rnn_case((2, 4, 5), 2, 7, **{OPTION: "TANH", "time_major": False}),
+            *((2, 4, 3), Weights((7, 3)), Weights((7, 3))),
+            merge_outputs=False,
+        ),
     )
 
+    def problems(self, call: Call) -> Iterator[str]:
+        yield from super().problems(call)
+        if not call.given(self.auxiliary):
+            return
+        is_linked, time_major = call.given(self.auxiliary + 1), bool(call.option("time_major", False))
+        if is_linked == time_major and not (is_linked and call.shape(self.auxiliary) == call.shape(0)):
+            yield f"{self.name}: LiteRT's kernel does not read this auxiliary input as it is meant."
+
+    def first(self, number: int) -> int:
+        return self.layers[number]
+
     def runs(self, call: Call) -> Sequence[Run]:
-        return self.run(call, 1), self.run(call, 5, reverse=True)
+        ways = zip(self.layers, (10, 11), self.both(call), strict=True)
+        return [self.run(call, first, steps, auxiliary) for first, auxiliary, steps in ways]
 
     def answers(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> Sequence[Sequence[np.ndarray]]:
-        data, *layers = given(arrays[:9])
-        backward = layer_reference([data, *layers[4:]], attrs, reverse=True)
-        return layer_reference([data, *layers[:4]], attrs), backward
+        found = []
+        for number, first in enumerate(self.layers):
+            own = self.joined(arrays, number)
+            found.append(layer_reference(given([own[0], *own[first : first + 4]]), attrs, reverse=number > 0))
+        return found
 
 
 @op("SVDF")

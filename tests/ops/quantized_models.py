@@ -72,6 +72,7 @@ class LstmModel:
     hidden: tuple[float, int] = (0.0078, -1)
     bias: int = 3000
     gates: tuple[float, float, float, float] = (2.0**-12,) * 4
+    activation: str = "TANH"
 
     @property
     def width(self) -> int:
@@ -109,7 +110,8 @@ class LstmModel:
         inside = [model.tensor((), "int16", quant=per_tensor(scale)) for scale in self.gates]
         inside.append(model.tensor((), "int8", quant=per_tensor(*self.hidden)))
         own: Mapping[str, Any] = {"kernel_type": "FULL"} if self.op == "LSTM" else {"time_major": self.time_major}
-        options = {"fused_activation_function": "TANH", "cell_clip": self.cell_clip, "proj_clip": self.proj_clip, **own}
+        activation = {"fused_activation_function": self.activation}
+        options = {**activation, "cell_clip": self.cell_clip, "proj_clip": self.proj_clip, **own}
         model.node(self.op, operands, [output], options=options, version=3, intermediates=inside)
         model.output(output)
         return model.finish()

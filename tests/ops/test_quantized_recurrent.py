@@ -30,6 +30,8 @@ MODELS = {
     "layer norm, projection, one step": LstmModel(op="LSTM", norm=True, outputs=12, hidden=(0.009, 5)),
     "layer norm of gates that hardly vary": LstmModel(norm=True, gates=(0.4, 0.7, 0.9, 2.0)),
     "layer norm of gates at their limits": LstmModel(norm=True, gates=(1e-6,) * 4),
+    "another activation, which LiteRT ignores": LstmModel(activation="RELU"),
+    "no activation": LstmModel(activation="NONE", op="LSTM"),
     "one step": LstmModel(op="LSTM"),
     "svdf": SvdfModel(),
     "svdf of one filter, no bias": SvdfModel(units=16, rank=1, bias=False),

@@ -88,9 +88,21 @@ def test_runs_one_after_another_are_what_litert_computes(content: bytes) -> None
             np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize("name", ["plain", "step with all", "both ways", "rnn", "sequence rnn", "svdf"])
+CHECKED = {
+    **{
+        name: functional_state(read(CONTENTS[name]))
+        for name in ("plain", "step with all", "both ways", "rnn", "sequence rnn", "svdf")
+    },
+    **{
+        f"{name} with an auxiliary input": OPS[name].cases[-1].graph(OPS[name])
+        for name in ("BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN")
+    },
+}
+
+
+@pytest.mark.parametrize("name", CHECKED)
 def test_whatever_is_wrong_with_an_operand_a_check_says_so(name: str) -> None:
-    graph = functional_state(read(CONTENTS[name]))
+    graph = CHECKED[name]
     (node,) = graph.nodes
     op = OPS[node.op]
     assert op.check(graph, node) is None
