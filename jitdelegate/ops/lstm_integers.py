@@ -60,6 +60,8 @@ def integer_problems(call: Call, operands: Operands, steps: Steps, most: int) ->
     yield from per_tensor_problems(call, call.tensor(0), *weights, call.tensor(operands.hidden), cell)
     if any(map(zero, (*weights, cell))):
         yield f"{name}: weights or cell state have zero points, expected 0."
+    if any(operands.is_diagonal(call, k) for k in range(first, first + BIAS)):
+        yield f"{name} of quantized data with recurrent weights that are diagonals, which LiteRT reads as matrices."
     if operands.is_projected(call) and call.given(first + OUTPUT_PEEPHOLE):
         yield f"{name} of quantized data with peepholes and projection: LiteRT counts outputs where it means units."
     power = log2(scale(cell))

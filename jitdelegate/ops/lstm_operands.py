@@ -40,6 +40,7 @@ class Operands:
         hidden, state: variables.
         norm: layer normalization's scales, one per gate; the number of inputs where there are none.
         auxiliary: the first weights of an auxiliary input, one per gate; the number of inputs where there are none.
+        takes_diagonals: whether recurrent weights may be the diagonals of matrices that are 0 elsewhere.
     """
 
     first: int
@@ -47,10 +48,16 @@ class Operands:
     state: int
     norm: int
     auxiliary: int = MOST_OPERANDS
+    takes_diagonals: bool = False
 
     def gates(self, call: Call) -> range:
         """The gates of the cell: all four, or all except the input gate."""
         return range(0 if call.given(self.first) else 1, 4)
+
+    def is_diagonal(self, call: Call, operand: int) -> bool:
+        """Whether an operand is the diagonal of recurrent weights."""
+        is_recurrent = self.first + RECURRENT <= operand < self.first + INPUT_PEEPHOLE
+        return self.takes_diagonals and is_recurrent and call.given(operand) and len(call.shape(operand)) == 1
 
     def is_projected(self, call: Call) -> bool:
         return call.given(self.first + PROJECTION)
@@ -70,7 +77,7 @@ class Operands:
         for operand in (self.first + 1, self.first + RECURRENT + 1, self.hidden, self.state):
             if not call.given(operand):
                 yield f"{name} lacks its input {operand}."
-            elif len(call.shape(operand)) != 2:
+            elif len(call.shape(operand)) != 2 and not self.is_diagonal(call, operand):
                 yield f"{name}: input {operand} has rank {len(call.shape(operand))}, expected 2."
         for operand, shape, is_needed in self._expected(call, batch, depth):
             checked.add(operand)
@@ -98,7 +105,8 @@ class Operands:
         units, outputs = call.shape(first + 1)[0], call.shape(first + RECURRENT + 1)[-1]
         for gate in gates:
             yield first + gate, (units, depth), True
-            yield first + RECURRENT + gate, (units, outputs), True
+            recurrent = first + RECURRENT + gate
+            yield recurrent, (units,) if self.is_diagonal(call, recurrent) else (units, outputs), True
             yield first + BIAS + gate, (units,), True
         if call.given(first + OUTPUT_PEEPHOLE):
             for operand in (INPUT_PEEPHOLE, FORGET_PEEPHOLE, OUTPUT_PEEPHOLE)[4 - len(gates) :]:
@@ -134,7 +142,8 @@ class Operands:
         return self._array(call, operand) if call.given(self.first + operand) else None
 
     def _stacked(self, call: Call, operand: int) -> np.ndarray:
-        return np.concatenate([self._array(call, operand + gate) for gate in self.gates(call)])
+        parts = [self._array(call, operand + gate) for gate in self.gates(call)]
+        return np.concatenate([np.diag(part) if operand == RECURRENT and part.ndim == 1 else part for part in parts])
 
     def _inputs(self, call: Call) -> np.ndarray:
         """The weights of the data and of an auxiliary input behind it."""

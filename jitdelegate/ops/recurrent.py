@@ -35,6 +35,7 @@ def lstm_case(
     coupled: bool = False,
     peepholes: bool = False,
     norm: bool = False,
+    diagonal: bool = False,
     **attrs: Any,
 ) -> Case:
     """An LSTM of one direction, with a projection if `outputs` is given."""
@@ -43,7 +44,7 @@ def lstm_case(
     def four(*shape: int) -> list[Entry]:
         return [Weights(shape) if gate in gates else None for gate in range(4)]
 
-    entries = [data, *four(units, data[-1]), *four(units, width)]
+    entries = [data, *four(units, data[-1]), *(four(units) if diagonal else four(units, width))]
     entries += [Weights((units,)) if peepholes and gate in gates else None for gate in (0, 1, 3)]
     entries += four(units)
     entries += [Weights((width, units)), Weights((width,))] if outputs else [None, None]
@@ -211,8 +212,6 @@ class Lstm(Recurrence):
         shape = call.shape(0)
         if len(shape) not in self.ranks:
             yield f"{self.name}: the input's rank is {len(shape)}, expected {self.ranks[0]}."
-        if call.option("diagonal_recurrent_tensors", False):
-            yield f"{self.name} with diagonal_recurrent_tensors is not supported."
         yield from cell_problems(call, self.operands, self.steps(call))
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
@@ -239,12 +238,14 @@ class UnidirectionalSequenceLstm(Lstm):
     """As LSTM's FULL kernel, for every step of f32[batch, time, depth], or f32[time, batch, depth] if `time_major`."""
 
     ranks = (3,)
+    operands = Operands(first=1, hidden=18, state=19, norm=20, takes_diagonals=True)
     cases = (
         lstm_case((2, 5, 3), 2, 7, time_major=False),
         lstm_case((4, 1, 20), 1, 33, time_major=True, cell_clip=0.5),
         lstm_case((3, 4, 5), 3, 16, time_major=False, coupled=True, peepholes=True),
         lstm_case((3, 2, 5), 2, 9, time_major=True, outputs=4, proj_clip=0.3),
         lstm_case((2, 3, 5), 2, 9, time_major=False, outputs=4, norm=True, peepholes=True),
+        lstm_case((4, 2, 5), 2, 7, time_major=True, diagonal=True, coupled=True, diagonal_recurrent_tensors=True),
     )
 
 

@@ -78,7 +78,7 @@ class LstmReference:
         weights, recurrent, bias = (self._own(operand + gate) for operand in (0, 4, 11))
         assert weights is not None
         assert recurrent is not None
-        total = row @ weights.T + hidden @ recurrent.T
+        total = row @ weights.T + (hidden * recurrent if recurrent.ndim == 1 else hidden @ recurrent.T)
         peephole = self._own(PEEPHOLES[gate]) if gate in PEEPHOLES else None
         if peephole is not None:
             total = total + peephole * state
