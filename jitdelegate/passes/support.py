@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from jitdelegate.ir.faults import reason_of
 from jitdelegate.ir.graph import Graph, Model, Node
 from jitdelegate.ops import find
+from jitdelegate.ops.call import Call
 from jitdelegate.ops.registry import ANY
 from jitdelegate.passes.functional_state import RESOURCE_OPS, resource_problem
 from jitdelegate.passes.works_on import applies
@@ -15,6 +16,8 @@ from jitdelegate.runtime.buffers import ELEMENTS, ENCODED
 PORTS = tuple(dtype for dtype in (*ANY, "uint64") if dtype in ELEMENTS or dtype in ENCODED)
 """Element types of inputs and outputs that both kernels and the runtime support."""
 
+BRANCHES = ("IF", "STABLEHLO_CASE")
+"""Operators that choose a subgraph by their first input."""
 WHOLE_MODEL = -1
 """Takes the operator's position in reasons that concern the whole model."""
 
@@ -39,7 +42,9 @@ def unsupported(model: Model, graph: Graph, number: int = 0) -> list[tuple[int, 
 
 def node_reason(graph: Graph, node: Node) -> str | None:
     """Why one operator is not compiled; None if it can be."""
-    op = find(node)
+    op, call = find(node), Call(graph, node)
+    if op is None and not node.custom and node.op in BRANCHES and call.given(0) and not call.tensor(0).is_constant:
+        return f"{node.op}: which of its subgraphs runs is known only as the model runs."
     if op is None:
         return node.trouble or f"{'The custom operator ' if node.custom else ''}{node.op} is not supported."
     try:

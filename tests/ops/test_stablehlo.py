@@ -232,6 +232,12 @@ def test_litert_chooses_the_branch_of_a_case_while_it_runs() -> None:
         np.testing.assert_allclose(model(np.int32(choice), x), expected, rtol=1e-6)
 
 
+def test_the_report_says_that_a_branch_is_chosen_while_the_model_runs() -> None:
+    graph = specialize_subgraph(read(cases_of(2))).graphs[0]
+    reasons = [node_reason(graph, node) for node in graph.nodes]
+    assert reasons == [None, "STABLEHLO_CASE: which of its subgraphs runs is known only as the model runs.", None]
+
+
 def test_a_case_without_branches_is_a_model_error() -> None:
     with pytest.raises(ModelError):
         load(cases_of(0))

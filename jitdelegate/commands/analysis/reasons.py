@@ -126,7 +126,7 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason(
         "control_flow",
-        _of(frozenset(("WHILE", "IF", "CALL", "CALL_ONCE", "STABLEHLO_WHILE"))),
+        _of(frozenset(("WHILE", "IF", "CALL", "CALL_ONCE", "STABLEHLO_WHILE", "STABLEHLO_CASE"))),
         "Unroll loops and settle conditions when the model is exported, with constant numbers of rounds.",
         "the way through is known only as the model runs",
     ),
