@@ -422,8 +422,8 @@ class DelegateOptions(Checked):
 
     Attributes:
         target: "cuda" compiles for this machine's GPU, "cpu" for its CPU, "litert" runs the whole model on LiteRT,
-            "reference" evaluates it with numpy, for comparison, and "auto" takes the fastest available one: LiteRT on a
-            CPU without AVX2. `backend` is another name of this option.
+            "reference" evaluates it with numpy, for comparison, and "auto" takes the fastest available one: LiteRT
+            where generic code alone runs. `backend` is another name of this option.
         serialization_dir: directory of programs; None is the user's cache directory, False turns the cache off.
         model_token: names the entry instead of the model's fingerprint; the content is still checked.
         num_threads: threads that share one inference; None takes the CPUs that this process and its container may

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 NO_LEVEL = Level(name="", lanes=1, slowdown=1.0)
 """What is known of code that is not for a level, such as numpy's."""
-SLOWER = "code for CPUs without AVX2 is slower than LiteRT's kernels"
-"""Why "auto" leaves models to LiteRT on such CPUs."""
+SLOWER = "generic code is slower than LiteRT's kernels"
+"""Why "auto" leaves models to LiteRT on machines that have no other level: on old CPUs, and on other systems."""
 _EAX, _EBX, _ECX = 0, 1, 2
 _LEAVES = 7
 """glibc's numbers 0, 1, 2 and 6 are the CPUID leaves 1, 7, 0x80000001 and 7 with subleaf 1."""

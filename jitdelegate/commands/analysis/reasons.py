@@ -72,9 +72,9 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason(
         "cpu_without_avx2",
-        _says(r"^Code for CPUs without AVX2 is slower"),
-        "Run the model on a CPU with AVX2, or set the option target to 'cpu' to compile it here all the same.",
-        "{count}: this CPU lacks AVX2, and LiteRT has better kernels for it.",
+        _says(r"^Generic code is slower"),
+        "Run the model under Linux on a CPU with AVX2 or NEON, or set the option target to 'cpu' to compile it here.",
+        "{count}: only generic code runs on this machine, and LiteRT has better kernels for it.",
     ),
     Reason(
         "excluded_by_options",
