@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 AT_ONCE = 1 << 20
-"""Floats that are rounded together: weights may be larger than all else that a compilation holds."""
+"""Numbers that are converted together: weights may be larger than all else that a compilation holds."""
 
 
 def bfloat16_bits(data: np.ndarray) -> np.ndarray:

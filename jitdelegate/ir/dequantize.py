@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from jitdelegate.ir.bfloat16 import AT_ONCE
 from jitdelegate.ir.graph import Quant, Tensor
 
 PACKED = ("int4", "int2")

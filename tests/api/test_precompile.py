@@ -192,9 +192,7 @@ def test_what_the_compilers_know_no_binaries_for_is_ptx_with_a_reason(
 
 def test_what_the_compilers_know_no_code_for_is_refused_with_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     _with_toolkit(monkeypatch, 13)
-    with pytest.raises(
-        OptionError, match=r"CUDA 13, which make no code for sm_72: .* extra cuda12$"
-    ):
+    with pytest.raises(OptionError, match=r"CUDA 13, which make no code for sm_72: .* extra cuda12$"):
         CUDA.devices("sm_72")
     assert "sm_72" not in {device.kind for device in CUDA.devices("all")}
     _with_toolkit(monkeypatch, 12)
