@@ -71,17 +71,27 @@ class Level:
         tiles: rows of the register tile that is 1, 2, ... vectors wide; accumulators, weights and one broadcast fit the
             vector registers, and row addresses fit the general registers.
         avx512_lanes: floats in a vector for AVX-512's own instructions; 0 without AVX-512.
+        has_free_moves: whether a register becomes zero, or a copy of another one, in no time.
         has_fma: whether one instruction computes a * b + c.
         has_half: whether one instruction widens a vector of float16.
         has_pairs: whether one instruction multiplies int16 and adds up neighbours.
+        multiplies_by_lane: whether multiply-adds take one lane of a vector for all lanes.
+        multiplies_long: whether instructions multiply integers to twice their width.
         has_threads: whether workers may wait in a futex, and code is loaded without a linker (Linux).
-        plus_pairs: LLVM's functions that add to an int32 the products of two int16, but for the bits of a register at
-            the end of their names; "" without such an instruction.
+        narrows: how integers become narrower ones within their limits: by "packs", LLVM's functions for two vectors, or
+            by "trunc", its general ones, which become one instruction too; "" where that takes several.
+        nearest: LLVM's function that rounds a vector of floats to int32; "" where its general one is as fast.
+        plus_pairs: LLVM's functions that add to an int32 the products of two int16, with {} for the bits of a register;
+            "" without such an instruction.
         plus_bytes: as `plus_pairs`, the products of four bytes of data and four int8.
+        plus_matrices: LLVM's functions that add to two by two int32 the products of two rows of eight bytes and of two
+            rows of eight int8; the second one if the bytes have no sign. () without such instructions.
         byte_data: the type of bytes of data that are multiplied by int8; those of the other sign are stored 128 larger
             or smaller.
         shuffle_bytes: LLVM's function that looks up bytes of 16; "" without such an instruction.
         look_up_bytes: LLVM's function that looks up bytes in a table of 128; "" without such an instruction.
+        look_up_parts: LLVM's functions that look up bytes in a table of 64; the first one gives 0 for those outside it,
+            the second one what there was before. () without such instructions.
         plus_bfloats: as `plus_pairs`, the products of two bfloat16 to a float32; "" also where that takes longer than
             multiply-adds of float32.
         only_for: the precision for which "auto" takes the level, whose code for others is that of the level before; ""
@@ -99,8 +109,12 @@ class Level:
     lanes = 4
     tiles: tuple[int, ...] = (6, 4)
     avx512_lanes = 0
-    has_fma = has_half = has_pairs = has_threads = False
+    has_free_moves = True
+    has_fma = has_half = has_pairs = has_threads = multiplies_by_lane = multiplies_long = False
+    narrows = nearest = ""
     plus_pairs = plus_bytes = byte_data = shuffle_bytes = look_up_bytes = plus_bfloats = only_for = ""
+    plus_matrices: tuple[str, ...] = ()
+    look_up_parts: tuple[str, ...] = ()
     precision = EXACT
     slowdown = 4.0
 
@@ -134,6 +148,7 @@ _V3 = Level(
     has_half=True,
     has_pairs=True,
     has_threads=True,
+    narrows="packs",
     byte_data="uint8",
     shuffle_bytes="x86.avx2.pshuf.b",
     slowdown=1.0,
@@ -148,7 +163,7 @@ _V4 = _V3.with_more(
     avx512_lanes=16,
     shuffle_bytes="x86.avx512.pshuf.b.512",
 )
-_VNNI = {"plus_pairs": "x86.avx512.vpdpwssd", "plus_bytes": "x86.avx512.vpdpbusd"}
+_VNNI = {"plus_pairs": "x86.avx512.vpdpwssd.{}", "plus_bytes": "x86.avx512.vpdpbusd.{}"}
 """LLVM has one name for AVX-512's and for AVX-VNNI's."""
 _V4_VNNI = _V4.with_more("x86-64-v4-vnni", ("avx512_vnni",), "+avx512vnni,+fast-dpwssd", **_VNNI)
 _V4_VBMI = _V4_VNNI.with_more(
@@ -158,18 +173,37 @@ _AARCH64 = Level(
     name="aarch64",
     host="aarch64",
     flags=("asimd",),
-    cpu="generic",
+    cpu="cortex-a72",
+    attributes="-aes,-crc,-sha2",
     tiles=(12, 8, 7, 5),
     has_fma=True,
     has_half=True,
     has_threads=True,
+    multiplies_by_lane=True,
+    multiplies_long=True,
+    has_free_moves=False,
+    byte_data="int8",
+    narrows="trunc",
+    nearest="aarch64.neon.fcvtns.v4i32.v4f32",
+    look_up_parts=("aarch64.neon.tbl4.v16i8", "aarch64.neon.tbx4.v16i8"),
     slowdown=1.0,
+)
+_DOTPROD = _AARCH64.with_more("aarch64-dotprod", ("asimddp",), "+dotprod", plus_bytes="aarch64.neon.sdot.v4i32.v16i8")
+_FP16 = _DOTPROD.with_more("aarch64-fp16", ("fphp", "asimdhp"), "+fullfp16")
+_I8MM = _FP16.with_more(
+    "aarch64-i8mm",
+    ("i8mm",),
+    "+i8mm",
+    plus_matrices=("aarch64.neon.smmla.v4i32.v16i8", "aarch64.neon.usmmla.v4i32.v16i8"),
 )
 LEVELS = {
     level.name: level
     for level in (
         GENERIC,
         _AARCH64,
+        _DOTPROD,
+        _FP16,
+        _I8MM,
         _V3,
         _V3.with_more("x86-64-v3-vnni", ("avx_vnni",), "+avxvnni,+fast-dpwssd", **_VNNI),
         _V4,
@@ -181,7 +215,7 @@ LEVELS = {
             "x86-64-v4-bf16",
             ("avx512_bf16", "sse4a"),
             "+avx512bf16",
-            plus_bfloats="x86.avx512bf16.dpbf16ps",
+            plus_bfloats="x86.avx512bf16.dpbf16ps.{}",
             only_for=BFLOAT16,
         ),
     )

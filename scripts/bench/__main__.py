@@ -38,6 +38,7 @@ SUITES = {
     "fourier": "Fourier transforms, and their accuracy",
     "integer_convolutions": "integer convolutions, with their share of the CPU's peak",
     "integer_operators": "operators that move, map, pool or resample quantized values",
+    "cycles": "multiply-adds a cycle of inner loops for Arm, computed by llvm-mca",
 }
 """Module of a suite -> what it measures."""
 

@@ -11,6 +11,7 @@ from jitdelegate.ir.forms import MatMul
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.code.epilogue import Epilogue
 from jitdelegate.targets.cpu.code.kernel import Memory
+from jitdelegate.targets.cpu.multiply.long_products import LongBytes, LongWords
 from jitdelegate.targets.cpu.multiply.pairs import WordPairs
 from jitdelegate.targets.cpu.multiply.products import QUAD, ByteProducts, PairProducts, Products, WordProducts
 from jitdelegate.targets.cpu.products.matmul import Product, matmul_jobs, matrix
@@ -25,6 +26,8 @@ def kinds(machine: Level) -> list[Products]:
     """All multiplies of matrices on a machine."""
     bytes_ = ByteProducts if machine.plus_bytes else PairProducts
     integers = [bytes_(machine), bytes_(machine, is_signed=False), WordPairs(machine), WordProducts(machine)]
+    if machine.multiplies_long:
+        integers += [LongBytes(machine), LongBytes(machine, is_signed=False), LongWords(machine)]
     return [Products(machine), *integers]
 
 

@@ -14,7 +14,8 @@ from jitdelegate.ir.quantized import Quantize, Rescale, Table
 from jitdelegate.ir.random_bits import RandomBits
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.epilogue import Epilogue
-from jitdelegate.targets.cpu.code.vector_ir import Function, Value, vector
+from jitdelegate.targets.cpu.code.shuffles import joined
+from jitdelegate.targets.cpu.code.vector_ir import Function, Value, lanes_of, register, vector
 from jitdelegate.targets.maths.expression import emit
 
 QUAD = 4
@@ -25,6 +26,8 @@ NARROW = {
     16: ("x86.sse2.packssdw.128", "x86.sse2.packsswb.128", "x86.sse2.packuswb.128"),
 }
 """Bytes of a vector -> LLVM's functions that narrow int32 to int16, and int16 to int8 and to uint8."""
+RESULTS = ("int16", "int8", "uint8")
+"""What they narrow to."""
 ROUND = {64: "x86.avx512.mask.cvtps2dq.512", 32: "x86.avx.cvt.ps2dq.256", 16: "x86.sse2.cvtps2dq"}
 """Bytes of a vector -> LLVM's function that rounds floats to int32; those out of range become the smallest one."""
 HALF_RANGE = 1 << 30
@@ -59,19 +62,28 @@ def interleaved_bytes(f: Function, parts: Sequence[Value], dtype: str) -> Value:
 
 def to_words(f: Function, parts: Sequence[Value]) -> list[Value]:
     """Four vectors of int32 as two of int16."""
-    lanes = 2 * parts[0].lanes
-    return [f.machine_call(NARROW[2 * lanes][0], vector(lanes, "i16"), *parts[k : k + 2]) for k in (0, 2)]
+    return [_narrowed(f, parts[k : k + 2], "int16") for k in (0, 2)]
 
 
 def to_bytes(f: Function, words: Sequence[Value], dtype: str) -> Value:
     """Two vectors of int16 as one of int8 or uint8."""
-    size = 2 * words[0].lanes
-    return f.machine_call(NARROW[size][1 + (dtype == "uint8")], vector(size, "i8"), *words)
+    return _narrowed(f, words, dtype)
+
+
+def _narrowed(f: Function, pair: Sequence[Value], dtype: str) -> Value:
+    """Two vectors of integers as one of half their width, within the limits of `dtype`."""
+    element, type_ = ELEMENT_TYPES[dtype], vector(2 * pair[0].lanes, register(dtype))
+    if f.module.machine.narrows == "packs":
+        return f.machine_call(NARROW[lanes_of(type_) * element.nbytes][RESULTS.index(dtype)], type_, *pair)
+    both = joined(f, pair)
+    return f.convert("trunc", f.minimum(f.maximum(both, element.minimum), element.maximum), register(dtype))
 
 
 def _in_order(f: Function, interleaved: Value, count: int) -> Value:
     """Of `interleaved_bytes`, those of the first `count` vectors, one vector's after the other's."""
     lanes = interleaved.lanes // QUAD
+    if lanes == QUAD and count < QUAD:
+        return f.part(interleaved, 0, count * lanes)
     dwords = f.cast("bitcast", interleaved, vector(lanes, "i32"))
     order = [QUAD * piece + part for part in range(count) for piece in range(lanes // QUAD)]
     return f.cast("bitcast", f.shuffle(dwords, dwords, order), vector(count * lanes, "i8"))
@@ -81,9 +93,9 @@ def emitted(f: Function, expr: Expr, arguments: Sequence[Value], types: Sequence
     """As `maths.expression.emit`, for whole registers of bytes: functions of one byte as tables, where that takes fewer
     instructions, and the last step of XNNPACK's roundings by packs."""
     machine = f.module.machine
-    if lanes == 4 * machine.lanes and machine.shuffle_bytes:
+    if lanes == 4 * machine.lanes and (machine.shuffle_bytes or machine.look_up_parts):
         expr = _tabulated(expr, tuple(types), LEAST_OPERATIONS if machine.look_up_bytes else LEAST_BY_ROWS)
-    inner, low, zero = _inside(expr, types) if lanes == 4 * machine.lanes and machine.has_fma else (None, 0, 0)
+    inner, low, zero = _inside(expr, types) if lanes == 4 * machine.lanes and machine.narrows else (None, 0, 0)
     if inner is None:
         return emit(f, expr, arguments, types, dtype, lanes)
     value = emit(f, inner, arguments, types, "int32", lanes)
@@ -266,7 +278,7 @@ class Narrowing:
 def _rounded(f: Function, value: Value) -> Value:
     """Floats as int32, rounded to the nearest, halves to even."""
     type_ = vector(value.lanes, "i32")
-    name = ROUND[4 * value.lanes]
+    name = f.module.machine.nearest or ROUND[4 * value.lanes]
     if ".mask." not in name:
         return f.machine_call(name, type_, value)
     all_lanes, as_always = f.literal("i16", -1), f.literal("i32", 4)

@@ -343,8 +343,10 @@ class Function:
         return self._scale(*values) if has_scale else None
 
     def _nearest(self, value: Value) -> Value:
-        """The nearest whole numbers of floats, halves to even (cvtps2dq)."""
-        type_ = vector(value.lanes, "i32")
+        """The nearest whole numbers of floats, halves to even (cvtps2dq, fcvtns)."""
+        machine, type_ = self.module.machine, vector(value.lanes, "i32")
+        if machine.nearest and value.lanes == machine.lanes:
+            return self.machine_call(machine.nearest, type_, value)
         return self.machine_call(f"lrint.{_suffix(type_)}.{_suffix(value.type)}", type_, value)
 
     def _scale(self, a: Value, n: Value) -> Value:
@@ -454,8 +456,20 @@ class Function:
         entries = [(entry + 128) % 256 - 128 for entry in entries]
         if machine.look_up_bytes and lanes > 1:
             return self._looked_up_in_halves(entries, index)
+        if lanes == 4 * machine.lanes and machine.look_up_parts:
+            return self._looked_up_in_parts(entries, index)
         is_register = lanes == 4 * machine.lanes and machine.shuffle_bytes
         return self._looked_up_in_rows(entries, index, machine.shuffle_bytes) if is_register else None
+
+    def _looked_up_in_parts(self, entries: Sequence[int], index: Value) -> Value:
+        """By a look-up in each 64 bytes (tbl, tbx); an index loses 64 from part to part."""
+        (first, other), size = self.module.machine.look_up_parts, index.lanes
+        rows = [self.numbers(entries[at : at + size], "i8") for at in range(0, 256, size)]
+        result = self.machine_call(first, index.type, *rows[:4], index)
+        for part in (rows[4:8], rows[8:12], rows[12:]):
+            index = index - 64
+            result = self.machine_call(other, index.type, result, *part, index)
+        return result
 
     def _looked_up_in_halves(self, entries: Sequence[int], index: Value) -> Value:
         """By two look-ups in 128 bytes each (vpermi2b), which ignore the index's highest bit."""

@@ -24,6 +24,7 @@ class BfloatPairs(Products):
 
     channels: ClassVar[int] = 2
     multiple: ClassVar[int] = 2
+    takes_lanes: ClassVar[bool] = False
     is_exact: ClassVar[bool] = True
     converted: ClassVar[str] = "bfloat16"
     stored: ClassVar[str] = "uint16"
@@ -51,5 +52,5 @@ class BfloatPairs(Products):
         return [f.cast("bitcast", f.splat(f.load("i32", at, 2), self.lanes), self.pairs)]
 
     def add(self, f: Function, data: Sequence[Value], weights: Sequence[Value], total: Value) -> Value:
-        name = f"{self.machine.plus_bfloats}.{32 * self.lanes}"
+        name = self.machine.plus_bfloats.format(32 * self.lanes)
         return f.machine_call(name, total.type, total, data[0], weights[0])

@@ -46,6 +46,14 @@ def quads_of(taps: np.ndarray) -> tuple[tuple[int, ...], tuple[np.ndarray, ...]]
     return None
 
 
+def bytes_of(taps: np.ndarray) -> tuple[tuple[int, ...], tuple[np.ndarray, ...]] | None:
+    """As `terms_of`, of rows as they are: one term of int8, two of whose products with bytes fit an int16. None where
+    taps are too large."""
+    if taps.min() <= -LARGEST or taps.max() >= LARGEST:
+        return None
+    return tuple(range(len(taps))), (taps.astype(np.int8),)
+
+
 def _choices(height: int) -> Iterator[tuple[int, ...]]:
     """Ways to fill up the last four of the rows; pairs of rows that are repeated cost no instruction."""
     whole, left = divmod(height, QUAD)

@@ -16,7 +16,6 @@ import numpy as np
 
 from jitdelegate.base.targets import Level
 from jitdelegate.ir.dequantize import sums_of_blocks
-from jitdelegate.ir.forms import MatMul, Window
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, PAIRS, Function, Value, register, vector
@@ -32,6 +31,7 @@ WORDS_SEGMENT = 63
 SIGN_BITS = -0x7F7F7F80
 """The sign bits of four bytes; a byte with the other sign bit is larger by 128 as a uint8, smaller as an int8."""
 WORD, BYTE = "i16", "i8"
+Reader = Callable[[int], list[Value]]
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Products:
         is_signed: whether elements of the data have a sign.
         channels: channels of one step.
         step_bytes: bytes of data of one step.
+        takes_lanes: whether a step may be one lane of a vector of data.
         turn: steps of a turn of the main loop, whose data are neighbours.
         multiple: a tap's channels are padded with zero weights to a multiple of it.
         is_exact: whether no step reads channels behind a tap, which may be infinite. Where a tap's last step would, it
@@ -59,6 +60,7 @@ class Products:
     channels: ClassVar[int] = 1
     step_bytes: ClassVar[int] = 4
     turn: ClassVar[int] = QUAD
+    takes_lanes: ClassVar[bool] = True
     multiple: ClassVar[int] = 1
     is_exact: ClassVar[bool] = False
     converted: ClassVar[str] = ""
@@ -183,9 +185,36 @@ class Products:
         """The weights of one step and one vector, in parts."""
         return [f.load(self.sum_type, at, 64)]
 
-    def reader(self, f: Function, at: Value, apart: int) -> Callable[[int], list[Value]]:
-        """Step of a turn -> its data in all lanes; neighbouring steps are `apart` bytes apart."""
+    def sums(self, rows: int, vectors: int) -> int:
+        """Vectors of sums of so many rows and vectors."""
+        return rows * vectors
+
+    def starts(self, f: Function, rows: int, bias: Sequence[Value]) -> list[Value]:
+        """The sums before the loop over K, where they start with the bias."""
+        return list(bias) * rows
+
+    def by_row(self, f: Function, sums: Sequence[Value], rows: int) -> list[Value]:
+        """The sums after the loop, row by row."""
+        return list(sums)
+
+    def readers(self, f: Function, rows: Sequence[Value], apart: int, steps: int) -> list[Reader]:
+        """For each row, or each few rows, at these addresses: step of a turn -> its data in all lanes. The turn has
+        `steps` steps, `apart` bytes apart."""
+        return [self._reader(f, at, apart, steps) for at in rows]
+
+    def _reader(self, f: Function, at: Value, apart: int, steps: int) -> Reader:
+        if self.takes_lanes and self.machine.multiplies_by_lane and (apart, steps) == (self.step_bytes, self.lanes):
+            turn = self.turn_data(f, at)
+            return lambda step: self.lane_data(f, turn, step)
         return lambda step: self.data(f, at + step * apart)
+
+    def turn_data(self, f: Function, at: Value) -> Value:
+        """The data of as many neighbouring steps as a vector has lanes."""
+        return f.load(self.sum_type, at)
+
+    def lane_data(self, f: Function, turn: Value, step: int) -> list[Value]:
+        """As `data`, those of one of these steps."""
+        return [f.shuffle(turn, turn, [step] * self.lanes)]
 
     def data(self, f: Function, at: Value) -> list[Value]:
         """The data of one step in all lanes, in as many parts."""
@@ -230,6 +259,7 @@ class IntegerProducts(Products):
     """The base of products of integers. The data's zero point is folded into the bias."""
 
     accumulator: ClassVar[str] = "int32"
+    takes_lanes: ClassVar[bool] = False
 
     @property
     def sum_type(self) -> str:
@@ -257,7 +287,11 @@ class IntegerProducts(Products):
 
 def plus_bytes(f: Function, total: Value, data: Value, weights: Value) -> Value:
     """The sums of int32, each plus the products of four bytes: data of the level's `byte_data`, and int8."""
-    return f.machine_call(f"{f.module.machine.plus_bytes}.{32 * total.lanes}", total.type, total, data, weights)
+    name = f.module.machine.plus_bytes.format(32 * total.lanes)
+    if name.endswith("i8"):
+        # both have a sign; the last one may be a lane
+        data, weights = (f.cast("bitcast", each, vector(QUAD * total.lanes, BYTE)) for each in (weights, data))
+    return f.machine_call(name, total.type, total, data, weights)
 
 
 def byte_offset(machine: Level, dtype: str) -> int:
@@ -269,6 +303,7 @@ def byte_offset(machine: Level, dtype: str) -> int:
 class ByteProducts(IntegerProducts):
     """Products of four bytes by `plus_bytes`. Data of the other sign gets the `offset` first."""
 
+    takes_lanes: ClassVar[bool] = True
     channels: ClassVar[int] = 4
     multiple: ClassVar[int] = 4
     stored: ClassVar[str] = "int8"
@@ -287,6 +322,10 @@ class ByteProducts(IntegerProducts):
     def data(self, f: Function, at: Value) -> list[Value]:
         word = self.word(f, at)
         return [word ^ SIGN_BITS if self.offset else word]
+
+    def turn_data(self, f: Function, at: Value) -> Value:
+        words = f.load(self.sum_type, at, 1)
+        return words ^ SIGN_BITS if self.offset else words
 
     def add(self, f: Function, data: Sequence[Value], weights: Sequence[Value], total: Value) -> Value:
         return plus_bytes(f, total, data[0], weights[0])
@@ -365,7 +404,7 @@ class WordProducts(IntegerProducts):
         if not self.machine.plus_pairs:
             return total + sum_of_pairs(f, self.machine, data[0], weights[0])
         factors = (f.cast("bitcast", each, total.type) for each in (data[0], weights[0]))
-        return f.machine_call(f"{self.machine.plus_pairs}.{32 * self.lanes}", total.type, total, *factors)
+        return f.machine_call(self.machine.plus_pairs.format(32 * self.lanes), total.type, total, *factors)
 
     def widened(self, f: Function, total: Value) -> Value:
         return f.convert("sext", total, "i64")
@@ -383,13 +422,3 @@ def sum_of_pairs(f: Function, machine: Level, a: Value, b: Value) -> Value:
         return f.machine_call(PAIRS[a.lanes // 2], type_, a, b)
     a, b = (f.cast("bitcast", each, type_) for each in (a, b))
     return f.ashr(a << 16, 16) * f.ashr(b << 16, 16) + f.ashr(a, 16) * f.ashr(b, 16)
-
-
-def products_of(machine: Level, form: Window | MatMul, dtype: str) -> Products:
-    """How `machine` computes the form on data of type `dtype`."""
-    if form.accumulator == "float32":
-        return Products(machine)
-    if form.accumulator == "int64":
-        return WordProducts(machine)
-    kind = ByteProducts if machine.plus_bytes else PairProducts
-    return kind(machine, is_signed=dtype == "int8")

@@ -103,7 +103,7 @@ class Multiplication(PanelProduct):
 def _gives_bytes(products: Products, c: Layout) -> bool:
     """Whether results are sums of integers that become bytes, which lie side by side."""
     is_row_of_bytes = c.dtype in ("int8", "uint8") and not c.blocked
-    return is_row_of_bytes and products.accumulator == "int32" and products.machine.has_pairs
+    return is_row_of_bytes and products.accumulator == "int32" and products.machine.narrows != ""
 
 
 def write_contract(writer: Writer, node: Node, form: Contract) -> list[Job]:

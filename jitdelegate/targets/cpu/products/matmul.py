@@ -35,7 +35,8 @@ from jitdelegate.targets.cpu.code.kernel import (
 from jitdelegate.targets.cpu.code.vector_ir import Value, register
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.multiply.bfloat_pairs import BfloatPairs
-from jitdelegate.targets.cpu.multiply.products import Products, products_of
+from jitdelegate.targets.cpu.multiply.choose import products_of
+from jitdelegate.targets.cpu.multiply.products import Products
 from jitdelegate.targets.cpu.products.chunks import Chunks, PanelProduct, PanelWalk, chunks_wanted
 from jitdelegate.targets.cpu.sources.converted import Conversion
 from jitdelegate.targets.cpu.sources.panels import InPlace, Packed, Packing, PanelGroup, panel_groups

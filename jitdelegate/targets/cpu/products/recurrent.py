@@ -184,7 +184,7 @@ class _Sequence:
     def _products(self, panel: PackedLines, depth: int, values: Value, first: Sequence[Value]) -> list[Value]:
         """`first` plus the products of the values and the weights of a panel."""
         lines, sets = Lines(1, 0, FLOAT_BYTES), sets_of(panel.vectors)
-        tile = RegisterTile(panel.products, lines, panel, panel.vectors, sets)
+        tile = RegisterTile(panel.products, lines, panel, sets)
         return tile.walk_in_sets([panel.start(1), values, *first], loops_over(depth))[2:]
 
     def _emit(self, expr: Expr, values: Sequence[Value]) -> Value:

@@ -15,9 +15,10 @@ from jitdelegate.ir.forms import Contract, Shape
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.multiply.bfloat_pairs import BfloatPairs
+from jitdelegate.targets.cpu.multiply.choose import constant_products
 from jitdelegate.targets.cpu.multiply.narrow_products import NARROW, BlockBytes, NibbleBytes
 from jitdelegate.targets.cpu.multiply.pairs import WordPairs
-from jitdelegate.targets.cpu.multiply.products import QUAD, Products, products_of
+from jitdelegate.targets.cpu.multiply.products import QUAD, Products
 from jitdelegate.targets.planning.implicit_gemm import filters_of
 
 MOST_NIBBLES = 1 << 16
@@ -54,7 +55,9 @@ class ContractFilters:
         if not self.narrow:
             is_paired = machine.has_pairs and not machine.plus_bytes and form.accumulator == "int32"
             # each group would convert the channels of all groups, here and above
-            return WordPairs(machine) if is_paired and form.groups == 1 else products_of(machine, form, a.dtype)
+            if is_paired and form.groups == 1:
+                return WordPairs(machine)
+            return constant_products(machine, form, a.dtype, self.stored)
         if form.accumulator != "float32":
             return NibbleBytes(machine, is_signed=a.dtype == "int8")
         if a.dtype != "float32":

@@ -1,4 +1,5 @@
-"""Depthwise over bytes by instructions that add up products in each 32-bit lane: of four bytes, or of two int16.
+"""Depthwise over bytes by instructions that add up products in each 32-bit lane: of four bytes, or of two int16; or by
+those whose results are twice as wide as the factors.
 
 Four or two rows of a column of pixels are interleaved, so that a lane holds what one channel has under as many taps.
 Unpacking instructions do so within every 16 bytes, the cheapest way, and leave vectors that hold the channels in the
@@ -24,7 +25,7 @@ from jitdelegate.targets.cpu.code.narrow import EVERY_STEP, NARROW, Narrowing, S
 from jitdelegate.targets.cpu.code.shuffles import joined
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value, vector
 from jitdelegate.targets.cpu.multiply.byte_pairs import plus_quads
-from jitdelegate.targets.cpu.multiply.depthwise_terms import QUAD, quads_of, terms_of, words_of
+from jitdelegate.targets.cpu.multiply.depthwise_terms import QUAD, bytes_of, quads_of, terms_of, words_of
 from jitdelegate.targets.cpu.multiply.products import WORD, byte_offset, plus_bytes, sum_of_pairs
 from jitdelegate.targets.cpu.walks.depthwise_row import Filters, Row, RowShape, bias_of
 from jitdelegate.targets.maths.expression import emit
@@ -57,12 +58,16 @@ def byte_filters(
     machine = generator.machine
     if (
         data not in ("int8", "uint8")
-        or not (machine.plus_bytes or machine.has_pairs)
+        or not (machine.plus_bytes or machine.has_pairs or machine.multiplies_long)
         or form.multiplier > 1
         or prod(form.kernel) > MOST_TAPS
     ):
         return None
-    packed = terms_of(weights[0]) if machine.plus_bytes else quads_of(weights[0]) or words_of(weights[0])
+    packed, kind = terms_of(weights[0]), ByteFilters
+    if not machine.plus_bytes and machine.multiplies_long:
+        packed, kind = bytes_of(weights[0]), LongFilters
+    elif not machine.plus_bytes:
+        packed = quads_of(weights[0]) or words_of(weights[0])
     *_, columns, channels = target.shape
     layouts = target, *(s.memory.layout for s in epilogue.streams if s.pixel)
     reads_beyond = channels % QUAD != 0 and any(s.memory.exact for s in epilogue.streams)
@@ -71,7 +76,7 @@ def byte_filters(
     (rows, terms), taps = packed, weights.reshape(-1, channels)
     folds = bias_of(bias, taps, form.input_zero + byte_offset(machine, data), "int32")
     steps = Steps.of(epilogue.expr, _largest(generator, epilogue, taps, folds))
-    filters = ByteFilters(taps, folds, data, "int32", "int32", rows=rows, terms=terms, steps=steps)
+    filters = kind(taps, folds, data, "int32", "int32", rows=rows, terms=terms, steps=steps)
     joined, rest = divmod(generator.vector_bytes, channels)
     is_dense = all(stream.pixel in (0, channels * stream.memory.layout.element) for stream in epilogue.streams)
     if form.stride[1] == 1 < joined <= columns and rest == channels % QUAD == 0 and is_dense:
@@ -104,7 +109,7 @@ class ByteFilters(Filters):
     """As `Filters`, for blocks of as many channels as a vector has bytes; the last block's vectors may be shorter.
 
     Attributes:
-        rows, terms: of `terms_of`, or of `quads_of` or `words_of` without VNNI.
+        rows, terms: of `terms_of`, or without instructions for quads of bytes, of `quads_of`, `words_of` or `bytes_of`.
         steps: of rounding the results.
         live: columns of results that see the same column of the data.
     """
@@ -160,6 +165,29 @@ class ByteFilters(Filters):
         return generator.weights.add(np.concatenate([part.reshape(-1).view(np.uint8) for part in packed]))
 
 
+@dataclass(frozen=True)
+class LongFilters(ByteFilters):
+    """As `ByteFilters`, with one int8 for each tap and channel."""
+
+    @property
+    def together(self) -> int:
+        return 2
+
+    def row(self, f: Function, shape: RowShape, generator: Generator, numbers: Value | None) -> Row:
+        count = self.channels % generator.vector_bytes if shape.masked else generator.vector_bytes
+        return LongRow(f, shape, _width(count) // QUAD, numbers, count, self)
+
+    def pack(self, generator: Generator) -> int:
+        """[block][bias, taps by column and row][channel]; the offset in the weights."""
+        step, (height, width, channels) = generator.vector_bytes, self.terms[0].shape
+        blocks = -(-channels // step)
+        bias, taps = np.zeros(blocks * step, np.int32), np.zeros((height, width, blocks * step), np.int8)
+        bias[:channels], taps[..., :channels] = self.bias, self.terms[0]
+        parts = bias.reshape(blocks, -1), taps.reshape(height, width, blocks, step).transpose(2, 1, 0, 3)
+        packed = [part.reshape(blocks, -1).view(np.uint8) for part in map(np.ascontiguousarray, parts)]
+        return generator.weights.add(np.concatenate(packed, axis=1))
+
+
 def _width(channels: int) -> int:
     """Bytes of the shortest vector with so many channels."""
     return min(width for width in NARROW if width >= channels)
@@ -188,7 +216,7 @@ class ByteRow(Row):
             rows.append(rows[-1] + tap)
         interleaved, together = self.bytes.rows, self.bytes.together
         groups = [interleaved[first : first + together] for first in range(0, len(interleaved), together)]
-        bias = self._four(vector(self.lanes, "i32"), w)
+        bias, has_free_moves = self._four(vector(self.lanes, "i32"), w), self.f.module.machine.has_free_moves
         finish = self._finisher(at[1:])
         sums: dict[int, list[Value]] = {}
         for column in range((size - 1) * shape.stride + (width - 1) * shape.dilation + 1):
@@ -197,7 +225,9 @@ class ByteRow(Row):
             for number, group in enumerate(groups if uses else ()):
                 quads = self._interleaved(group, {row: rows[row] + column * shape.a_pixel for row in group})
                 for tap_x, i in uses:
-                    sums[i] = self._plus_products(sums.get(i, bias), quads, w, tap_x * len(groups) + number)
+                    if i not in sums:
+                        sums[i] = bias if has_free_moves else self._four(bias[0].type, w)
+                    sums[i] = self._plus_products(sums[i], quads, w, tap_x * len(groups) + number)
             for tap_x, i in uses:
                 if tap_x == width - 1:
                     finish(sums.pop(i), *(p + i * move for p, move in zip(at, self._moves, strict=True)))
@@ -312,3 +342,28 @@ class ByteRow(Row):
         """Stores neighbouring channels from `first` on, without those beyond the last one."""
         dtype, left = self.shape.epilogue.dtype, max(self.count - first, 0)
         store_first(self.f, dtype, value, min(value.lanes, left), target + first * ELEMENT_TYPES[dtype].nbytes)
+
+
+@dataclass(frozen=True)
+class LongRow(ByteRow):
+    """As `ByteRow`, by products of int16: those of two rows are added up before they are added to the sums."""
+
+    def _interleaved(self, group: tuple[int, ...], at: Mapping[int, Value]) -> list[Value]:
+        """The bytes of each row."""
+        return [self._loaded(at[row]) for row in group]
+
+    def _plus_products(self, sums: Sequence[Value], quads: Sequence[Value], w: Value, number: int) -> list[Value]:
+        f, size, (height, _) = self.f, QUAD * self.lanes, self.shape.kernel
+        column, group = divmod(number, -(-height // 2))
+        at = w + (self._bytes + (column * height + 2 * group) * size)
+        taps = [f.load(vector(size, "i8"), at + row * size, size) for row in range(len(quads))]
+        after = list[Value]()
+        for first in (0, size // 2):
+            halves = (
+                [f.convert("sext", f.part(each, first, size // 2), WORD) for each in side] for side in (quads, taps)
+            )
+            total, *others = (a * b for a, b in zip(*halves, strict=True))
+            total = total + others[0] if others else total
+            for start in (0, self.lanes):
+                after.append(sums[len(after)] + f.convert("sext", f.part(total, start, self.lanes), "i32"))
+        return after

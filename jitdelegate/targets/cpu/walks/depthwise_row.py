@@ -298,7 +298,10 @@ class Row:
         return cast(self.f, value, dtype, "float32" if self.shape.filters.products == "float32" else "int32")
 
     def _plus_product(self, total: Value, a: Value, b: Value) -> Value:
-        return self.f.fma(a, b, total) if a.is_float else total + cast(self.f, a * b, "int32", f"int{total.bits}")
+        if total.is_float:
+            is_first = total.text == self.f.literal(total.type, 0.0).text and not self.f.module.machine.has_free_moves
+            return a * b if is_first else self.f.fma(a, b, total)
+        return total + cast(self.f, a * b, "int32", f"int{total.bits}")
 
     def _constant(self, rows: np.ndarray, at: Value) -> Value:
         """The block's elements of one packed row of constants."""

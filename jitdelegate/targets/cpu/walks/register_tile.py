@@ -84,7 +84,6 @@ class RegisterTile:
     products: Products
     data: DataRows
     panel: PanelLines
-    vectors: int
     sets: int = 1
     scales: Callable[[Value], list[Value]] | None = None
 
@@ -104,12 +103,12 @@ class RegisterTile:
         products, size = self.products, len(state) - 2
         weights, position, *sums = state
         f = weights.function
-        readers = [products.reader(f, address, self.data.apart) for address in self.data.addresses(position)]
+        readers = products.readers(f, self.data.addresses(position), self.data.apart, steps)
         for k, line in enumerate(self.panel.lines(weights, steps)):
-            first = k * len(readers) * self.vectors % size
+            first = k * len(readers) * len(line) % size
             for row, read in enumerate(readers):
                 data = read(k)
-                for number, factors in enumerate(line, first + row * self.vectors):
+                for number, factors in enumerate(line, first + row * len(line)):
                     sums[number] = products.add(f, data, factors, sums[number])
         return [weights + self.panel.nbytes(steps), self.data.after(position, steps), *sums]
 

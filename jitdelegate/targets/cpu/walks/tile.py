@@ -83,7 +83,7 @@ class Tile:
         self.numbers = rest.pop() if epilogue.numbers else None
         self.streams = rest[len(further) :]
         self.products, self.vectors, self.packed, self.epilogue = shape.products, shape.vectors, shape.packed, epilogue
-        self.count, self.masked = shape.rows * shape.vectors, shape.masked
+        self.rows, self.count, self.masked = shape.rows, shape.products.sums(shape.rows, shape.vectors), shape.masked
         # sums of floats are not split, since this would round them otherwise
         is_split = shape.products.accumulator == "int32" and shape.products.turn > 1
         self.sets = sets_of(self.count) if is_split else 1
@@ -117,11 +117,11 @@ class Tile:
             singles: loops over the steps behind them.
         """
         f, products, panel = self.f, self.products, PackedLines(self.products, self.vectors, self.w)
-        has_bias, rows = heads != 0, self.count // self.vectors
+        has_bias = heads != 0
         starts_at_bias, zero = has_bias and products.starts_at_bias, f.literal(products.sum_type, 0)
-        sums = panel.head(0) * rows if starts_at_bias else [zero] * self.count
+        sums = products.starts(f, self.rows, panel.head(0)) if starts_at_bias else [zero] * self.count
         scales = panel.head if products.scales > 1 else None
-        tile = RegisterTile(products, data, lines or panel, self.vectors, self.sets, scales)
+        tile = RegisterTile(products, data, lines or panel, self.sets, scales)
         state = [panel.start(heads), position, *sums]
         if self.totals:
             state = tile.walk_in_segments(state, self.totals, segments)
@@ -129,7 +129,7 @@ class Tile:
             state = tile.walk_in_sets(state, segments[0][1])
         if products.wide != products:
             tile = replace(tile, products=products.wide, panel=PackedLines(products.wide, self.vectors, self.w))
-        sums = tile.walk(state, singles)[2:]
+        sums = products.by_row(f, tile.walk(state, singles)[2:], self.rows)
         results = sums if sums[0].type == products.result_type else [products.widened(f, total) for total in sums]
         return self._with_bias(panel, results) if has_bias and not starts_at_bias else results
 
