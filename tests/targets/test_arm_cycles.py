@@ -3,6 +3,8 @@ more cycles than it took."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from scripts.bench.cycles import CORES, KERNELS, loops
@@ -39,6 +41,24 @@ def test_only_inner_loops_are_counted_with_their_products_and_spills() -> None:
     assert (loop.products, loop.spills) == (16 + 32 + 8 + 4, 1)
     (whole,) = inner_loops(ASSEMBLY, "other")
     assert (whole.products, whole.spills) == (4, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "core", "instruction"),
+    [
+        ("float32 convolution", "cortex-a72", r"fmla\tv\d+.4s, v\d+.4s, v\d+.s\[3]"),
+        ("int8 convolution", "cortex-a72", r"smlal\tv\d+.8h, v\d+.8b, v\d+.8b"),
+        ("int8 convolution", "neoverse-n1", r"sdot\tv\d+.4s, v\d+.16b, v\d+.4b\[3]"),
+        ("int8 convolution", "neoverse-v2", r"\tsmmla\tv"),
+        ("uint8 convolution", "neoverse-v2", r"\tusmmla\tv"),
+        ("int16 convolution", "neoverse-n1", r"smlal2\tv\d+.4s, v\d+.8h, v\d+.h\[7]"),
+        ("int8 depthwise 3x3", "neoverse-n1", r"sdot\tv\d+.4s, v\d+.16b, v\d+.16b"),
+        ("int8 depthwise 3x3", "cortex-a72", r"smlal2\tv\d+.8h, v\d+.16b, v\d+.16b"),
+        ("int8 depthwise 3x3", "neoverse-n1", r"fcvtns(.|\n)*sqxtn2\tv\d+.16b"),
+    ],
+)
+def test_levels_use_their_instructions(name: str, core: str, instruction: str) -> None:
+    assert re.search(instruction, "\n".join(loops(name, core)[0].lines))
 
 
 @pytest.mark.skipif(not llvm_mca(), reason="no llvm-mca of LLVM 16 or later is installed")
