@@ -192,8 +192,9 @@ _DOTPROD = _AARCH64.with_more("aarch64-dotprod", ("asimddp",), "+dotprod", plus_
 _FP16 = _DOTPROD.with_more("aarch64-fp16", ("fphp", "asimdhp"), "+fullfp16")
 _I8MM = _FP16.with_more(
     "aarch64-i8mm",
-    ("i8mm",),
-    "+i8mm",
+    ("i8mm", "bf16"),
+    "+i8mm,+bf16",
+    plus_bfloats="aarch64.neon.bfdot.v4f32.v8bf16",
     plus_matrices=("aarch64.neon.smmla.v4i32.v16i8", "aarch64.neon.usmmla.v4i32.v16i8"),
 )
 LEVELS = {

@@ -68,7 +68,7 @@ def test_a_precision_of_gpus_is_ignored_and_that_is_told(precision: str, tmp_pat
         assert model.report().cache.hit
 
 
-@pytest.mark.skipif(PAIRS not in BFLOATS, reason="the CPU has no AVX512-BF16")
+@pytest.mark.skipif("x86-64-v4-bf16" not in BFLOATS, reason="the CPU has no AVX512-BF16")
 def test_a_cpu_that_multiplies_pairs_fast_takes_the_level_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

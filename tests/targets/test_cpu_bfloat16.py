@@ -234,11 +234,16 @@ def test_weights_take_half_the_bytes(name: str, features: str) -> None:
     assert sizes[BFLOAT16] < sizes[EXACT] * 0.55 + 300
 
 
-def test_the_level_for_pairs_converts_and_multiplies_them_by_instructions_for_it() -> None:
+@pytest.mark.parametrize(
+    ("features", "instructions"),
+    [("x86-64-v4-bf16", ("vdpbf16ps", "2bf16")), ("aarch64-i8mm", ("\tbfdot", "\tbfcvtn"))],
+)
+def test_a_level_for_pairs_converts_and_multiplies_them_by_instructions_for_it(
+    features: str, instructions: tuple[str, ...]
+) -> None:
     texts: dict[str, str] = {}
-    generate(contract_graph("rows"), PAIRS, lambda stage, make: texts.update({stage: make()}), precision=BFLOAT16)
-    assert "vdpbf16ps" in texts["assembly"]
-    assert "2bf16" in texts["assembly"]
+    generate(contract_graph("rows"), features, lambda stage, make: texts.update({stage: make()}), precision=BFLOAT16)
+    assert all(each in texts["assembly"] for each in instructions)
 
 
 def test_weights_that_are_narrow_without_loss_stay_so() -> None:
@@ -251,7 +256,7 @@ def test_weights_that_are_narrow_without_loss_stay_so() -> None:
 
 @pytest.mark.parametrize("name", ["rows", "window"])
 def test_float32_is_computed_as_on_the_level_before(name: str) -> None:
-    usual, other = (generate(contract_graph(name), features) for features in ("x86-64-v4-vbmi", PAIRS))
+    usual, other = (generate(contract_graph(name), features) for features in ("x86-64-v4-vbmi", "x86-64-v4-bf16"))
     assert (usual.code, usual.weights) == (other.code, other.weights)
 
 

@@ -24,7 +24,6 @@ class BfloatPairs(Products):
 
     channels: ClassVar[int] = 2
     multiple: ClassVar[int] = 2
-    takes_lanes: ClassVar[bool] = False
     is_exact: ClassVar[bool] = True
     converted: ClassVar[str] = "bfloat16"
     stored: ClassVar[str] = "uint16"
@@ -51,6 +50,12 @@ class BfloatPairs(Products):
     def data(self, f: Function, at: Value) -> list[Value]:
         return [f.cast("bitcast", f.splat(f.load("i32", at, 2), self.lanes), self.pairs)]
 
+    def turn_data(self, f: Function, at: Value) -> Value:
+        return f.load(self.pairs, at, 2)
+
+    def lane_data(self, f: Function, turn: Value, step: int) -> list[Value]:
+        return [f.shuffle(turn, turn, [2 * step, 2 * step + 1] * self.lanes)]
+
     def add(self, f: Function, data: Sequence[Value], weights: Sequence[Value], total: Value) -> Value:
-        name = self.machine.plus_bfloats.format(32 * self.lanes)
-        return f.machine_call(name, total.type, total, data[0], weights[0])
+        factors = (*weights, *data) if self.machine.multiplies_by_lane else (*data, *weights)  # the last may be a lane
+        return f.machine_call(self.machine.plus_bfloats.format(32 * self.lanes), total.type, total, *factors)

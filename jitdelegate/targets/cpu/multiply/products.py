@@ -287,11 +287,10 @@ class IntegerProducts(Products):
 
 def plus_bytes(f: Function, total: Value, data: Value, weights: Value) -> Value:
     """The sums of int32, each plus the products of four bytes: data of the level's `byte_data`, and int8."""
-    name = f.module.machine.plus_bytes.format(32 * total.lanes)
-    if name.endswith("i8"):
-        # both have a sign; the last one may be a lane
-        data, weights = (f.cast("bitcast", each, vector(QUAD * total.lanes, BYTE)) for each in (weights, data))
-    return f.machine_call(name, total.type, total, data, weights)
+    machine, factors = f.module.machine, [data, weights]
+    if machine.multiplies_by_lane:  # both have a sign, and the last one may be a lane
+        factors = [f.cast("bitcast", each, vector(QUAD * total.lanes, BYTE)) for each in (weights, data)]
+    return f.machine_call(machine.plus_bytes.format(32 * total.lanes), total.type, total, *factors)
 
 
 def byte_offset(machine: Level, dtype: str) -> int:
