@@ -213,7 +213,8 @@ def _gather_integers(
                 f.store(f.select(is_inside, one, f.literal(word, 0)), to + number * ByteProducts.channels, 1)
             return [at + channels * ByteProducts.channels, to + len(steps) * ByteProducts.channels]
 
-        start = panel + channels * ((1 + products.scales) * FLOAT_BYTES) + lane * ByteProducts.channels
+        heads = (products.bias_bytes + products.scales_bytes(products.scales)) // products.lanes
+        start = panel + channels * heads + lane * ByteProducts.channels
         f.loop(depth // (ByteProducts.channels * (1 + is_paired)), step, start, target)
 
     return _gather_rows(writer, node, gather, replace(filters, bias=bias), products, copy)

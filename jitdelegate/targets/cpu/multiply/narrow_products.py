@@ -12,11 +12,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.bfloat16 import bfloat16_numbers
+from jitdelegate.ir.bfloat16 import bfloat16_bits, bfloat16_numbers
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT, FLOAT_BYTES, INDEX, POINTER, Function, Value, vector
-from jitdelegate.targets.cpu.multiply.products import QUAD, ByteProducts, Products
+from jitdelegate.targets.cpu.multiply.products import QUAD, ByteProducts, Count, Products
 
 UPPER_HALVES = -0x0F0F0F10
 """The upper halves of four bytes."""
@@ -137,7 +137,8 @@ class NibbleBytes(ByteProducts):
 
 @dataclass(frozen=True)
 class BlockBytes(NibbleBytes):
-    """The same where parts of K have a scale: the sums of each part times its scales are added up as floats.
+    """The same where parts of K have a scale: the sums of each part times its scales are added up as floats. Scales are
+    bfloat16, in whole vectors of floats.
 
     Attributes:
         blocks: scales per output channel.
@@ -149,6 +150,22 @@ class BlockBytes(NibbleBytes):
     @property
     def scales(self) -> int:
         return self.blocks
+
+    @property
+    def scale_bytes(self) -> int:
+        return self.bias_bytes // 2
+
+    def scales_bytes(self, count: Count) -> Count:
+        return (count + 1) // 2 * self.bias_bytes
+
+    def stored_scales(self, scales: np.ndarray) -> np.ndarray:
+        bits = bfloat16_bits(np.pad(scales, ((0, len(scales) % 2), (0, 0))))
+        assert np.array_equal(bfloat16_numbers(bits)[: len(scales)], scales)
+        return bits
+
+    def scale(self, f: Function, at: Value) -> Value:
+        bits = f.convert("zext", f.load(vector(self.lanes, "i16"), at, 2), "i32")
+        return f.convert("bitcast", bits << 16, FLOAT)
 
     def segments(self, quads: int) -> tuple[int, int]:
         return self.blocks, quads // self.blocks

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from sys import maxsize
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ WORDS_SEGMENT = 63
 SIGN_BITS = -0x7F7F7F80
 """The sign bits of four bytes; a byte with the other sign bit is larger by 128 as a uint8, smaller as an int8."""
 WORD, BYTE = "i16", "i8"
+Count = TypeVar("Count", int, "Value | int")
 Reader = Callable[[int], list[Value]]
 
 
@@ -130,6 +131,23 @@ class Products:
         return self.lanes * np.dtype(self.accumulator).itemsize
 
     @property
+    def scale_bytes(self) -> int:
+        """Bytes of a vector of scales."""
+        return self.bias_bytes
+
+    def scales_bytes(self, count: Count) -> Count:
+        """Bytes of so many vectors of scales."""
+        return count * self.scale_bytes
+
+    def stored_scales(self, scales: np.ndarray) -> np.ndarray:
+        """f32[lines, outputs] as panels have them."""
+        return scales
+
+    def scale(self, f: Function, at: Value) -> Value:
+        """A vector of scales."""
+        return f.load(self.result_type, at, 64)
+
+    @property
     def weight_bytes(self) -> int:
         """Bytes of the weights of one step and one vector."""
         return self.lanes * self.channels * np.dtype(self.stored).itemsize
@@ -160,7 +178,7 @@ class Products:
     def panel_bytes(self, vectors: int, quads: int, singles: int) -> int:
         """Bytes of a panel, whole vectors."""
         weights = quads * self.line_bytes(QUAD) + singles * self.line_bytes(1)
-        found = vectors * ((1 + self.scales) * self.bias_bytes + weights)
+        found = vectors * (self.bias_bytes + self.scales_bytes(self.scales) + weights)
         return -(-found // (FLOAT_BYTES * self.lanes)) * FLOAT_BYTES * self.lanes
 
     def arranged(self, panel: np.ndarray, quads: int) -> np.ndarray:

@@ -173,7 +173,7 @@ class _Sequence:
     def _projected(self, weights: Packed, out: Value, at: Value, mask: Value | None) -> None:
         """A vector of hidden values, from the cells' results in scratch memory."""
         panel = self._panel(weights, at)
-        totals = self._products(panel, weights.depth, self.kernel.scratch, panel.head(0))
+        totals = self._products(panel, weights.depth, self.kernel.scratch, panel.bias())
         self._store(self._emit(self.node.form.limit, totals), out + at, mask)
 
     def _panel(self, weights: Packed, at: Value) -> PackedLines:
@@ -185,7 +185,7 @@ class _Sequence:
         """`first` plus the products of the values and the weights of a panel."""
         lines, sets = Lines(1, 0, FLOAT_BYTES), sets_of(panel.vectors)
         tile = RegisterTile(panel.products, lines, panel, sets)
-        return tile.walk_in_sets([panel.start(1), values, *first], loops_over(depth))[2:]
+        return tile.walk_in_sets([panel.start(), values, *first], loops_over(depth))[2:]
 
     def _emit(self, expr: Expr, values: Sequence[Value]) -> Value:
         return emit(self.f, expr, values, ["float32"] * len(values), lanes=self.lanes)

@@ -29,14 +29,21 @@ class PackedLines:
     vectors: int
     at: Value
 
-    def head(self, number: Value | int) -> list[Value]:
-        """A number of each channel, from a line at the panel's beginning."""
-        f, nbytes, at = self.at.function, self.products.bias_bytes, self.start(number)
-        return [f.load(self.products.result_type, at + v * nbytes, 64) for v in range(self.vectors)]
+    def bias(self) -> list[Value]:
+        """The bias of each channel, from the line at the panel's beginning."""
+        f, nbytes = self.at.function, self.products.bias_bytes
+        return [f.load(self.products.result_type, self.at + v * nbytes, 64) for v in range(self.vectors)]
 
-    def start(self, heads: Value | int) -> Value:
-        """What follows so many lines of numbers."""
-        return self.at + heads * (self.vectors * self.products.bias_bytes)
+    def scales(self, number: Value | int) -> list[Value]:
+        """A scale of each channel, from one of the lines behind the bias."""
+        products, first = self.products, number * self.vectors
+        at = self.start() + first * products.scale_bytes
+        return [products.scale(at.function, at + v * products.scale_bytes) for v in range(self.vectors)]
+
+    def start(self, scales: Value | int = 0, *, has_bias: bool = True) -> Value:
+        """What follows the bias and so many lines of scales."""
+        products = self.products
+        return self.at + has_bias * self.vectors * products.bias_bytes + products.scales_bytes(scales) * self.vectors
 
     def lines(self, at: Value, steps: int) -> Iterator[list[Sequence[Value]]]:
         """The weights of all vectors at each of the next steps, which have `nbytes`."""
@@ -266,7 +273,7 @@ def pack(
             panel = np.zeros((len(order), width, products.channels), products.stored)
             panel[:, : weights.shape[1]] = weights
             heads = lines(bias, rows, (1, width), products.accumulator)
-            factors = lines(scales, rows, (products.scales, width), "float32")
+            factors = products.stored_scales(lines(scales, rows, (products.scales, width), "float32"))
             parts = [heads, factors, products.arranged(panel, turns)]
             nbytes = products.panel_bytes(vectors, *size)
             parts.append(np.zeros(nbytes - sum(part.nbytes for part in parts), np.uint8))

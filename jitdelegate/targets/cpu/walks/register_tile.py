@@ -132,7 +132,7 @@ class RegisterTile:
 
         def segment(i: Value, *positions: Value, loops: Loops) -> list[Value]:
             weights, position, *sums = self.walk([*positions, *zeros], loops)
-            scales = self.scales(i + 1) if self.scales else []
+            scales = self.scales(i) if self.scales else []
             for number, (total, part) in enumerate(zip(totals, sums, strict=True)):
                 so_far, part = f.load(type_, total, STACK_ALIGN), products.widened(f, part)
                 so_far = f.fma(part, scales[number % len(scales)], so_far) if scales else so_far + part

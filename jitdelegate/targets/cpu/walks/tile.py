@@ -104,25 +104,26 @@ class Tile:
         data: DataRows,
         position: Value,
         lines: PanelLines | None,
-        heads: Value | int,
+        scales: Value | int,
         segments: Sequence[tuple[Value | int, Loops]],
         singles: Loops = (),
+        *,
+        has_bias: bool = True,
     ) -> list[Value]:
         """bias + sum over K for each row and vector, row by row.
 
         Args:
             lines: those of the panel where it is not packed.
-            heads: lines of numbers before the weights; a panel without one has no bias.
+            scales: lines of scales before the weights.
             segments: as in `RegisterTile.walk_in_segments`; a single one if there is no memory for totals.
             singles: loops over the steps behind them.
         """
         f, products, panel = self.f, self.products, PackedLines(self.products, self.vectors, self.w)
-        has_bias = heads != 0
-        starts_at_bias, zero = has_bias and products.starts_at_bias, f.literal(products.sum_type, 0)
-        sums = products.starts(f, self.rows, panel.head(0)) if starts_at_bias else [zero] * self.count
-        scales = panel.head if products.scales > 1 else None
-        tile = RegisterTile(products, data, lines or panel, self.sets, scales)
-        state = [panel.start(heads), position, *sums]
+        zero, starts_at_bias = f.literal(products.sum_type, 0), has_bias and products.starts_at_bias
+        sums = products.starts(f, self.rows, panel.bias()) if starts_at_bias else [zero] * self.count
+        factors = panel.scales if products.scales > 1 else None
+        tile = RegisterTile(products, data, lines or panel, self.sets, factors)
+        state = [panel.start(scales, has_bias=has_bias), position, *sums]
         if self.totals:
             state = tile.walk_in_segments(state, self.totals, segments)
         elif segments:
@@ -134,8 +135,8 @@ class Tile:
         return self._with_bias(panel, results) if has_bias and not starts_at_bias else results
 
     def _with_bias(self, panel: PackedLines, results: Sequence[Value]) -> list[Value]:
-        f, products, bias, count = self.f, self.products, panel.head(0), self.vectors
-        scales: Sequence[Value | None] = panel.head(1) if products.scales == 1 else [None] * count
+        f, products, bias, count = self.f, self.products, panel.bias(), self.vectors
+        scales: Sequence[Value | None] = panel.scales(0) if products.scales == 1 else [None] * count
         return [products.result(f, total, bias[k % count], scales[k % count]) for k, total in enumerate(results)]
 
     def finish_row(self, pointers: Sequence[Value], results: Sequence[Value]) -> None:
@@ -243,10 +244,10 @@ class PixelTile(Tile):
 
     def _sums(self, rows: list[Value]) -> list[Value]:
         g, shape, products = self.g, self.shape, self.products
-        heads = g["segments"] + 1 if products.scales > 1 else self.f.index(1 + products.scales)
+        scales = g["segments"] if products.scales > 1 else products.scales
         segments = [(g["segments"], [(g["quads"], self.products.turn)])] if shape.has_quads else []
         singles = [(g["singles"], 1)] if shape.has_singles else []
-        return self.sums(Pixels(rows, products.step_bytes), self.offsets, None, heads, segments, singles)
+        return self.sums(Pixels(rows, products.step_bytes), self.offsets, None, scales, segments, singles)
 
 
 @dataclass(frozen=True)
@@ -318,4 +319,4 @@ class MatrixTile(Tile):
         shape, products, mask = self.shape, self.products, self.mask if self.shape.is_exact else None
         lines = MatrixLines(products, self.vectors, shape.b_row, mask) if shape.b_row else None
         segments = [(count, loops_over(steps)) for steps, count in split(shape.steps, products.segment_steps)]
-        return self.sums(Lines(shape.rows, *shape.a_steps), a, lines, int(shape.has_bias), segments)
+        return self.sums(Lines(shape.rows, *shape.a_steps), a, lines, 0, segments, has_bias=shape.has_bias)
