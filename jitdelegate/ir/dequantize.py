@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from jitdelegate.ir.bfloat16 import AT_ONCE
 from jitdelegate.ir.graph import Quant, Tensor
+from jitdelegate.program.shared_pages import unload
 
 PACKED = ("int4", "int2")
 """Types that numpy lacks and `integers` unpacks."""
 LEAST_NARROW = 256
 """Fewest floats that are worth a narrower type."""
+LEAST_UNLOADED = 1 << 16
+"""Fewest bytes of a constant whose pages are worth a system call."""
 SAMPLE = 4096
 """Floats that are tried before all are: few are float16 by chance."""
 
@@ -71,9 +76,9 @@ def _spread(numbers: np.ndarray, shape: tuple[int, ...], quant: Quant) -> np.nda
 
 
 @dataclass(frozen=True, eq=False)
-class Dequantized(Tensor):
-    """The float32 constant that the quantized constant `stored` stands for. Floats take up to eight times its memory:
-    `data` makes them whenever it is read, and none are kept."""
+class Derived(Tensor):
+    """A constant whose elements are made of those of `stored`, which take a part of their memory: `data` makes them
+    whenever it is read, and none are kept."""
 
     stored: Tensor | None = None
 
@@ -82,33 +87,68 @@ class Dequantized(Tensor):
         given: np.ndarray | None = self.__dict__["given"]
         if given is not None or self.stored is None:
             return given
-        numbers = real_numbers(self.stored)
+        numbers = self._made(self.stored)
         numbers.flags.writeable = False
         return numbers
 
     @data.setter
     def data(self, elements: np.ndarray | None) -> None:
-        """Called by the constructor; a copy that is made by `replace` has floats of its own."""
+        """Called by the constructor; a copy that is made by `replace` has elements of its own."""
         self.__dict__["given"] = elements
 
     @property
     def integers(self) -> Tensor | None:
-        """The constant whose real numbers the elements are; None for a copy with other elements."""
+        """The constant that the elements are made of; None for a copy with other elements."""
         return self.stored if self.__dict__["given"] is None else None
 
     @property
     def is_constant(self) -> bool:
         return True
 
+    @staticmethod
+    def _made(tensor: Tensor) -> np.ndarray:
+        """The elements."""
+        raise NotImplementedError
+
+
+class Dequantized(Derived):
+    """The float32 constant that a quantized one stands for."""
+
+    _made = staticmethod(real_numbers)
+
+
+class Unpacked(Derived):
+    """An int4 or int2 constant as an int8."""
+
+    _made = staticmethod(integers)
+
+
+def unpacked(tensor: Tensor) -> Tensor:
+    """The constant as an int8."""
+    return Unpacked(**_fields(tensor) | {"dtype": "int8", "data": None}, stored=tensor)
+
+
+def unload_constants(tensors: Iterable[Tensor]) -> None:
+    """Let the system take the file's pages of constants that have been read from the memory of this process."""
+    for tensor in tensors:
+        source = tensor.integers if isinstance(tensor, Derived) else tensor
+        base: object = source.data if source is not None and source.is_constant else None
+        while isinstance(base, np.ndarray):
+            base = base.base
+        if isinstance(base, memoryview) and base.nbytes >= LEAST_UNLOADED:
+            unload(base)
+
+
+def _fields(tensor: Tensor) -> dict[str, Any]:
+    return {each.name: getattr(tensor, each.name) for each in fields(Tensor)}
+
 
 def dequantized(tensor: Tensor) -> Tensor:
     """The float32 constant that `tensor` stands for; it remembers the integers, so that `requantized` finds them."""
     if not tensor.is_quantized:
         return replace(tensor, dtype="float32", quant=None).holding(real_numbers(tensor))
-    others = {each.name: getattr(tensor, each.name) for each in fields(tensor)}
-    return Dequantized(
-        **others | {"dtype": "float32", "data": None, "quant": None, "grid": tensor.quant}, stored=tensor
-    )
+    own = {"dtype": "float32", "data": None, "quant": None, "grid": tensor.quant}
+    return Dequantized(**_fields(tensor) | own, stored=tensor)
 
 
 def requantized(tensor: Tensor, dtype: str = "int8") -> tuple[np.ndarray, np.ndarray] | None:

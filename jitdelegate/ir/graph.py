@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -24,34 +24,39 @@ ABSENT = -1
 
 class Numbers(Sequence[Any]):
     """A read-only array as a sequence of Python numbers, which are made when they are read: a language model has
-    millions of scales."""
+    millions of scales. Where `convert` is given, the numbers are what it makes of the array's."""
 
-    __slots__ = ("_array",)
+    __slots__ = ("_array", "_convert")
 
     _AT_ONCE = 1 << 12
 
-    def __init__(self, array: np.ndarray) -> None:
-        self._array = array.reshape(-1)
+    def __init__(self, array: np.ndarray, convert: Callable[[np.ndarray], np.ndarray] | None = None) -> None:
+        self._array, self._convert = array.reshape(-1), convert
 
     def __len__(self) -> int:
         return int(self._array.size)
 
     def __getitem__(self, index: Any) -> Any:
-        found = self._array[index]
-        return Numbers(found) if isinstance(index, slice) else found.item()
+        if isinstance(index, slice):
+            return Numbers(self._array[index], self._convert)
+        return self._converted(self._array[index].reshape(1)).item()
 
     def __iter__(self) -> Iterator[Any]:
         for start in range(0, len(self), self._AT_ONCE):
-            yield from self._array[start : start + self._AT_ONCE].tolist()
+            yield from self._converted(self._array[start : start + self._AT_ONCE]).tolist()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Numbers | tuple) and np.array_equal(self._array, np.asarray(other))
+        return isinstance(other, Numbers | tuple) and np.array_equal(np.asarray(self), np.asarray(other))
 
     def __hash__(self) -> int:
         return hash(tuple(self))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return self._array.astype(dtype or self._array.dtype, copy=bool(copy))
+        found = self._converted(self._array)
+        return found.astype(dtype or found.dtype, copy=bool(copy))
+
+    def _converted(self, array: np.ndarray) -> np.ndarray:
+        return self._convert(array) if self._convert else array
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,8 +98,12 @@ def dynamic_sums(call: Call, lowering: Lowering, operands: Operands) -> Lowering
 def rounded(weights: Tensor) -> Tensor:
     """Weights in blocks with scales rounded to bfloat16, half to even, as XNNPACK stores them."""
     assert weights.quant is not None
-    scales = bfloat16_numbers(bfloat16_bits(np.array(weights.quant.scales, np.float32)))
-    return replace(weights, quant=replace(weights.quant, scales=Numbers(scales)))
+    scales = Numbers(np.asarray(weights.quant.scales), _nearest_bfloat16)
+    return replace(weights, quant=replace(weights.quant, scales=scales))
+
+
+def _nearest_bfloat16(numbers: np.ndarray) -> np.ndarray:
+    return bfloat16_numbers(bfloat16_bits(numbers.astype(np.float32)))
 
 
 Operand = int | Lowering | np.ndarray

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.dequantize import integers
+from jitdelegate.ir.dequantize import unpacked
 from jitdelegate.ir.expr import Arg, Cast, Expr, binary, select
 from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.graph import Tensor
@@ -231,7 +230,7 @@ class EmbeddingLookup(Lookup):
         if table.dtype == "int4" and not table.is_matrix:
             numbers = self._whole(table, indices, (count, depth))
         else:  # a target reads the rows of a matrix where a product has them
-            source = replace(table, dtype="int8", data=integers(table)) if table.dtype == "int4" else call.index(1)
+            source = unpacked(table) if table.dtype == "int4" else call.index(1)
             numbers = Lowering(GatherForm(), (source, indices), (count, depth), "int8")
         checked = GatherForm(refusal=self.refusal(call))
         chosen = Lowering(checked, (scales, indices), (count, parts), "float32")

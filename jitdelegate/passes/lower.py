@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from jitdelegate.ir.dequantize import unload_constants
 from jitdelegate.ir.faults import Faults
 from jitdelegate.ir.forms import View
-from jitdelegate.ir.graph import Graph, Node, Tensor
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ops import OPS, Lowering
 from jitdelegate.passes.graph_builder import GraphBuilder
 
@@ -37,6 +38,7 @@ def lower(graph: Graph) -> Graph:
                     draft.tensors[index] = graph.tensors[index].holding(np.zeros(graph.tensors[index].shape))
                 else:
                     expansion.write(lowering, index)
+        unload_constants(graph.tensors[index] for index in node.inputs if index != ABSENT)
     faults.settle()
     return draft.graph(nodes)
 

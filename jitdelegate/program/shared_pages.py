@@ -3,7 +3,7 @@ file lacks them (`Program.shared`)."""
 
 from __future__ import annotations
 
-from xxhash import xxh3_128_intdigest
+from xxhash import xxh3_128, xxh3_128_intdigest
 
 from jitdelegate.program.program import ALIGNMENT as PAGE
 
@@ -72,6 +72,18 @@ def whole_parts(stored: Bytes, sources: Sequence[Program | None], shared: Shared
         parts += [own[before:end], *stored_pages(source, there, pages)]
         before, at = end, (first + pages) * PAGE
     return [*parts, own[before:]]
+
+
+def hash_of(parts: Sequence[Bytes]) -> str:
+    """The hash of a program's weights, one part after another, of which few are resident at a time."""
+    state = xxh3_128()
+    for part in parts:
+        view = memoryview(part).cast("B")
+        for start in range(0, len(view), HASHED_AT_ONCE):
+            some = view[start : start + HASHED_AT_ONCE]
+            state.update(some)
+            unload(some)
+    return state.hexdigest()
 
 
 def stored_ranges(shared: SharedPages, nbytes: int) -> list[tuple[int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import flatbuffers
-from xxhash import xxh3_128, xxh3_128_digest
+from xxhash import xxh3_128_digest
 
 from jitdelegate.program.launch_list import pack
 from jitdelegate.program.program import ALIGNMENT as PAGE
@@ -25,7 +25,7 @@ from jitdelegate.program.program import (
     Program,
     aligned,
 )
-from jitdelegate.program.shared_pages import find_shared, stored_ranges, whole_bytes, whole_parts
+from jitdelegate.program.shared_pages import find_shared, hash_of, stored_ranges, whole_bytes, whole_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,10 +68,8 @@ def _front(
     program: Program, weights_bytes: int, shared: SharedPages, main_hash: str, sources: Sequence[Program | None] = ()
 ) -> bytes:
     """All before the weights, of which `weights_bytes` are stored."""
-    state = xxh3_128()
-    for part in whole_parts(program.weights, sources, program.shared):
-        state.update(part)
-    own = {"shared": shared, "main_hash": main_hash, "weights_hash": state.hexdigest()}
+    weights_hash = hash_of(whole_parts(program.weights, sources, program.shared))
+    own = {"shared": shared, "main_hash": main_hash, "weights_hash": weights_hash}
     table, code = _table(program, own), bytes(program.code)
     code_offset = aligned(HEADER_BYTES + len(table))
     weights_offset = code_offset + aligned(len(code))

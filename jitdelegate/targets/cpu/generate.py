@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jitdelegate.base.targets import EXACT, LEVELS
+from jitdelegate.ir.dequantize import unload_constants
 from jitdelegate.ir.faults import Faults
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program.known_constants import NO_CONSTANTS
@@ -27,7 +28,7 @@ from jitdelegate.targets.cpu.forms.map import copy_jobs
 from jitdelegate.targets.cpu.plan import plan
 from jitdelegate.targets.cpu.unsigned import store_unsigned
 from jitdelegate.targets.planning.choose_layout import choose_layout
-from jitdelegate.targets.planning.constants import Constants, unload_constants
+from jitdelegate.targets.planning.constants import Constants
 from jitdelegate.targets.target import Generated, Trace
 
 TYPE_CHECKING = False

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 from xxhash import xxh3_128, xxh3_128_digest
 
-from jitdelegate.ir.dequantize import Dequantized
-from jitdelegate.ir.graph import Tensor
 from jitdelegate.program.known_constants import NO_CONSTANTS
 from jitdelegate.program.program import ALIGNMENT as PAGE
-from jitdelegate.program.shared_pages import LEAST_PAGES, unload, whole_bytes
+from jitdelegate.program.shared_pages import LEAST_PAGES, whole_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,17 +21,6 @@ if TYPE_CHECKING:
 
 LARGE = 1 << 16
 """Bytes of a constant that has its pages for itself, so that other programs of the model can share them."""
-
-
-def unload_constants(tensors: Iterable[Tensor]) -> None:
-    """Let the system take the file's pages of constants that have been packed from the memory of this process."""
-    for tensor in tensors:
-        source = tensor.integers if isinstance(tensor, Dequantized) else tensor
-        base: object = source.data if source is not None and source.is_constant else None
-        while isinstance(base, np.ndarray):
-            base = base.base
-        if isinstance(base, memoryview) and base.nbytes >= LARGE:
-            unload(base)
 
 
 @dataclass
