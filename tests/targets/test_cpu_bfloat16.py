@@ -16,6 +16,7 @@ from jitdelegate.ir.forms import Contract, Depthwise, MatMul, Shape
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ir.index_forms import Gather
 from jitdelegate.targets.cpu.generate import generate
+from jitdelegate.targets.cpu.products.matmul import Product
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.fenced import run_fenced
@@ -126,10 +127,13 @@ def test_two_matrices_are_multiplied_in_bfloat16(name: str, features: str) -> No
     check(execute(graph, feeds, features, precision=BFLOAT16)[0], expected)
 
 
+@pytest.mark.parametrize("sizes", [(70, 33, 81, 31), (60, 24, 640, 32)], ids=str)
 @pytest.mark.parametrize("features", BFLOATS)
-def test_attention_multiplies_in_bfloat16(features: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_multiplies_in_bfloat16(
+    features: str, sizes: tuple[int, int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("jitdelegate.targets.cpu.code.tasks.FUSE_BYTES", 0)
-    graph = attention((70, 33, 81, 31), adj_y=True)
+    graph = attention(sizes, adj_y=True)
     feeds, generated = feeds_of(graph), generate(graph, features, precision=BFLOAT16)
     assert [kernel.form for kernel in generated.kernels] == ["MatMul+Softmax+MatMul"]
     are_rounded = features == PAIRS
@@ -140,6 +144,20 @@ def test_attention_multiplies_in_bfloat16(features: str, monkeypatch: pytest.Mon
     (found,) = execute(graph, feeds, features, precision=BFLOAT16)
     # shares that lie halfway between two may be rounded to either
     np.testing.assert_allclose(found, expected, atol=1e-3 * np.abs(expected).max())
+
+
+def test_rows_of_an_attention_are_converted_before_the_loop_over_blocks_of_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    walked, walk = list[str](), Product.walk
+
+    def noted(product: Product, *arguments: Any, **options: Any) -> None:
+        walked.append(product.a.memory.layout.dtype)
+        walk(product, *arguments, **options)
+
+    monkeypatch.setattr(Product, "walk", noted)
+    generate(attention((60, 24, 640, 32), adj_y=True), PAIRS, precision=BFLOAT16)
+    assert walked[0] == BFLOAT16
 
 
 @pytest.mark.parametrize("features", BFLOATS)

@@ -144,13 +144,15 @@ class KeyBlocks:
         part = replace(self.scores, c=replace(self.scores.c, shape=(rows, self.size)))
         steps = [self.size * part.b_steps[0], self.size * FLOAT_BYTES]
         steps += [self.size // part.products.lanes * stream.block for stream in part.epilogue.streams]
+        # once for all blocks
+        part, a, used = part.converted(kernel, a, f.index(0), rows, scratch)
         count: Value | int = 1
         if self.mask is not None:
             count = self._seen(f, streams[self.mask], self.scores.epilogue.streams[self.mask].pixel, rows)
 
         def score(i: Value) -> None:
             moved = [p + i * step for p, step in zip((b, start, *streams), steps, strict=True)]
-            part.walk(kernel, [a, *moved], part.groups, f.index(0), rows, scratch=scratch)
+            part.walk(kernel, [a, *moved], part.groups, f.index(0), rows, scratch=used)
 
         def normalize(i: Value) -> None:
             row = start + i * part.c.row

@@ -196,19 +196,19 @@ class Product(PanelProduct):
         scratch: int = 0,
     ) -> None:
         """Writes a `MatMulWalk`, where `scratch` bytes of scratch memory are in use."""
-        (a, b, *others), column, product = pointers, self.b_steps[0], self
-        if self.products.converted not in ("", self.a.memory.layout.dtype):
-            product, a = self._converted(kernel, a, first, rows, scratch)
-            scratch += rows * product.a.row
+        (a, b, *others), column = pointers, self.b_steps[0]
+        product, a, scratch = self.converted(kernel, a, first, rows, scratch)
         panels = InPlace(b, column)
         if self.is_packed and not self.is_dot:
             panels = Packed(b, column, self.packing, self.columns, scratch)
         MatMulWalk(kernel, product, panels, first, rows).along(groups, [a, *others], number)
 
-    def _converted(self, kernel: Kernel, a: Value, first: Value, rows: int, scratch: int) -> tuple[Product, Value]:
-        """The product by rows of a that are converted in scratch memory, and the address of their row 0. Rows end with
-        zeros, as the panels of b do."""
+    def converted(self, kernel: Kernel, a: Value, first: Value, rows: int, scratch: int) -> tuple[Product, Value, int]:
+        """The product by rows of a in the type that they are multiplied in, the address of their row 0, and the bytes
+        of scratch memory that are in use then. Converted rows end with zeros, as the panels of b do."""
         f, products, dtype = kernel.f, self.products, self.products.converted
+        if dtype in ("", self.a.memory.layout.dtype):
+            return self, a, scratch
         row = odd_lines(self.packing.steps * products.step_bytes)
         layout = Layout((1, 1, rows, self.depth), products.lanes, dtype=dtype)
         conversion, start = Conversion(self.a.memory.layout.dtype, dtype), kernel.scratch + scratch
@@ -222,7 +222,7 @@ class Product(PanelProduct):
 
         f.loop(rows, one, a + first * self.a.row, start)
         converted = Matrix(Memory("scratch", 0, layout), (rows, self.depth), self.a.outer, row)
-        return replace(self, a=converted), start + (0 - first * row)
+        return replace(self, a=converted), start + (0 - first * row), scratch + rows * row
 
     def dot(self, generator: Generator, group: PanelGroup, rows: int) -> str:
         """The function that sums along the rows of both operands."""
