@@ -202,9 +202,11 @@ def quantized_sum(rule: str, a: Tensor, b: Tensor, call: Call, sign: int) -> Exp
 
 
 def _sums_sixteen(call: Call) -> bool:
-    """Whether LiteRT's optimized kernel for operands of one shape computes, for all but the last elements."""
-    is_optimized = call.graph.quantized.rounding == "litert"
-    return is_optimized and call.shape(0) == call.shape(1) and call.output.size >= SIXTEEN
+    """Whether LiteRT's optimized kernel for operands of one shape computes, for all but the last elements. Axes of size
+    1 before the others do not count."""
+    is_optimized, rank = call.graph.quantized.rounding == "litert", len(call.output.shape)
+    shapes = {(1,) * (rank - len(shape)) + shape for shape in map(call.shape, range(2))}
+    return is_optimized and len(shapes) == 1 and call.output.size >= SIXTEEN
 
 
 @op("ADD")

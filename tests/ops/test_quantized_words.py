@@ -108,12 +108,15 @@ def test_factors_have_all_digits_of_a_double() -> None:
         assert np.asarray(load(content, target=target, serialization_dir=False)(x)).item() == 20393
 
 
-def test_sums_of_one_shape_are_rounded_once_before_they_are_added() -> None:
-    """Double rounding differs in a few of a million elements, whose sums lie next to a tie."""
+@pytest.mark.parametrize("axes", [(), (1, 1)], ids=str)
+def test_sums_of_one_shape_are_rounded_once_before_they_are_added(axes: tuple[int, ...]) -> None:
+    """Double rounding differs in a few of a million elements, whose sums lie next to a tie. Further `axes` of the first
+    operand do not count."""
     random, count = np.random.default_rng(5), 800_000
     scales = [float(np.float32(2.0 ** random.uniform(-7, -2))) for _ in range(3)]
-    data = [numbers(random, (count,), "int16") for _ in range(2)]
-    values = [((count,), "int16", scale, 0) for scale in (*scales[:2], scales[2] * 4)]
+    data = [numbers(random, shape, "int16") for shape in ((*axes, count), (count,))]
+    shapes = *(array.shape for array in data), (*axes, count)
+    values = [(shape, "int16", each, 0) for shape, each in zip(shapes, (*scales[:2], scales[2] * 4), strict=True)]
     content = one_op("ADD", values[:2], values[2], pot_scale_int16=False)
     model = load(content, target="reference")
     np.testing.assert_array_equal(model(*data), LiteRT(content).run(*data))
