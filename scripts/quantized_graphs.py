@@ -15,7 +15,7 @@ from typing import Any
 from jitdelegate.ir.graph import Quant
 from scripts.one_op_models import MAKERS
 from scripts.quantized_draw import ALL, Draw, Shape
-from tests.ops.quantized_models import LstmModel, SvdfModel
+from tests.ops.quantized_models import BasicLstmModel, LstmModel, SvdfModel
 
 MOST_OPERATORS = 6
 SEQUENCES = (
@@ -179,6 +179,9 @@ def recurrent_model(seed: int) -> bytes:
     sizes = {"batch": draw.size(3), "depth": draw.size(33), "units": draw.size(20)}
     if draw.chance(3):
         return SvdfModel(**sizes, rank=draw.size(3), length=draw.size(12), bias=draw.chance(2)).content()
+    if draw.chance(4):
+        scale = 2.0 ** -draw.choice([13, 15, 15.6, 17])
+        return BasicLstmModel(**sizes, zero=draw.choice([0, 100, 128, 255]), bias_scale=scale).content()
     options = {name: draw.chance(3) for name in ("coupled", "peepholes", "norm", "time_major")}
     return LstmModel(
         **sizes,
@@ -188,4 +191,6 @@ def recurrent_model(seed: int) -> bytes:
         cell_clip=draw.choice([0.0, 0.7]),
         power=draw.choice([-10, -11, -12]),
         zero=draw.zero(),
+        gates=tuple(2.0 ** -draw.choice([1, 6, 10, 12.3, 15]) for _ in range(4)),
+        activation=draw.choice(["TANH", "TANH", "RELU", "NONE"]),
     ).content()

@@ -71,7 +71,7 @@ class LstmModel:
     zero: int = -1
     hidden: tuple[float, int] = (0.0078, -1)
     bias: int = 3000
-    gates: tuple[float, float, float, float] = (2.0**-12,) * 4
+    gates: tuple[float, ...] = (2.0**-12,) * 4
     activation: str = "TANH"
 
     @property
