@@ -60,6 +60,12 @@ SECONDS_EACH = 60
 LIMIT = 1e-5
 
 
+def with_all_outputs(graph: Graph) -> Graph:
+    """The graph with every tensor that a node writes as an output."""
+    written = (index for node in graph.nodes for index in node.outputs if index != ABSENT)
+    return replace(graph, outputs=tuple(dict.fromkeys((*graph.outputs, *written))))
+
+
 def by_references(graph: Graph, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The outputs by the operators' own references."""
     values = {i: tensor.data for i, tensor in enumerate(graph.tensors) if tensor.data is not None}
@@ -204,8 +210,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--features", nargs="+", choices=LEVELS, default=LEVELS)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no further batch after this time")
     parser.add_argument("--graphs", choices=GRAPHS, default="any", help=GRAPHS_HELP)
+    parser.add_argument("--all-outputs", action="store_true", help="every tensor that a node writes is an output")
     arguments = parser.parse_args(argv)
-    draw = GRAPHS[arguments.graphs]
+    drawn = GRAPHS[arguments.graphs]
+
+    def draw(seed: int) -> Graph:
+        return with_all_outputs(drawn(seed)) if arguments.all_outputs else drawn(seed)
+
     runnable = [each for each in arguments.features if each in levels()]
     end, counts = time.monotonic() + arguments.seconds, Counter[str]()
     last = arguments.seed + arguments.rounds
