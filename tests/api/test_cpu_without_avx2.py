@@ -86,7 +86,7 @@ def test_litert_by_choice_and_by_request_have_programs_of_their_own(tmp_path: Pa
 
 
 def test_the_warning_has_the_sentence() -> None:
-    with pytest.warns(jitdelegate.DelegateWarning, match="generic code is slower"):
+    with pytest.warns(jitdelegate.DelegateWarning, match="Generic code is slower"):
         load(small_models.convolution(seed=77), Path("unused"), serialization_dir=False).close()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -94,7 +94,7 @@ def test_the_warning_has_the_sentence() -> None:
 
 
 def test_full_delegation_is_refused_with_the_sentence(tmp_path: Path) -> None:
-    with pytest.raises(DelegationError, match="generic code is slower"):
+    with pytest.raises(DelegationError, match="Generic code is slower"):
         load(small_models.convolution(), tmp_path, require_full_delegation=True)
 
 

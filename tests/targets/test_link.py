@@ -7,8 +7,7 @@ import struct
 import pytest
 
 from jitdelegate.targets.cpu.code.machine import compile_object
-from jitdelegate.targets.cpu.entry.link import link
-from jitdelegate.targets.cpu.entry.relocations import MACHINES, Machine
+from jitdelegate.targets.cpu.entry.link import MACHINES, Machine, link
 
 HEADS = {name: f'target triple = "{name}-unknown-linux-gnu"\n' for name in ("x86_64", "aarch64")}
 LEVEL = {"x86_64": "x86-64-v3", "aarch64": "aarch64"}

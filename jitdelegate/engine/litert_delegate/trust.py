@@ -14,7 +14,7 @@ from xxhash import xxh3_128_hexdigest
 from jitdelegate.errors import CacheError
 from jitdelegate.runtime.cache.directory import close_quietly
 from jitdelegate.runtime.litert_layout import LAYOUT
-from jitdelegate.runtime.memory import MACHINES, machine
+from jitdelegate.runtime.memory import machine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.litert_layout import Layout
 
 VERIFIED = ("2.2.0", "2.3.0")
-"""Versions of the package ai-edge-litert whose wheels for Linux on MACHINES have the structures of LAYOUT."""
+"""Versions of the package ai-edge-litert whose wheels for Linux on x86-64 and AArch64 have the structures of LAYOUT."""
 ACCEPTED = "accepted"
 """The probe's last line after success."""
 LONGEST_PROBE = 20.0
@@ -60,7 +60,7 @@ def platform_refusal() -> str:
         return ""
     name = os.uname().machine if hasattr(os, "uname") else ""
     return (
-        f"LiteRT's structures are known on 64-bit Linux on {' and '.join(MACHINES)} with CPython, and this is "
+        "LiteRT's structures are known on 64-bit Linux on x86_64 and aarch64 with CPython, and this is "
         f"{sys.platform} on {name or 'an unknown machine'} with {sys.implementation.name}"
     )
 

@@ -188,7 +188,7 @@ class Uname:
 
 
 ELSEWHERE = {
-    "darwin on x86_64": lambda patch: patch.setattr(sys, "platform", "darwin"),
+    "darwin on ": lambda patch: patch.setattr(sys, "platform", "darwin"),
     "linux on riscv64": lambda patch: patch.setattr(os, "uname", lambda: Uname),
     "with pypy": lambda patch: patch.setattr(sys.implementation, "name", "pypy"),
 }
