@@ -21,6 +21,7 @@ from ai_edge_litert.interpreter import Interpreter
 from jitdelegate.engine.litert_delegate import callbacks
 from jitdelegate.engine.litert_delegate.delegate_client import DelegateKernel
 from jitdelegate.engine.litert_delegate.stubs import load
+from jitdelegate.runtime.memory import machine
 from tests.engine.litert_delegate.clients import NumpyClient, chain, delegated, expected, numbers, run, same
 from tests.engine.litert_delegate.compiled import CompiledClient
 
@@ -121,11 +122,17 @@ def machine_code() -> None:
     assert len(client.living) == 6
 
 
+FAILING = {
+    "x86_64": b"\xb8\x01\x00\x00\x00\xc3",  # mov eax, 1; ret
+    "aarch64": struct.pack("<2I", 0x52800020, 0xD65F03C0),  # mov w0, 1; ret
+}
+
+
 def machine_code_fails() -> None:
     """What compiled code answers is what LiteRT says."""
     content = chain(1)
     client = CompiledClient(content)
-    client.entry = load(b"\xb8\x01\x00\x00\x00\xc3")[0]  # mov eax, 1; ret
+    client.entry = load(FAILING[machine()])[0]
     interpreter, _ = delegated(content, client)
     try:
         run(interpreter, X)
@@ -163,7 +170,11 @@ def interrupt_before_the_callback() -> None:
 def raising(number: int) -> bytes:
     """int f(context, node) that raises a signal."""
     function = ctypes.cast(ctypes.CDLL(None)["raise"], ctypes.c_void_p).value
-    return b"".join(
+    return RAISING[machine()](number, function)
+
+
+RAISING = {
+    "x86_64": lambda number, function: b"".join(
         (
             b"\x48\x83\xec\x08",  # sub rsp, 8
             b"\xbf" + struct.pack("<i", number),  # mov edi, number
@@ -173,7 +184,20 @@ def raising(number: int) -> bytes:
             b"\x48\x83\xc4\x08",  # add rsp, 8
             b"\xc3",  # ret
         )
-    )
+    ),
+    "aarch64": lambda number, function: struct.pack(
+        "<8IQ",
+        0xA9BF7BFD,  # stp x29, x30, [sp, #-16]!
+        0x52800000 | number << 5,  # mov w0, number
+        0x580000C9,  # ldr x9, raise
+        0xD63F0120,  # blr x9
+        0x52800000,  # mov w0, 0
+        0xA8C17BFD,  # ldp x29, x30, [sp], #16
+        0xD65F03C0,  # ret
+        0xD503201F,  # nop
+        function,
+    ),
+}
 
 
 def two_kinds() -> None:
