@@ -16,7 +16,7 @@ from jitdelegate.runtime.memory import Memory
 from jitdelegate.targets.cpu.code.machine import compile_object, triple
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, Function, Module, Value
 from jitdelegate.targets.cpu.entry import schedule, team
-from jitdelegate.targets.cpu.entry.architecture import Architecture
+from jitdelegate.targets.cpu.entry.architecture import Architecture, architecture_of
 from jitdelegate.targets.cpu.entry.link import link
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cpu.products import chunks, depthwise
@@ -124,7 +124,7 @@ def test_a_session_calls_its_workers_where_the_clock_says_that_it_pays(
         called = f.cast("zext", f.load("i32", sync + schedule.RUN), INDEX)
         return readings * clock[1] + called * (clock[0] - clock[1])
 
-    monkeypatch.setattr(Architecture, "now", now)
+    monkeypatch.setattr(type(architecture_of(triple(RUNNABLE[-1]))), "now", now)
     graph = passes.run(pyramid(Network(np.random.default_rng(0))))
     program = program_of(graph, generate(graph, RUNNABLE[-1]), RUNNABLE[-1])
     feed = [np.ones(graph.tensors[i].shape, np.float32) for i in graph.inputs]
