@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import jitdelegate
+from jitdelegate import passes
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.base.targets import BFLOAT16, EXACT, LEVELS
 from jitdelegate.commands import warm
@@ -18,10 +19,13 @@ from jitdelegate.errors import DeviceError, OptionError
 from jitdelegate.program.read import read, verify_weights
 from jitdelegate.runtime.cache.key import machine_with
 from jitdelegate.targets import parse_targets
+from jitdelegate.targets.cpu import generate as generated
 from jitdelegate.targets.cpu import target as cpu
+from jitdelegate.targets.cpu.code import machine
 from jitdelegate.targets.cpu.target import TARGET, CpuDevice
 from jitdelegate.targets.host import levels
 from tests.api import small_models
+from tests.targets.test_cpu_graphs import Network, pyramid
 
 NAMED = [name for name, row in LEVELS.items() if row.host and not row.only_for]
 
@@ -124,3 +128,18 @@ def test_wrong_targets_are_refused(text: str) -> None:
 
 def test_each_level_is_compiled_for_once() -> None:
     assert [device.kind for device in TARGET.devices(f"{NAMED[0]},{NAMED[0]}")] == NAMED[:1]
+
+
+@pytest.mark.parametrize("level", [name for name, row in LEVELS.items() if row.host])
+def test_code_for_other_processors_has_no_inline_assembly(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM would end the process."""
+    texts: list[str] = []
+
+    def compiled(ir: str, features: str) -> bytes:
+        texts.append(ir)
+        return machine.compile_object(ir, features)
+
+    monkeypatch.setattr(generated, "is_assembled", lambda features: False)
+    monkeypatch.setattr(generated, "compile_object", compiled)
+    generated.generate(passes.run(pyramid(Network(np.random.default_rng(0)))), level)
+    assert "@wake(" in texts[0] and " asm " not in texts[0]

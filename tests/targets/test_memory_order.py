@@ -32,7 +32,7 @@ ROW = CHUNKS * LINE
 RUNS = 3000
 
 
-def litmus_program() -> Program:
+def litmus_program(*, is_assembled: bool = True) -> Program:
     """int64[1] -> int64[1]"""
     level = RUNNABLE[-1]
     module = Module(LEVELS[level])
@@ -52,7 +52,7 @@ def litmus_program() -> Program:
     steps = [Step("Map", [Job("begin", CHUNKS, (Address("io", 0), rows[0]))])]
     steps += [Step("Map", [Job("add_all", count, pair)]) for count, *pair in zip(STEPS, rows, rows[1:], strict=False)]
     steps.append(Step("Map", [Job("begin", 1, (rows[-1], Address("io", 1)))]))
-    architecture = architecture_of(triple(level))
+    architecture = architecture_of(triple(level), is_assembled=is_assembled)
     schedule.write_entries(module, steps, architecture=architecture, has_threads=LEVELS[level].has_threads)
     code, entries = link(compile_object(module.text(triple(level)), level))
     port = {"shape": (1,), "dtype": "int64", "nbytes": 8}
@@ -80,8 +80,10 @@ def expected(x: int) -> int:
 
 
 @pytest.mark.parametrize("threads", [2, 4])
-def test_no_thread_reads_what_is_older_than_the_step_before(threads: int) -> None:
-    session = Session(litmus_program(), threads)
+@pytest.mark.parametrize("is_assembled", [True, False])
+def test_no_thread_reads_what_is_older_than_the_step_before(threads: int, is_assembled: bool) -> None:
+    """Also as another machine compiles it."""
+    session = Session(litmus_program(is_assembled=is_assembled), threads)
     assert session._memory is not None
     for x in range(RUNS):
         ctypes.memset(session._memory._sync + schedule.MEMORY, 0, LINE)  # every run with workers

@@ -14,7 +14,7 @@ from jitdelegate.runtime.cpu.profile import stamp_bytes
 from jitdelegate.runtime.memory import CLOCK_ENTRY
 from jitdelegate.targets.cpu.accepts import ACCEPTS
 from jitdelegate.targets.cpu.code.kernel import ALIGN, Generator, Step, place_constants
-from jitdelegate.targets.cpu.code.machine import assembly, compile_object, triple
+from jitdelegate.targets.cpu.code.machine import assembly, compile_object, is_assembled, triple
 from jitdelegate.targets.cpu.code.tasks import Copy, Plan, plan_text
 from jitdelegate.targets.cpu.code.vector_ir import Module
 from jitdelegate.targets.cpu.code.writer import Writer
@@ -75,7 +75,7 @@ def generate(
     generator.weights.close(ALIGN)
     steps = place_constants(generator.steps, generator.weights.large, len(graph.inputs) + len(graph.outputs))
     own_sync_bytes = sync_bytes(len(steps))
-    architecture = architecture_of(triple(features))
+    architecture = architecture_of(triple(features), is_assembled=is_assembled(features))
     stamps = Stamps(architecture, len(steps), own_sync_bytes) if profile else None
     refusals = tuple(generator.refusals.sentences)
     write_entries(

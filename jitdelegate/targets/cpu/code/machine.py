@@ -41,6 +41,11 @@ def triple(features: str) -> str:
     return _target_machine(features)[0]
 
 
+def is_assembled(features: str) -> bool:
+    """Whether inline assembly for `features` is understood; elsewhere it ends the process."""
+    return triple(features).partition("-")[0] == llvm.get_process_triple().partition("-")[0]
+
+
 def compile_object(ir: str, features: str) -> bytes:
     """Relocatable object code; equal text gives equal bytes.
 

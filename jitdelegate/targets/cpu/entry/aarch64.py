@@ -50,4 +50,4 @@ class AArch64(Architecture):
         f.do(f"call void @llvm.aarch64.set.fpcr({before})")
 
 
-OWN = AArch64()
+OWN = UNASSEMBLED = AArch64()

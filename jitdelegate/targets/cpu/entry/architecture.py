@@ -11,7 +11,8 @@ from jitdelegate.targets.cpu.code.vector_ir import INDEX, Function, Value
 class Architecture:
     """Instructions of one architecture, on Linux. This class is for those that are not known: they have no threads.
 
-    LLVM understands inline assembly for its own machine only: code that other machines compile has none.
+    LLVM understands inline assembly for its own machine only: code that other machines compile, `UNASSEMBLED`, has
+    none.
     """
 
     def now(self, f: Function) -> Value:
@@ -44,10 +45,11 @@ FILES = {"x86_64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 """By the first part of a target triple; Apple has another name."""
 
 
-def architecture_of(triple: str) -> Architecture:
-    """That of code for a target triple."""
+def architecture_of(triple: str, *, is_assembled: bool = True) -> Architecture:
+    """That of code for a target triple; `is_assembled` tells whether LLVM understands inline assembly for it here."""
     file = FILES.get(triple.partition("-")[0])
     if file is None:
         return Architecture()
-    own: Architecture = import_module(f"jitdelegate.targets.cpu.entry.{file}").OWN
+    module = import_module(f"jitdelegate.targets.cpu.entry.{file}")
+    own: Architecture = module.OWN if is_assembled else module.UNASSEMBLED
     return own
