@@ -11,14 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from jitdelegate.errors import DeviceError
 from jitdelegate.runtime import shared_file as module
 from jitdelegate.runtime.buffers import Borrowed
+from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.runtime.memory import TRIES, machine, shared_file, undisturbed
 from jitdelegate.runtime.shared_file import SharedFile, keep, share, tells_changes
 from tests.child import answer_of
+from tests.runtime.tiny import SCALE, opened_from, tiny_program
 
 START = mmap.ALLOCATIONGRANULARITY
 CONTENT = bytes(range(256)) * 40
@@ -553,3 +556,13 @@ def test_parts_that_no_pages_hold_are_not_mapped(pages: Path, page_size: int, st
     assert bytes((found or keep(pieces)).content) == expected
     for descriptor, *_ in pieces:
         os.close(descriptor)
+
+
+def test_a_program_reads_its_weights_where_pages_are_larger_than_those_of_its_file(
+    tmp_path: Path, page_size: int
+) -> None:
+    session = Session(opened_from(tmp_path / "program", tiny_program()))
+    assert session.shared is not None and session.shared.shared
+    (y,) = session.run([np.ones((2, 3), np.float32)])
+    np.testing.assert_array_equal(np.asarray(y), np.full((3, 2), SCALE, np.float32))
+    session.close()
