@@ -146,6 +146,7 @@ ARM: Mapping[tuple[str, str], Rule] = {
     ("HARD_SWISH", "int8"): Rule("", EIGHTS, AWAY),
     ("HARD_SWISH", "uint8"): Rule("", EIGHTS, AWAY),
     ("FLOOR_DIV", "int8"): Rule("", WRAPPED, WRAPPED),
+    ("FLOOR_DIV", "int16"): Rule("", WRAPPED, WRAPPED),
     **{(op, "int16"): Rule("", FUSED, FUSED) for op in TABLES},
 }
 """The rules that differ on aarch64."""
