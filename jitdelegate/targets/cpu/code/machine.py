@@ -43,7 +43,8 @@ def triple(features: str) -> str:
 
 def is_assembled(features: str) -> bool:
     """Whether inline assembly for `features` is understood; elsewhere it ends the process."""
-    return triple(features).partition("-")[0] == llvm.get_process_triple().partition("-")[0]
+    own: str = llvm.get_process_triple()
+    return triple(features).partition("-")[0] == own.partition("-")[0]
 
 
 def compile_object(ir: str, features: str) -> bytes:
