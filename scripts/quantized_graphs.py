@@ -187,6 +187,7 @@ def recurrent_model(seed: int) -> bytes:
         **sizes,
         **options,
         op=draw.choice(["LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"]),
+        outputs=draw.size(sizes["units"]) if draw.chance(3) else 0,
         steps=draw.size(4),
         cell_clip=draw.choice([0.0, 0.7]),
         power=draw.choice([-10, -11, -12]),

@@ -62,8 +62,8 @@ def integer_problems(call: Call, operands: Operands, steps: Steps, most: int) ->
         yield f"{name}: weights or cell state have zero points, expected 0."
     if any(operands.is_diagonal(call, k) for k in range(first, first + BIAS)):
         yield f"{name} of quantized data with recurrent weights that are diagonals, which LiteRT reads as matrices."
-    if operands.is_projected(call) and call.given(first + OUTPUT_PEEPHOLE):
-        yield f"{name} of quantized data with peepholes and projection: LiteRT counts outputs where it means units."
+    if call.given(first + OUTPUT_PEEPHOLE) and call.shape(operands.hidden)[1] > call.shape(operands.state)[1]:
+        yield f"{name} of quantized data with peepholes and more outputs than units, which LiteRT reads beyond."
     power = log2(scale(cell))
     if power != int(power) or not 0 <= BITS + power <= MOST_WHOLE:
         yield (
@@ -156,7 +156,7 @@ class IntegerLstm:
         for number in range(len(self._gates)):
             reads.append((product, IndexMap.along(0, 1, starts=(0, number * units))))
             reads.append((data, IndexMap(dims, (*start, number * units), (1, 1, 1))))
-        peepholes = [(self.call.index(operand), IndexMap.along(1)) for operand in self._peepholes.values()]
+        peepholes = list(map(self._peephole, self._peepholes.values()))
         before_state = self._normalized([*reads, (state, own), *peepholes], self._gates[:-1])
         now = apply(self._new_state(), before_state, shape, "int16")
         after_state = self._normalized([*reads, (now, own), *peepholes], self._gates[-1:])
@@ -224,6 +224,19 @@ class IntegerLstm:
             product = Cast(weights, "int32") * Cast(self._state, "int32")
             total = saturated(multiple(product, factor, AWAY, WORD, "NONE", 0)[0] + total)
         return Cast(total, "int16")
+
+    def _peephole(self, operand: int) -> Read:
+        """A peephole's weights. Of a projected cell, LiteRT's kernel reads as many of them for each sequence as there
+        are outputs, for one unit after another, and leaves the last units without."""
+        outputs, batch, units = self.call.shape(self.operands.hidden)[1], self.steps.batch, self._units
+        if outputs == units:
+            return self.call.index(operand), IndexMap.along(1)
+        is_joint = self.steps.time_major or len(self.call.shape(0)) == 2
+        rows = batch if is_joint else 1
+        spread = np.zeros(rows * units, np.int16)
+        spread[: rows * outputs] = np.tile(self.call.array(operand)[:outputs], rows)
+        whole = np.broadcast_to(spread.reshape(rows, units), (batch, units))
+        return np.ascontiguousarray(whole), IndexMap.broadcast(whole.shape, whole.shape)
 
     def _projected(self, hidden: Lowering) -> Lowering:
         if not self.operands.is_projected(self.call):

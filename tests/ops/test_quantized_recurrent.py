@@ -32,6 +32,9 @@ MODELS = {
     "layer norm of gates at their limits": LstmModel(norm=True, gates=(1e-6,) * 4),
     "another activation, which LiteRT ignores": LstmModel(activation="RELU"),
     "no activation": LstmModel(activation="NONE", op="LSTM"),
+    "peepholes, projection": LstmModel(outputs=12, peepholes=True, batch=3),
+    "peepholes, projection, batch major": LstmModel(outputs=12, peepholes=True, batch=3, time_major=False),
+    "peepholes, projection, one step": LstmModel(op="LSTM", outputs=5, peepholes=True, coupled=True, norm=True),
     "one step": LstmModel(op="LSTM"),
     "svdf": SvdfModel(),
     "svdf of one filter, no bias": SvdfModel(units=16, rank=1, bias=False),
@@ -80,7 +83,7 @@ def test_a_basic_lstm_writes_what_litert_writes_run_after_run(zero: int, scale: 
 REFUSED = {
     "the scale of the cell state is": LstmModel(power=-16),
     "from 2**-15 to 2**-9": LstmModel(power=-8),
-    "LiteRT counts outputs where it means units": LstmModel(outputs=12, peepholes=True),
+    "more outputs than units": LstmModel(outputs=19, peepholes=True),
     "LiteRT runs 2**-11 only": BasicLstmModel(state=2.0**-12),
     "400 steps of quantized data take 1200 kernels, over 1024": LstmModel(steps=400, units=2, depth=2),
 }
