@@ -35,7 +35,8 @@ LiteRT, and so do operators that are refused; `python -m jitdelegate.analyze mod
 
 - **inputs**: their number, and the indices (from 0) of those that have to be constant integers.
 - **types**: all values of a node have the same one of these types, except inputs and outputs with their own; *numbers*
-  are {", ".join(NUMBERS)}; *any* is {", ".join(ANY)}.
+  are {", ".join(NUMBERS)};
+  *any* is {", ".join(ANY)}.
   Values of types after *wider* are converted to float32 or int32, and results back.
 - **quantized**: the types of quantized data; *weights* are the types of quantized weights of float32 data.
 - **fuses activations**: the option `fused_activation_function` is supported.
