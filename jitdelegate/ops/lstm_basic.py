@@ -19,7 +19,7 @@ from jitdelegate.ops.lstm_integers import BITS, GATE, WHOLE, halved, saturated
 from jitdelegate.ops.quantization import factor_problems, multiple, parameter_problems
 from jitdelegate.ops.quantized_weights import MIDDLE, centred_filter
 from jitdelegate.ops.registry import Lowering
-from jitdelegate.ops.rounding import UP
+from jitdelegate.ops.rounding import product_rule
 
 TYPES = ("uint8", "uint8", "uint8", "int32", "int16")
 RESULTS = ("uint8", "int16", "uint8", "int16", "uint8", "int16")
@@ -51,7 +51,7 @@ def gate_sums(call: Call, row: Lowering, shape: Shape) -> Lowering:
     form = Contract(input_zero=MIDDLE, halo_value=float(MIDDLE), accumulator="int32")
     weights, total, reads = centred_filter(call.array(WEIGHTS), zero(call.tensor(WEIGHTS)), row, form, shape)
     factor = np.asarray(float(scale(call.tensor(BIAS))) / float(scale(GATE)), np.float64)
-    rounded, _ = multiple(total, factor, UP, GATE, "NONE", 0)
+    rounded, _ = multiple(total, factor, product_rule(call), GATE, "NONE", 0)
     form = replace(form, epilogue=rounded, operands=tuple(access for _, access in reads))
     return Lowering(form, (row, weights, call.array(BIAS), *(value for value, _ in reads)), shape, "int16")
 

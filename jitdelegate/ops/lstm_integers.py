@@ -13,6 +13,7 @@ from math import log2
 
 import numpy as np
 
+from jitdelegate.base.targets import AARCH64
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr, binary, clamp, select
 from jitdelegate.ir.fixed_point import MOST_WHOLE, FixedPoint
 from jitdelegate.ir.forms import Concat, Contract, IndexMap, Reduce
@@ -91,6 +92,8 @@ def integer_problems(call: Call, operands: Operands, steps: Steps, most: int) ->
 def _norm_problems(call: Call, operands: Operands) -> Iterator[str]:
     """Reasons to refuse a layer normalization."""
     name, gates = call.node.op, operands.gates(call)
+    if call.graph.quantized.cpu == AARCH64:
+        yield f"{name} of quantized data with layer normalization, which LiteRT rounds in another way on aarch64."
     inside = [call.node.intermediates[gate] for gate in gates]
     if any(quant is None or len(quant.scales) != 1 or not 0 < quant.scales[0] < np.inf for quant in inside):
         yield f"{name}: intermediates do not give the quantization of all gates, which are normalized."

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from jitdelegate import load
+from jitdelegate.base.targets import AARCH64
 from jitdelegate.errors import DelegateWarning
+from jitdelegate.ops import OPS
+from jitdelegate.passes.functional_state import functional_state
+from jitdelegate.tflite.read import read
 from tests.ops.quantized_models import BasicLstmModel, LiteRT, LstmModel, SvdfModel, numbers
 
 MODELS = {
@@ -78,6 +84,14 @@ def test_a_basic_lstm_writes_what_litert_writes_run_after_run(zero: int, scale: 
         assert all(len(np.unique(each)) > 8 for each in expected)
         for found, wanted in zip(ours(data), expected, strict=True):
             np.testing.assert_array_equal(found, wanted, err_msg=f"run {number}")
+
+
+def test_a_layer_norm_is_left_to_litert_on_aarch64() -> None:
+    graph = functional_state(read(LstmModel(norm=True).content()))
+    (node,) = graph.nodes
+    assert OPS[node.op].check(graph, node) is None
+    there = replace(graph, quantized=replace(graph.quantized, cpu=AARCH64))
+    assert "in another way on aarch64" in str(OPS[node.op].check(there, node))
 
 
 REFUSED = {
