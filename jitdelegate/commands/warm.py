@@ -57,8 +57,8 @@ def main(argv: list[str] | None = None) -> int:
     targets = [target for given in arguments.target or [[Target()]] for target in given]
     if arguments.output is not None and not all(target.devices for target in targets):
         parser.error("--output takes programs for --target cuda:ARCHITECTURES or cpu:INSTRUCTION_SETS only")
-    if arguments.litert_interpreter and any(target.devices for target in targets):
-        parser.error("--litert-interpreter is for the machine that it runs on, not for devices of other machines")
+    if arguments.litert_interpreter and any(one.target.is_accelerator for target in targets for one in target.devices):
+        parser.error("--litert-interpreter is for CPUs, not for cuda:ARCHITECTURES")
     if len(arguments.input_shape) > MOST_STORED:
         found = f"{len(arguments.input_shape)} shapes"
         parser.error(f"--input-shape gives {found}, but the cache keeps {MOST_STORED} of a model; expected no more")
@@ -192,7 +192,8 @@ def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[
     options = DelegateOptions.from_keywords(named, _further(arguments))
     kind = {"gpu" if device.target.is_accelerator else "cpu": device.kind}
     try:
-        precompiled = precompile(model, device, options, arguments.output, arguments.input_shape)
+        hosted = arguments.litert_interpreter
+        precompiled = precompile(model, device, options, arguments.output, arguments.input_shape, hosted=hosted)
     except (JitDelegateError, OSError, MemoryError) as error:
         return {**_failed(model, error, start), **kind}
     programs = (precompiled.program, *precompiled.further)

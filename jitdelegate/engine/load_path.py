@@ -96,12 +96,20 @@ def open_hosted(source: ModelFile) -> HostedModel:
     Raises:
         OptionError: the options ask for other inputs and outputs than those of the file. Also the errors of `load`.
     """
-    if source.options.port_key:
-        words = "LiteRT's own interpreter has the inputs and outputs of the file; expected jitdelegate.Interpreter"
-        raise OptionError(f"{source.options.port_key}, but {words}, or none of these options")
+    refuse_other_ports(source.options)
     from jitdelegate.engine.hosted_model import HostedModel  # few models need it
 
     return HostedModel(load(source, hosted=True), specialize, recompile)
+
+
+def refuse_other_ports(options: DelegateOptions) -> None:
+    """
+    Raises:
+        OptionError: the options ask for other inputs and outputs than the file's, which are LiteRT's interpreter's.
+    """
+    if options.port_key:
+        words = "LiteRT's own interpreter has the inputs and outputs of the file; expected jitdelegate.Interpreter"
+        raise OptionError(f"{options.port_key}, but {words}, or none of these options")
 
 
 def resolve_target(options: DelegateOptions, notes: list[str], seconds: dict[str, float]) -> tuple[Device, ...]:

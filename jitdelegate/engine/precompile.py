@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.compiler.entry import compiled
-from jitdelegate.engine.load_path import find_key
+from jitdelegate.engine.load_path import find_key, refuse_other_ports
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.engine.named_shapes import all_subgraphs, named_shapes
 from jitdelegate.errors import CompilerFailedError
@@ -49,6 +50,8 @@ def precompile(
     options: DelegateOptions,
     output: str | None = None,
     shapes: Sequence[NamedShapes] = (),
+    *,
+    hosted: bool = False,
 ) -> Precompiled:
     """Compile a model for one device into the cache, with the programs of its further signatures.
 
@@ -58,32 +61,55 @@ def precompile(
         options: precision, token and cache directory.
         shapes: of inputs by name, to compile for as well.
         output: directory of the program instead; the templates' IR stays in `options.serialization_dir`.
+        hosted: whether LiteRT's own interpreter gets its programs, too.
     Raises:
+        OptionError: LiteRT's own interpreter has no such inputs and outputs.
         ModelError: the file cannot be read, or is not a model.
         TensorError: no input has such a name, or it cannot have such sizes.
         DeviceError: the compilers are not installed, or the device lacks a requested feature.
         CompilerFailedError: the compiler as a whole fails, or did so at an earlier start.
     """
-    source = ModelFile(model, options)
+    if hosted:
+        refuse_other_ports(options)
+    source, store = ModelFile(model, options), open_store(options.serialization_dir if output is None else output)
     with source.kept():
-        return _precompiled(source, device, open_store(options.serialization_dir if output is None else output), shapes)
+        fetch = partial(_fetch, source, device, store)
+        precompiled = _precompiled(fetch, shapes)
+        if hosted:
+            _precompile_hosted(fetch, shapes)
+        return precompiled
 
 
-def _precompiled(source: ModelFile, device: Device, store: Store, shapes: Sequence[NamedShapes]) -> Precompiled:
-    options, fingerprint = source.options, source.fingerprint()
+def _fetch(
+    source: ModelFile, device: Device, store: Store, subgraph: int, sizes: Shapes = (), *, hosted: bool = False
+) -> Lookup:
+    options, variant = source.options, variant_parts(subgraph, sizes, hosted=hosted)
+    key = find_key(device, options, source.fingerprint(), variant)
 
-    def fetch(subgraph: int, sizes: Shapes = ()) -> Lookup:
-        key = find_key(device, options, fingerprint, variant_parts(subgraph, sizes))
+    def parts() -> FileParts:
+        sources = store.weight_sources(key)
+        return source.make(lambda content: compiled(content, options, key, {}, sources, source.reading))
 
-        def parts() -> FileParts:
-            sources = store.weight_sources(key)
-            return source.make(lambda content: compiled(content, options, key, {}, sources, source.reading))
+    lookup = store.fetch(key, parts)
+    if lookup.program is not None and lookup.program.failure:
+        raise CompilerFailedError(lookup.program.failure)
+    return lookup
 
-        lookup = store.fetch(key, parts)
-        if lookup.program is not None and lookup.program.failure:
-            raise CompilerFailedError(lookup.program.failure)
-        return lookup
 
+def _precompile_hosted(fetch: Callable[..., Lookup], shapes: Sequence[NamedShapes]) -> None:
+    """As `HostedModel.prepare`."""
+    first = fetch(0, hosted=True).program
+    assert first is not None
+    idle = {subgraph.number for subgraph in first.idle}
+    found = {number: fetch(number, hosted=True).program for number in range(first.num_subgraphs) if number not in idle}
+    programs = {number: program for number, program in found.items() if program is not None}
+    for given in shapes:
+        for number, sizes in named_shapes(programs, given).items():
+            if sizes != _own(programs[number]):
+                fetch(number, sizes, hosted=True)
+
+
+def _precompiled(fetch: Callable[..., Lookup], shapes: Sequence[NamedShapes]) -> Precompiled:
     main = fetch(0)
     assert main.program is not None
     signed = [number for number in all_subgraphs(main.program) if number]

@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ai_edge_litert.interpreter import Interpreter
 
 import jitdelegate
 from jitdelegate import passes
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.base.targets import BFLOAT16, EXACT, LEVELS
 from jitdelegate.commands import warm
+from jitdelegate.engine.litert_delegate.trust import refusal
 from jitdelegate.engine.load_path import find_key
+from jitdelegate.engine.precompile import precompile
 from jitdelegate.errors import DeviceError, OptionError
 from jitdelegate.program.read import read, verify_weights
 from jitdelegate.runtime.cache.key import machine_with
@@ -86,6 +89,27 @@ def test_a_start_on_the_other_machine_opens_what_was_stored(
         assert loaded.report().features == offered[-1]
         (port,) = loaded.inputs
         loaded(np.zeros(port.shape, port.dtype))
+
+
+def test_litert_s_interpreter_on_the_other_machine_has_nothing_to_compile(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    offered = [level for level in levels() if LEVELS[level].host and not LEVELS[level].only_for]
+    if not offered or refusal(None):
+        pytest.skip("LiteRT's interpreter calls no compiled code here")
+    _run(capsys, model, "--litert-interpreter", "--target", f"cpu:{offered[-1]}", "--serialization-dir", str(tmp_path))
+    kept = sorted(tmp_path.glob("*.jitd"))
+    delegate = jitdelegate.GpuDelegate(serialization_dir=str(tmp_path))
+    Interpreter(model, experimental_delegates=[delegate]).allocate_tensors()
+    report = delegate.report()
+    assert report is not None and report.cache.hit and report.fully_delegated
+    assert len(kept) == 2 and sorted(tmp_path.glob("*.jitd")) == kept
+
+
+def test_litert_s_interpreter_has_the_ports_of_the_file(model: str, tmp_path: Path) -> None:
+    options = DelegateOptions(serialization_dir=str(tmp_path), quantize_inputs=True)
+    with pytest.raises(OptionError, match="LiteRT's own interpreter has the inputs and outputs of the file"):
+        precompile(model, CpuDevice(NAMED[0]), options, hosted=True)
 
 
 def test_further_signatures_and_shapes_are_compiled_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
