@@ -25,10 +25,10 @@ LEAST_VERSION, MOST_VERSION = 16, 30
 ITERATIONS = 200
 LABEL, FUNCTION = re.compile(r"(\.L\w+):"), re.compile(r"([A-Za-z_]\w*):")
 JUMP = re.compile(r"\s(?:b\.\w+|cbn?z\s+\w+,|tbn?z\s+\w+,\s*#\d+,)\s*(\.L\w+)")
-MULTIPLY = re.compile(r"\s(fmla|fmul|mla|[su]ml[as]l2?|[su]mull2?|[su]*dot|u?s?mmla)\s+v\d+\.(\d+)([bhsd])")
+MULTIPLY = re.compile(r"\s(fmla|fmul|mla|[su]ml[as]l2?|[su]mull2?|[su]+dot|u?smmla|bfdot)\s+v\d+\.(\d+)([bhsd])")
 KEPT = re.compile(r"\s(?:stp|ldp|str|ldr)\s+(?:(?:d(?:[89]|1[0-5])|x(?:19|2\d|30)),\s*)+\[sp")
 """Saves and restores registers of the caller: the lower halves of v8 to v15, x19 to x30."""
-LANES = {"dot": 4, "mmla": 8}
+LANES = {"bfdot": 2, "dot": 4, "mmla": 8}
 """End of an instruction -> products that each lane of its result adds up."""
 
 

@@ -437,12 +437,13 @@ class DelegateOptions(Checked):
             have to allow a named target.
         stream: handle of a CUDA stream of the process on that GPU, such as `torch.cuda.Stream().cuda_stream`: the model
             runs after earlier work in it, and a call returns when the run is done. None is the model's own stream.
-        precision: of products; sums are always float32. On a GPU, "tf32" multiplies in TF32 on tensor cores, "float16"
-            and "bfloat16" also store activations in 16 bits. On the CPU, "bfloat16" stores weights that a product waits
-            for in bfloat16, and multiplies in bfloat16 on AMD's CPUs with AVX512-BF16; "tf32" and "float16" mean
-            "float32" there. "auto" runs the model once in each precision of the device, and takes the fastest whose
-            outputs are close to those of "float32"; for a GPU of another machine it means "float32". With None,
-            `is_precision_loss_allowed` decides, and then the priorities.
+        precision: of products; sums are float32, but for those of "float16" on a CPU. On a GPU, "tf32" multiplies in
+            TF32 on tensor cores, "float16" and "bfloat16" also store activations in 16 bits. On the CPU, "bfloat16"
+            stores weights that a product waits for in bfloat16, and multiplies in bfloat16 on AMD's CPUs with
+            AVX512-BF16 and on Arm's with i8mm; "float16" multiplies in float16 on Arm's CPUs that can, in sums of some
+            64 products, and means "float32" on others, as "tf32" does. "auto" runs the model once in each precision of
+            the device, and takes the fastest whose outputs are close to those of "float32"; for a GPU of another
+            machine it means "float32". With None, `is_precision_loss_allowed` decides, and then the priorities.
         precision_bound: largest error for the precision "auto": the largest NRMSE of an output, that is the root mean
             square of its differences divided by that of its float32 values; for integers, the share of elements that
             differ.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 AUTO = "auto"
-EXACT, BFLOAT16 = "float32", "bfloat16"
+EXACT, BFLOAT16, FLOAT16 = "float32", "bfloat16", "float16"
 """Precisions that CPU code has."""
 X86_64, AARCH64 = "x86_64", "aarch64"
 """Families of CPUs, as Linux calls them."""
@@ -74,6 +74,7 @@ class Level:
         has_free_moves: whether a register becomes zero, or a copy of another one, in no time.
         has_fma: whether one instruction computes a * b + c.
         has_half: whether one instruction widens a vector of float16.
+        has_half_sums: whether one instruction computes a * b + c of float16.
         has_pairs: whether one instruction multiplies int16 and adds up neighbours.
         multiplies_by_lane: whether multiply-adds take one lane of a vector for all lanes.
         multiplies_long: whether instructions multiply integers to twice their width.
@@ -110,7 +111,7 @@ class Level:
     tiles: tuple[int, ...] = (6, 4)
     avx512_lanes = 0
     has_free_moves = True
-    has_fma = has_half = has_pairs = has_threads = multiplies_by_lane = multiplies_long = False
+    has_fma = has_half = has_half_sums = has_pairs = has_threads = multiplies_by_lane = multiplies_long = False
     narrows = nearest = ""
     plus_pairs = plus_bytes = byte_data = shuffle_bytes = look_up_bytes = plus_bfloats = only_for = ""
     plus_matrices: tuple[str, ...] = ()
@@ -131,8 +132,13 @@ class Level:
         """Whether code multiplies floats as bfloat16."""
         return self.precision == BFLOAT16 and self.plus_bfloats != ""
 
+    @property
+    def multiplies_halves(self) -> bool:
+        """Whether code multiplies floats as float16."""
+        return self.precision == FLOAT16 and self.has_half_sums
+
     def computing_in(self, precision: str) -> Level:
-        """The level, for code in the precision EXACT or BFLOAT16."""
+        """The level, for code in the precision EXACT, BFLOAT16 or FLOAT16."""
         return self if precision == self.precision else Level(**{**self.__dict__, "precision": precision})
 
 
@@ -189,7 +195,7 @@ _AARCH64 = Level(
     slowdown=1.0,
 )
 _DOTPROD = _AARCH64.with_more("aarch64-dotprod", ("asimddp",), "+dotprod", plus_bytes="aarch64.neon.sdot.v4i32.v16i8")
-_FP16 = _DOTPROD.with_more("aarch64-fp16", ("fphp", "asimdhp"), "+fullfp16")
+_FP16 = _DOTPROD.with_more("aarch64-fp16", ("fphp", "asimdhp"), "+fullfp16", has_half_sums=True)
 _I8MM = _FP16.with_more(
     "aarch64-i8mm",
     ("i8mm", "bf16"),

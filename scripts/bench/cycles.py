@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from jitdelegate.base.targets import EXACT
+from jitdelegate.base.targets import BFLOAT16, EXACT, FLOAT16
 from jitdelegate.tflite.write import ModelBuilder
 from scripts.bench.integer_convolutions import model
 from scripts.bench.suite import Column, Row, Suite, add_only
 from scripts.inner_loops import Loop, assembly_of, cycles, inner_loops, llvm_mca
 
-CORES = {"cortex-a72": "aarch64", "neoverse-n1": "aarch64-dotprod", "neoverse-v2": "aarch64-i8mm"}
+CORES = {"cortex-a72": "aarch64", "neoverse-n1": "aarch64-fp16", "neoverse-v2": "aarch64-i8mm"}
 """LLVM's name of a core -> the level of its code."""
 CHANNELS = (64, 64)
 
@@ -34,7 +34,8 @@ class Kernel:
         prefix: beginning of the names of its functions.
         dtype: of its data.
         channels: before and after a convolution.
-        rates: multiply-adds a cycle on each of CORES that it had; a test fails where a twentieth of them is lost.
+        rates: multiply-adds a cycle on each of CORES that it had; a test fails where a twentieth of them is lost. 0
+            where the core has no such kernel.
         most: those that the cores can do at most.
     """
 
@@ -46,6 +47,7 @@ class Kernel:
     window: int = 3
     channels: tuple[int, ...] = CHANNELS
     depthwise: bool = False
+    precision: str = EXACT
 
     @property
     def content(self) -> bytes:
@@ -77,6 +79,12 @@ KERNELS = {
     "float32 depthwise 5x5": Kernel(
         "depthwise_row", "float32", (3.99, 7.97, 15.9), FLOATS, depthwise=True, window=5, channels=(64, 64, 64)
     ),
+    "float16 convolution": Kernel("tile_", "float32", (0, 15.96, 31.84), (0, 16, 32), precision=FLOAT16),
+    "float16 convolution, 8 channels": Kernel(
+        "tile_", "float32", (0, 15.94, 31.73), (0, 16, 32), channels=(64, 8), window=1, precision=FLOAT16
+    ),
+    "float16 matrices": Kernel("product_", "float32", (0, 15.97, 31.87), (0, 16, 32), edge=64, precision=FLOAT16),
+    "bfloat16 convolution": Kernel("tile_", "float32", (0, 0, 25.51), (0, 0, 32), precision=BFLOAT16),
     "int8 convolution": Kernel("tile_", "int8", (7.99, 31.94, 113.24), BYTES),
     "int8 convolution, 8 channels": Kernel("tile_", "int8", (7.99, 31.93, 101.82), BYTES, channels=(64, 8), window=1),
     "int8 convolution, 12 channels": Kernel("tile_", "int8", (7.99, 31.95, 109.05), BYTES, channels=(64, 12), window=1),
@@ -117,7 +125,7 @@ def matrices(size: int) -> bytes:
 def loops(name: str, core: str) -> list[Loop]:
     """The inner loops of a kernel, the largest first."""
     kernel = KERNELS[name]
-    return inner_loops(assembly_of(kernel.content, CORES[core], EXACT), kernel.prefix)
+    return inner_loops(assembly_of(kernel.content, CORES[core], kernel.precision), kernel.prefix)
 
 
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:
@@ -126,7 +134,7 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
         raise SystemExit("no llvm-mca of LLVM 16 or later is installed")
     for name, kernel in KERNELS.items():
         for core, most in zip(CORES, kernel.most, strict=True):
-            if arguments.only in name:
+            if most and arguments.only in name:
                 loop = loops(name, core)[0]
                 (taken,) = cycles([loop], core)
                 rate = loop.products / taken

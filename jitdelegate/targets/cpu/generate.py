@@ -59,7 +59,7 @@ def generate(
         features: a key of `LEVELS`.
         trace: called with the plan of steps and memory, the LLVM IR and the machine code.
         profile: whether the code writes time stamps for `runtime.cpu.profile`.
-        precision: EXACT or BFLOAT16.
+        precision: EXACT, BFLOAT16 or FLOAT16.
         known: constants that other programs store.
     Raises:
         CompileError: the code would take too long to compile.

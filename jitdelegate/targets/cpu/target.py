@@ -6,7 +6,7 @@ import os
 import sys
 
 from jitdelegate.base.options import ANY_PRECISION
-from jitdelegate.base.targets import AUTO, BFLOAT16, EXACT, GENERIC, LEVELS
+from jitdelegate.base.targets import AUTO, BFLOAT16, EXACT, FLOAT16, GENERIC, LEVELS
 from jitdelegate.errors import DeviceError, OptionError
 from jitdelegate.runtime.cache.key import PRECISION, KeyParts, machine_with, this_machine
 from jitdelegate.runtime.memory import MACHINES
@@ -60,6 +60,8 @@ class CpuDevice(HostDevice):
         features = self.kind or _features(options.cpu_features, precision)
         if self.kind and LEVELS[features].only_for not in ("", precision):
             raise DeviceError(f"{features!r} is for the precision {LEVELS[features].only_for!r}, found {precision!r}")
+        if options.precision == FLOAT16 and LEVELS[features].has_half_sums:
+            own = (*own, (PRECISION, FLOAT16))
         loader = "flat" if LEVELS[features].has_threads else "object"
         machine = machine_with(LEVELS[features].host) if self.kind else this_machine()
         return KeyParts("cpu", features, loader, machine, toolchain=installed_toolchain(), options=own)
@@ -69,7 +71,8 @@ class CpuDevice(HostDevice):
             return ()
         from jitdelegate.targets.precision import keys_to_measure
 
-        return keys_to_measure(key, (EXACT, BFLOAT16))
+        halves = (FLOAT16,) if facts_of(key.part("features")).has_half_sums else ()
+        return keys_to_measure(key, (EXACT, BFLOAT16, *halves))
 
     def session(
         self, program: Program, options: DelegateOptions, threads: int, workspace: Workspace | None = None
@@ -113,8 +116,10 @@ class CpuTarget(HostTarget):
         return generate(graph, key.part("features"), trace, profile=profile, precision=precision, known=known)
 
     def ignored(self, options: DelegateOptions) -> tuple[str, ...]:
-        """Other precisions than bfloat16 are those of GPUs."""
+        """Other precisions than bfloat16 are those of GPUs, and float16 where the level has no sums of it."""
         used = {BFLOAT16: ("precision",), ANY_PRECISION: ("precision", "precision_bound", "precision_inputs")}
+        if facts_of(level() if options.cpu_features == AUTO else options.cpu_features).has_half_sums:
+            used[FLOAT16] = ("precision",)
         return tuple(name for name in super().ignored(options) if name not in used.get(options.precision, ()))
 
     def runs_in_litert(self, key: Key) -> bool:

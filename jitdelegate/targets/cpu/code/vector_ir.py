@@ -20,6 +20,7 @@ INDEX = "i64"
 POINTER = "ptr"
 FLOAT = "float"
 DOUBLE = "double"
+HALF = "half"
 BOOL = "i1"
 FLOAT_BYTES = 4
 MAX_LINES = 1_500_000
@@ -28,7 +29,7 @@ NUMBERS_A_LINE = 32
 """Numbers in a table that are compiled in the time of one instruction."""
 REGISTERS = {"float32": FLOAT, "float64": DOUBLE, "bool": BOOL}
 """Types of elements in registers that are no integers as they are stored."""
-BITS = {FLOAT: 32, DOUBLE: 64, "half": 16, "bfloat": 16}
+BITS = {FLOAT: 32, DOUBLE: 64, HALF: 16, "bfloat": 16}
 PAIRS = {16: "x86.avx512.pmaddw.d.512", 8: "x86.avx2.pmadd.wd", 4: "x86.sse2.pmadd.wd"}
 """Sums in a vector -> LLVM's function that multiplies int16 and adds up neighbours."""
 INTRINSICS = {
@@ -245,6 +246,7 @@ class Function:
         """A constant of a scalar or vector type, the same in every lane."""
         element = element_type(type_)
         text = float_literal(value, element) if is_float(element) else str(int(value))
+        text = f"0xH{np.float16(value).view(np.uint16):04X}" if element == HALF else text
         return Value(self, type_, text if lanes_of(type_) == 1 else f"splat ({element} {text})")
 
     def constant(self, dtype: str, number: float, lanes: int = 1) -> Value:
@@ -603,5 +605,5 @@ class Function:
 
 def _suffix(type_: str) -> str:
     element = element_type(type_)
-    letter = {FLOAT: "f32", DOUBLE: "f64"}.get(element, element)
+    letter = {FLOAT: "f32", DOUBLE: "f64", HALF: "f16"}.get(element, element)
     return letter if lanes_of(type_) == 1 else f"v{lanes_of(type_)}{letter}"

@@ -123,7 +123,8 @@ def _reader_of_table(writer: Writer, node: Node, form: Gather) -> Node | None:
     """The Contract whose matrix f32[O, K] is the table from which the node gathers rows, of this graph or of another
     subgraph; None if there is none, or if it takes too little time for the reads of single elements not to matter."""
     table = node.inputs[0]
-    is_paired = writer.generator.machine.multiplies_bfloats  # a row is not every so many bytes of a panel
+    machine = writer.generator.machine
+    is_paired = machine.multiplies_bfloats or machine.multiplies_halves  # a row is not every so many bytes of a panel
     if is_paired or not _gathers_rows(writer, node, form) or writer.graph.tensors[table].dtype != "float32":
         return None
     least = FEWEST_PRODUCTS * prod(writer.shape(node.outputs[0]))

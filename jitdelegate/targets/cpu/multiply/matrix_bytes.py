@@ -34,8 +34,8 @@ class MatrixBytes(IntegerProducts):
         pairs = [f.shuffle(line, line, [first, first + 1] * PAIR) for line in bias for first in (0, PAIR)]
         return pairs * -(-rows // PAIR)
 
-    def by_row(self, f: Function, sums: Sequence[Value], rows: int) -> list[Value]:
-        size, found = len(sums) // -(-rows // PAIR), list[Value]()
+    def by_row(self, f: Function, sums: Sequence[Value], rows: int, vectors: int) -> list[Value]:
+        size, found = PAIR * vectors, list[Value]()
         for row in range(rows):
             parts = sums[row // PAIR * size :][:size]
             order = [lane + row % PAIR * PAIR for lane in (0, 1, 4, 5)]

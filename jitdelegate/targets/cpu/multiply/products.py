@@ -126,6 +126,16 @@ class Products:
         return vector(self.lanes, register(self.accumulator))
 
     @property
+    def total_type(self) -> str:
+        """The type of a vector of sums of several segments."""
+        return self.result_type
+
+    @property
+    def total_bytes(self) -> int:
+        """Its bytes."""
+        return self.bias_bytes
+
+    @property
     def bias_bytes(self) -> int:
         """Bytes of a vector of the bias."""
         return self.lanes * np.dtype(self.accumulator).itemsize
@@ -165,6 +175,11 @@ class Products:
     def segment_steps(self) -> int:
         """Most steps of a sum that is not cut into segments, where these may differ by a step."""
         return SEGMENT * QUAD
+
+    @property
+    def part_steps(self) -> int:
+        """Most steps for which a panel is packed at once where it is packed at run time."""
+        return self.segment_steps
 
     def segments(self, quads: int) -> tuple[int, int]:
         """(number, quads of each) of the equal segments into which a sum is cut; they may have more quads together."""
@@ -211,7 +226,7 @@ class Products:
         """The sums before the loop over K, where they start with the bias."""
         return list(bias) * rows
 
-    def by_row(self, f: Function, sums: Sequence[Value], rows: int) -> list[Value]:
+    def by_row(self, f: Function, sums: Sequence[Value], rows: int, vectors: int) -> list[Value]:
         """The sums after the loop, row by row."""
         return list(sums)
 

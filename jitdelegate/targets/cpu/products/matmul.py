@@ -36,6 +36,7 @@ from jitdelegate.targets.cpu.code.vector_ir import Value, register
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.multiply.bfloat_pairs import BfloatPairs
 from jitdelegate.targets.cpu.multiply.choose import products_of
+from jitdelegate.targets.cpu.multiply.half_products import HalfSums
 from jitdelegate.targets.cpu.multiply.products import Products
 from jitdelegate.targets.cpu.products.chunks import Chunks, PanelProduct, PanelWalk, chunks_wanted
 from jitdelegate.targets.cpu.sources.converted import Conversion
@@ -106,7 +107,7 @@ class Product(PanelProduct):
         """The product of a node."""
         depth = a.shape[0 if form.adj_x else 1]
         is_crowded = b.row >= FAR_ROWS and b.row * depth > CACHE_BYTES
-        is_long = depth > products.segment_steps * products.channels
+        is_long = depth > products.part_steps * products.channels
         pays = (is_crowded or is_long) and c.shape[0] >= FEWEST_COPIED_ROWS
         is_packed = form.adj_y or pays or products.stored != "float32"
         return cls(products, epilogue, products.lanes * c.element, "", form, a, b, c, depth, is_packed)
@@ -242,7 +243,7 @@ class Product(PanelProduct):
         """The sums part by part, as products that each follow the other: (number of equal parts, one of them). The
         results have the sum of those before."""
         steps, channels = self.packing.steps, self.products.channels
-        sizes = [size * channels for size, count in split(steps, self.products.segment_steps) for _ in range(count)]
+        sizes = [size * channels for size, count in split(steps, self.products.part_steps) for _ in range(count)]
         sizes[-1] -= steps * channels - self.depth
         first, *rest = sizes
         if not rest:
@@ -262,6 +263,8 @@ def products_by_rows(machine: Level, form: MatMul, a: Matrix, rows: int) -> Prod
     """How so many rows of a are multiplied."""
     if machine.multiplies_bfloats and form.accumulator == EXACT and not form.adj_x and rows >= FEWEST_COPIED_ROWS:
         return BfloatPairs(machine)
+    if machine.multiplies_halves and form.accumulator == EXACT and not form.adj_x and rows >= FEWEST_COPIED_ROWS:
+        return HalfSums(machine)
     return products_of(machine, form, a.memory.layout.dtype)
 
 

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from jitdelegate.base.targets import BFLOAT16, Level
+from jitdelegate.base.targets import BFLOAT16, FLOAT16, Level
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.bfloat16 import bfloat16_bits
 from jitdelegate.ir.dequantize import LEAST_NARROW, is_half, requantized
@@ -16,6 +16,7 @@ from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.multiply.bfloat_pairs import BfloatPairs
 from jitdelegate.targets.cpu.multiply.choose import constant_products
+from jitdelegate.targets.cpu.multiply.half_products import HalfSums, are_in_range
 from jitdelegate.targets.cpu.multiply.narrow_products import NARROW, BlockBytes, NibbleBytes
 from jitdelegate.targets.cpu.multiply.pairs import WordPairs
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products
@@ -52,6 +53,8 @@ class ContractFilters:
         """How panels of them are multiplied by data that lie as `a` says."""
         if self.narrow == BFLOAT16 and machine.multiplies_bfloats and form.groups == 1 and self._has_pairs(a):
             return BfloatPairs(machine)
+        if self.narrow == FLOAT16 and machine.multiplies_halves and form.groups == 1:
+            return HalfSums(machine)
         if not self.narrow:
             is_paired = machine.has_pairs and not machine.plus_bytes and form.accumulator == "int32"
             # each group would convert the channels of all groups, here and above
@@ -95,12 +98,12 @@ def contract_filters(machine: Level, graph: Graph, node: Node) -> ContractFilter
         multiplies_bytes = machine.plus_bytes and isinstance(node.form, Contract) and node.form.accumulator == "int32"
         is_narrow = multiplies_bytes and weights.size < MOST_NIBBLES * len(weights) and _are_small(weights)
         return ContractFilters(weights, "int4" if is_narrow else "", bias=bias)
-    is_float16 = machine.has_half and is_half(weights)
+    is_float16 = machine.has_half and (is_half(weights) or (machine.multiplies_halves and are_in_range(weights)))
     is_few = source.data.ndim == 2 or prod(graph.tensors[node.outputs[0]].shape[:-1]) <= machine.tiles[0]
     if machine.multiplies_bfloats or (machine.precision == BFLOAT16 and is_few and not is_float16):
         return ContractFilters(bfloat16_bits(weights), BFLOAT16, bias=bias)
     if is_float16:
-        return ContractFilters(weights.astype(np.float16), "float16", bias=bias)
+        return ContractFilters(weights.astype(np.float16), FLOAT16, bias=bias)
     return ContractFilters(weights, bias=bias)
 
 

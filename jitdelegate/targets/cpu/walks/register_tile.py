@@ -90,7 +90,7 @@ class RegisterTile:
     @staticmethod
     def stack(f: Function, products: Products, count: int) -> Value:
         """Memory for the totals of `walk_in_segments`: so many vectors of results."""
-        return f.emit(POINTER, f"alloca [{count * products.bias_bytes} x i8], align {STACK_ALIGN}")
+        return f.emit(POINTER, f"alloca [{count * products.total_bytes} x i8], align {STACK_ALIGN}")
 
     def walk(self, state: Sequence[Value], loops: Loops) -> list[Value]:
         """The state after some steps of K."""
@@ -124,9 +124,9 @@ class RegisterTile:
     ) -> list[Value]:
         """As `walk`, for segments of K, each of which is summed on its own: their number and the loops of one. The
         totals are results. They are kept on the `stack`, since the registers are full."""
-        products, type_ = self.products, self.products.result_type
+        products, type_ = self.products, self.products.total_type
         f, positions, zeros = stack.function, list(state[:2]), state[2:]
-        totals = [stack + number * products.bias_bytes for number in range(len(zeros))]
+        totals = [stack + number * products.total_bytes for number in range(len(zeros))]
         for total in totals:
             f.store(f.literal(type_, 0), total, STACK_ALIGN)
 

@@ -130,7 +130,7 @@ class Tile:
             state = tile.walk_in_sets(state, segments[0][1])
         if products.wide != products:
             tile = replace(tile, products=products.wide, panel=PackedLines(products.wide, self.vectors, self.w))
-        sums = products.by_row(f, tile.walk(state, singles)[2:], self.rows)
+        sums = products.by_row(f, tile.walk(state, singles)[2:], self.rows, self.vectors)
         results = sums if sums[0].type == products.result_type else [products.widened(f, total) for total in sums]
         return self._with_bias(panel, results) if has_bias and not starts_at_bias else results
 
