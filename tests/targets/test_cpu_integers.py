@@ -102,6 +102,12 @@ def test_code_for_avx_vnni_is_right_in_the_encoding_of_avx512(dtype: str, monkey
         machine._target_machine.cache_clear()
 
 
+@pytest.mark.parametrize("features", [name for name, level in LEVELS.items() if level.host == "aarch64"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_levels_of_other_machines_have_code_for_every_case(dtype: str, features: str) -> None:
+    generate(joined([contract_graph(name, dtype, zero=9) for name in CASES]), features)
+
+
 def test_data_of_the_other_sign_than_the_instruction_takes_is_moved_by_half_a_range() -> None:
     unsigned = LEVELS["x86-64-v3-vnni"]
     assert [byte_offset(unsigned, dtype) for dtype in ("int8", "uint8")] == [128, 0]

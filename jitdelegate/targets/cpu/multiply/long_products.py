@@ -42,7 +42,7 @@ class LongBytes(IntegerProducts):
         return 0 if self.is_signed else LEAST
 
     def arranged(self, panel: np.ndarray, quads: int) -> np.ndarray:
-        return panel.reshape(len(panel), -1, self.lanes, 2, 2).swapaxes(2, 3)
+        return panel.reshape(len(panel), _vectors(panel, self), self.lanes, 2, 2).swapaxes(2, 3)
 
     def as_stored(self, f: Function, step: Value, dtype: str) -> Value:
         pairs = f.cast("bitcast", super().as_stored(f, step, dtype), vector(2 * self.lanes, WORD))
@@ -89,7 +89,7 @@ class LongWords(WordProducts):
     rows: ClassVar[tuple[int, ...]] = (8, 8, 6, 4)
 
     def arranged(self, panel: np.ndarray, quads: int) -> np.ndarray:
-        return panel.reshape(len(panel), -1, self.lanes, 2).swapaxes(2, 3)
+        return panel.reshape(len(panel), _vectors(panel, self), self.lanes, 2).swapaxes(2, 3)
 
     def as_stored(self, f: Function, step: Value, dtype: str) -> Value:
         return _by_part(f, super().as_stored(f, step, dtype))
@@ -121,6 +121,11 @@ def byte_products(machine: Level, least: int, *, is_signed: bool) -> LongBytes:
 def _products(f: Function, data: Sequence[Value], weights: Sequence[Value], element: str) -> list[Value]:
     """The products of each part, twice as wide."""
     return [f.convert("sext", a, element) * f.convert("sext", b, element) for a, b in zip(data, weights, strict=True)]
+
+
+def _vectors(panel: np.ndarray, products: IntegerProducts) -> int:
+    """The vectors of a panel [steps, outputs, channels], which may have no steps."""
+    return panel.shape[1] // products.lanes
 
 
 def _by_part(f: Function, step: Value) -> Value:
