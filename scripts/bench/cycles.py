@@ -81,7 +81,7 @@ KERNELS = {
     ),
     "float16 convolution": Kernel("tile_", "float32", (0, 15.96, 31.84), (0, 16, 32), precision=FLOAT16),
     "float16 convolution, 8 channels": Kernel(
-        "tile_", "float32", (0, 15.94, 31.73), (0, 16, 32), channels=(64, 8), window=1, precision=FLOAT16
+        "tile_", "float32", (0, 15.92, 31.66), (0, 16, 32), channels=(64, 8), window=1, precision=FLOAT16
     ),
     "float16 matrices": Kernel("product_", "float32", (0, 15.97, 31.87), (0, 16, 32), edge=64, precision=FLOAT16),
     "bfloat16 convolution": Kernel("tile_", "float32", (0, 0, 25.51), (0, 0, 32), precision=BFLOAT16),

@@ -24,7 +24,7 @@ class HalfSums(Products):
     step_bytes: ClassVar[int] = 2
     converted: ClassVar[str] = "float16"
     stored: ClassVar[str] = "float16"
-    rows: ClassVar[tuple[int, ...]] = (10, 10, 8, 8)
+    rows: ClassVar[tuple[int, ...]] = (8, 8, 8, 8)
 
     @property
     def speed(self) -> int:
