@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from jitdelegate.program.program import CUBIN_ALIGNMENT, Kernel, Launch, Program
 from jitdelegate.program.write import write
-from jitdelegate.runtime.cache.key import ANY_MACHINE, KeyParts, model_key
+from jitdelegate.runtime.cache.key import KeyParts, model_key, this_cpu
 from jitdelegate.targets.cuda.code.device_code import Code, Value
 from jitdelegate.targets.cuda.code.gpu import gpu_of
 from jitdelegate.targets.cuda.code.sizes import Kind
@@ -104,7 +104,7 @@ def ceilings_program(kind: str) -> bytes:
         Launch(kernel=number, grid=(whole, 1, 1), block=(THREADS, 1, 1), kinds="ai", values=(0, ITERATIONS))
         for number in range(1, len(templates))
     ]
-    key = model_key("ceilings", KeyParts("cuda", gpu.architecture, "cubin", ANY_MACHINE, toolchain=""))
+    key = model_key("ceilings", KeyParts("cuda", gpu.architecture, "cubin", this_cpu(), toolchain=""))
     program = Program(
         key=key.parts,
         target="cuda",
