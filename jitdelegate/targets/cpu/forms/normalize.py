@@ -58,7 +58,9 @@ def write_normalize(writer: Writer, node: Node, form: Normalize) -> list[Job]:
         operands.append(Operand(Memory("scratch", 0, layout), row, IndexMap.broadcast(row, shape)))
     rows = _rows(form.axes, shape, operands, writer.generator.lanes)
     job = _job_in_order if form.in_order else _job
-    return [job(writer.generator, form, whole, rows, [operand.memory for operand in operands if operand.memory], kept)]
+    memories, generator = [operand.memory for operand in operands if operand.memory], writer.generator
+    key = "normalize", form, whole, rows, kept, *memories
+    return [generator.once_for(key, lambda: job(generator, form, whole, rows, memories, kept))]
 
 
 class Kept(Enum):
@@ -158,8 +160,7 @@ def _job(generator: Generator, form: Normalize, whole: Expr, rows: Rows, memorie
 
         f.when_last(vector, at_once, writer.write, run_tail) if tail else writer.write()
 
-    key = "normalize", form, whole, rows, *memories
-    return generator.once_for(key, lambda: job_of_rows(generator, "normalize", number, work, unit))
+    return job_of_rows(generator, "normalize", number, work, unit)
 
 
 def _kept_bytes(rows: Rows) -> int:
