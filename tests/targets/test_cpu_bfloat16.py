@@ -4,6 +4,7 @@ them, against numpy's products of the rounded numbers."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest

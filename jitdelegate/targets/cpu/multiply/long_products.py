@@ -125,7 +125,8 @@ def _products(f: Function, data: Sequence[Value], weights: Sequence[Value], elem
 
 def _vectors(panel: np.ndarray, products: IntegerProducts) -> int:
     """The vectors of a panel [steps, outputs, channels], which may have no steps."""
-    return panel.shape[1] // products.lanes
+    outputs: int = panel.shape[1]
+    return outputs // products.lanes
 
 
 def _by_part(f: Function, step: Value) -> Value:
