@@ -71,7 +71,8 @@ def test_a_forked_process_reads_through_a_pipe_of_its_own(pages: Memory) -> None
 
 
 def test_functions_have_libraries_and_data_has_none() -> None:
-    function = ctypes.cast(_libc.malloc, ctypes.c_void_p).value
+    # one that Python does not call: the address of those may be in Python's own file
+    function = ctypes.cast(_libc.a64l, ctypes.c_void_p).value
     assert function is not None and "libc" in library_of(function)
     page = mmap.mmap(-1, PAGE)
     assert library_of(ctypes.addressof(ctypes.c_char.from_buffer(page))) == ""
