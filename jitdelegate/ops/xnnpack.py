@@ -1,6 +1,6 @@
 """Which quantized nodes LiteRT hands to XNNPACK by default: the others round as LiteRT's own kernels do.
 
-Source: experiments with LiteRT 2.3 on x86-64, where the two round differently, and the checks in its
+Source: experiments with LiteRT 2.3 on x86-64 and aarch64, where the two round differently, and the checks in its
 tflite/delegates/xnnpack/xnnpack_delegate.cc.
 """
 
