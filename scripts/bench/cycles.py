@@ -84,7 +84,7 @@ KERNELS = {
         "tile_", "float32", (0, 15.92, 31.66), (0, 16, 32), channels=(64, 8), window=1, precision=FLOAT16
     ),
     "float16 matrices": Kernel("product_", "float32", (0, 15.97, 31.87), (0, 16, 32), edge=64, precision=FLOAT16),
-    "bfloat16 convolution": Kernel("tile_", "float32", (0, 0, 25.51), (0, 0, 32), precision=BFLOAT16),
+    "bfloat16 matrices": Kernel("product_", "float32", (0, 0, 25.53), (0, 0, 32), edge=64, precision=BFLOAT16),
     "int8 convolution": Kernel("tile_", "int8", (7.99, 31.94, 113.24), BYTES),
     "int8 convolution, 8 channels": Kernel("tile_", "int8", (7.99, 31.93, 101.82), BYTES, channels=(64, 8), window=1),
     "int8 convolution, 12 channels": Kernel("tile_", "int8", (7.99, 31.95, 109.05), BYTES, channels=(64, 12), window=1),

@@ -11,9 +11,9 @@ LEVELS = ("generic", "x86-64-v3", "x86-64-v4", "aarch64")
 RUNNABLE = tuple(each for each in LEVELS if each in levels())
 INTEGERS = tuple(each for each in levels() if not ROWS[each].only_for)
 """Those that differ in code for integers."""
-PAIRS = "aarch64-i8mm" if "aarch64" in INTEGERS else "x86-64-v4-bf16"
-"""Multiplies pairs of bfloat16; that of x86-64 is not offered where that is slow, but its code runs there."""
+PAIRS = "x86-64-v4-bf16"
+"""Multiplies pairs of bfloat16; not offered where that is slow, but its code runs there."""
 BFLOATS = RUNNABLE
-if PAIRS in INTEGERS or ("x86-64-v4-vbmi" in INTEGERS and "avx512_bf16" in host._flags_of_kernel()):
+if "x86-64-v4-vbmi" in INTEGERS and "avx512_bf16" in host._flags_of_kernel():
     BFLOATS += (PAIRS,)
 """Those that differ in code for the precision bfloat16."""

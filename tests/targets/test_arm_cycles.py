@@ -53,7 +53,7 @@ def test_only_inner_loops_are_counted_with_their_products_and_spills() -> None:
         ("uint8 convolution", "neoverse-v2", r"\tusmmla\tv"),
         ("int16 convolution", "neoverse-n1", r"smlal2\tv\d+.4s, v\d+.8h, v\d+.h\[7]"),
         ("float16 convolution", "neoverse-n1", r"fmla\tv\d+.8h, v\d+.8h, v\d+.h\[3]"),
-        ("bfloat16 convolution", "neoverse-v2", r"\tbfdot\tv"),
+        ("bfloat16 matrices", "neoverse-v2", r"\tbfdot\tv"),
         ("int8 depthwise 3x3", "neoverse-n1", r"sdot\tv\d+.4s, v\d+.16b, v\d+.16b"),
         ("int8 depthwise 3x3", "cortex-a72", r"smlal2\tv\d+.8h, v\d+.16b, v\d+.16b"),
         ("int8 depthwise 3x3", "neoverse-n1", r"fcvtns(.|\n)*sqxtn2\tv\d+.16b"),

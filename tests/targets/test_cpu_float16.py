@@ -1,5 +1,5 @@
-"""The precision float16 on the CPU: products and short sums of float16 where it has instructions for them, against
-numpy's products of the rounded numbers."""
+"""The precisions of 16 bits on AArch64: products and short sums of float16, and products of pairs of bfloat16, against
+numpy's products of float32."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from jitdelegate.base.targets import FLOAT16, LEVELS
+from jitdelegate.base.targets import BFLOAT16, FLOAT16, LEVELS
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.host import levels
 from jitdelegate.targets.reference.evaluate import run_graph
@@ -45,6 +45,16 @@ def test_two_matrices_are_multiplied_in_float16(name: str, features: str) -> Non
     graph = matrices_graph(name)
     feeds = feeds_of(graph)
     check(execute(graph, feeds, features, precision=FLOAT16)[0], run_graph(graph, feeds)[0])
+
+
+@pytest.mark.parametrize(("name", "is_paired"), [("rows", True), ("window", False), ("few pixels", False)])
+def test_pairs_of_bfloat16_are_not_read_from_blocks_of_four_channels(name: str, is_paired: bool) -> None:
+    graph, texts = contract_graph(name), dict[str, str]()
+    generate(graph, "aarch64-i8mm", lambda stage, make: texts.update({stage: make()}), precision=BFLOAT16)
+    assert ("bfdot" in texts["assembly"]) is is_paired
+    if "aarch64-i8mm" in levels():
+        feeds = feeds_of(graph)
+        check(execute(graph, feeds, "aarch64-i8mm", precision=BFLOAT16)[0], run_graph(graph, feeds)[0])
 
 
 @pytest.mark.parametrize("features", HALVES)

@@ -69,9 +69,9 @@ class ContractFilters:
         return NARROW[self.narrow](machine, blocks=0 if self.scales is None else self.scales.shape[1])
 
     def _has_pairs(self, a: Layout) -> bool:
-        """Whether every channel of a pixel has another one beside it."""
-        depth = self.stored.shape[3]
-        return depth > 1 and not (a.blocked and depth % a.lanes == 1)
+        """Whether every channel of a pixel has another one beside it, and a block has those of four steps."""
+        depth, is_short = self.stored.shape[3], a.lanes < QUAD * BfloatPairs.channels
+        return depth > 1 and not (a.blocked and (depth % a.lanes == 1 or is_short))
 
 
 def contract_filters(machine: Level, graph: Graph, node: Node) -> ContractFilters:
