@@ -91,6 +91,21 @@ def test_a_start_on_the_other_machine_opens_what_was_stored(
         loaded(np.zeros(port.shape, port.dtype))
 
 
+def test_a_machine_that_cannot_compile_runs_the_program_for_the_nearest_lower_level(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    offered = [level for level in levels() if LEVELS[level].host and not LEVELS[level].only_for]
+    if len(offered) < 3:
+        pytest.skip("this machine has fewer than three named instruction sets")
+    named = [value for level in offered[:-1] for value in ("--target", f"cpu:{level}")]
+    _run(capsys, model, *named, "--serialization-dir", str(tmp_path))
+    monkeypatch.setattr(cpu, "installed_toolchain", lambda: "")
+    with jitdelegate.load(model, target="auto", serialization_dir=str(tmp_path)) as loaded:
+        report = loaded.report()
+    assert report.cache.hit and report.features == offered[-2]
+    assert any(f"is for {offered[-2]}" in note and offered[-1] in note for note in report.notes)
+
+
 def test_litert_s_interpreter_on_the_other_machine_has_nothing_to_compile(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ import sys
 from jitdelegate.base.options import ANY_PRECISION
 from jitdelegate.base.targets import AUTO, BFLOAT16, EXACT, FLOAT16, GENERIC, LEVELS
 from jitdelegate.errors import DeviceError, OptionError
-from jitdelegate.runtime.cache.key import PRECISION, KeyParts, machine_with, this_machine
+from jitdelegate.runtime.cache.key import FEATURES, PRECISION, KeyParts, machine_with, this_machine
 from jitdelegate.runtime.memory import MACHINES
 from jitdelegate.targets.host import SLOWER, HostDevice, HostTarget, facts_of, level, levels
 
@@ -71,8 +71,18 @@ class CpuDevice(HostDevice):
             return ()
         from jitdelegate.targets.precision import keys_to_measure
 
-        halves = (FLOAT16,) if facts_of(key.part("features")).has_half_sums else ()
+        halves = (FLOAT16,) if facts_of(key.part(FEATURES)).has_half_sums else ()
         return keys_to_measure(key, (EXACT, BFLOAT16, *halves))
+
+    def alternatives(self, key: Key) -> Sequence[Key]:
+        """For the levels below."""
+        names = [name for name in levels() if LEVELS[name].has_threads]
+        features = key.part(FEATURES)
+        lower = names[: names.index(features)] if features in names else []
+        return [key.changed(FEATURES, name) for name in reversed(lower)]
+
+    def difference(self, key: Key) -> str:
+        return f"the program is for {key.part(FEATURES)}: with llvmlite installed, one for {level()} is compiled"
 
     def session(
         self, program: Program, options: DelegateOptions, threads: int, workspace: Workspace | None = None
@@ -113,7 +123,7 @@ class CpuTarget(HostTarget):
 
             precision = precision_of(key)
         profile = bool(key.part(PROFILE))
-        return generate(graph, key.part("features"), trace, profile=profile, precision=precision, known=known)
+        return generate(graph, key.part(FEATURES), trace, profile=profile, precision=precision, known=known)
 
     def ignored(self, options: DelegateOptions) -> tuple[str, ...]:
         """Other precisions than bfloat16 are those of GPUs, and float16 where the level has no sums of it."""
