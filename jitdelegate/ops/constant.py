@@ -10,7 +10,7 @@ import numpy as np
 
 from jitdelegate.ir.graph import DimensionMetadata, Graph, Node, Sparsity
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given
-from jitdelegate.ops.registry import ANY, MAX_ELEMENTS, NUMBERS, QUANTIZED, Lowering, Op, op
+from jitdelegate.ops.registry import ANY, MAX_ELEMENTS, NATIVE, NUMBERS, QUANTIZED, Lowering, Op, op
 
 
 class Folded(Op):
@@ -28,7 +28,7 @@ class Folded(Op):
 class Densify(Folded):
     """The dense form of a sparse constant."""
 
-    types = tuple(dtype for dtype in ANY if dtype != "bfloat16")
+    types = NATIVE
 
     def problems(self, call: Call) -> Iterator[str]:
         source = call.tensor(0)

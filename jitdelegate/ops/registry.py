@@ -46,7 +46,9 @@ QUANTIZED = ("int8", "uint8", "int16", "int32")
 BYTES = ("int8", "uint8")
 HYBRID = ("int8", "int4")
 """The types of quantized weights beside float32 data."""
-ANY = (*NUMBERS, "bool", "int8", "uint8", "int16", "uint16", "uint32", "float16", "bfloat16")
+NATIVE = (*NUMBERS, "bool", "int8", "uint8", "int16", "uint16", "uint32", "float16")
+"""The types that kernels can move and numpy has."""
+ANY = (*NATIVE, "bfloat16")
 """The types that kernels can move."""
 HALF = ("float16",)
 """The type that LiteRT's kernels of floats, or XNNPACK's, also compute with."""

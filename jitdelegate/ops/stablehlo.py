@@ -16,14 +16,14 @@ from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints, named, pairs
 from jitdelegate.ops.padding import Margins, padded, value_problems, widened
 from jitdelegate.ops.pointwise import Pointwise, X, Y, computed, pointwise
-from jitdelegate.ops.registry import ANY, MAX_RANK, QUANTIZED, Lowering, Op, op, view
+from jitdelegate.ops.registry import ANY, MAX_RANK, NATIVE, QUANTIZED, Lowering, Op, op, view
 
 
 class StablehloElementwise(Pointwise):
     """Operands have one shape. Integers wrap, and of truth values any number but 0 is true."""
 
     least = most = 2
-    types: ClassVar[tuple[str, ...]] = tuple(dtype for dtype in ANY if dtype != "bfloat16")
+    types: ClassVar[tuple[str, ...]] = NATIVE
     quantized = QUANTIZED
     cases: ClassVar[tuple[Case, ...]] = pairs(
         (3, 17), ("float32", "int32", "int64", "bool", "int8", "int16"), -150, 150
