@@ -22,7 +22,7 @@ def model(tmp_path: Path) -> Path:
 
 def test_equal_generators_compare_equal(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report(hashes([model]), hashes([model])) == 0
-    assert capsys.readouterr().out == "1 of 1 models, 12 programs, 0 failed, 0 differ\n"
+    assert capsys.readouterr().out == "1 of 1 models, 16 programs, 0 failed, 0 differ\n"
 
 
 def test_a_change_is_named_with_its_part(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
