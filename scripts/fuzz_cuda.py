@@ -29,6 +29,7 @@ from jitdelegate.ir.print import graph_text
 from jitdelegate.passes.support import unsupported
 from jitdelegate.targets.cuda.code.choices import Choices, Question
 from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.compile.back_end import ARCHITECTURES
 from jitdelegate.targets.cuda.plan import branches
 from jitdelegate.targets.cuda.products import attention, separable
 from jitdelegate.targets.host import level
@@ -93,7 +94,7 @@ def check(drawn: Graph, seed: int, *, is_fused: bool = False, in_session: bool =
     graph = passes.run(folded, passes=passes.REWRITE)
     draw = random.Random(seed)
     precision = draw.choice(PRECISIONS)
-    names = [gpu.architecture for gpu in GPUS.values() if gpu.has_async_copy or precision in ("float32", "float16")]
+    names = [name for name in ARCHITECTURES if GPUS[name].has_async_copy or precision in ("float32", "float16")]
     architecture, schedule = draw.choice(names), draw.choice(SCHEDULES)
     choices = AnyChoices(seed) if draw.random() < 0.5 else None
     numbers = np.random.default_rng(seed)

@@ -213,7 +213,7 @@ def test_a_program_for_other_shapes_takes_what_was_read_for_an_earlier_one(
 
         monkeypatch.setattr(owner, name, count)
 
-    with load(tmp_path) as loaded:
+    with load(tmp_path) as loaded, loaded._specializations.main.source.kept():
         counted(ModelFile, "make")
         counted(ModelFile, "content")
         counted(reader, "read")
