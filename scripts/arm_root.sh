@@ -27,7 +27,7 @@ fetch() { # ARCHITECTURE FOLDER PACKAGE...: into FOLDER; apt takes nothing for i
 }
 
 make() {
-    rm -rf "$folder"
+    rm -rf "$folder"/{apt-*,host,root,site,python} # nothing else: the folder may be somebody's
     fetch "$(dpkg --print-architecture)" "$folder/host" qemu-user-static
     fetch arm64 "$folder/root" "${packages[@]}"
     python3 -m pip install -q --target "$folder/site" --only-binary=:all: --python-version 3.11 \

@@ -103,7 +103,22 @@ def test_a_machine_that_cannot_compile_runs_the_program_for_the_nearest_lower_le
     with jitdelegate.load(model, target="auto", serialization_dir=str(tmp_path)) as loaded:
         report = loaded.report()
     assert report.cache.hit and report.features == offered[-2]
-    assert any(f"is for {offered[-2]}" in note and offered[-1] in note for note in report.notes)
+    assert any(f"is for {offered[-2]} and in float32" in note for note in report.notes)
+
+
+def test_a_machine_that_cannot_compile_nor_measure_runs_the_float32_program(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    offered = [level for level in levels() if LEVELS[level].host and not LEVELS[level].only_for]
+    if not offered:
+        pytest.skip("this machine has no named instruction set")
+    _run(capsys, model, "--target", f"cpu:{offered[-1]}", "--precision", "auto", "--serialization-dir", str(tmp_path))
+    monkeypatch.setattr(cpu, "installed_toolchain", lambda: "")
+    options = {"precision": "auto"}
+    with jitdelegate.load(model, target="cpu", serialization_dir=str(tmp_path), options=options) as loaded:
+        report = loaded.report()
+    assert report.cache.hit and report.features == offered[-1]
+    assert any("in float32" in note for note in report.notes)
 
 
 def test_litert_s_interpreter_on_the_other_machine_has_nothing_to_compile(

@@ -8,7 +8,16 @@ import sys
 from jitdelegate.base.options import ANY_PRECISION
 from jitdelegate.base.targets import AUTO, BFLOAT16, EXACT, FLOAT16, GENERIC, LEVELS
 from jitdelegate.errors import DeviceError, OptionError
-from jitdelegate.runtime.cache.key import FEATURES, PRECISION, KeyParts, machine_with, this_machine
+from jitdelegate.runtime.cache.key import (
+    BOUND,
+    CHOSEN,
+    FEATURES,
+    INPUTS,
+    PRECISION,
+    KeyParts,
+    machine_with,
+    this_machine,
+)
 from jitdelegate.runtime.memory import MACHINES
 from jitdelegate.targets.host import SLOWER, HostDevice, HostTarget, facts_of, level, levels
 
@@ -75,14 +84,22 @@ class CpuDevice(HostDevice):
         return keys_to_measure(key, (EXACT, BFLOAT16, *halves))
 
     def alternatives(self, key: Key) -> Sequence[Key]:
-        """For the levels below."""
+        """For the levels below; then in float32, which a program for "auto" or for a level without sums of float16 has
+        that was compiled on another machine."""
         names = [name for name in levels() if LEVELS[name].has_threads]
-        features = key.part(FEATURES)
+        features, precision = key.part(FEATURES), key.part(PRECISION)
         lower = names[: names.index(features)] if features in names else []
-        return [key.changed(FEATURES, name) for name in reversed(lower)]
+        keys = [key, *(key.changed(FEATURES, name) for name in reversed(lower))]
+        if precision in (ANY_PRECISION, FLOAT16):
+            keys += [one.without(PRECISION, BOUND, INPUTS, CHOSEN) for one in keys]
+        return keys[1:]
 
     def difference(self, key: Key) -> str:
-        return f"the program is for {key.part(FEATURES)}: with llvmlite installed, one for {level()} is compiled"
+        from jitdelegate.targets.precision import precision_of  # not before: few programs are others than asked for
+
+        precision = precision_of(key) if key.part(PRECISION) else EXACT
+        how = f"for {key.part(FEATURES)} and in {precision}"
+        return f"the program is {how}: with llvmlite installed, one as asked for is compiled"
 
     def session(
         self, program: Program, options: DelegateOptions, threads: int, workspace: Workspace | None = None
