@@ -47,6 +47,16 @@ def test_two_matrices_are_multiplied_in_float16(name: str, features: str) -> Non
     check(execute(graph, feeds, features, precision=FLOAT16)[0], run_graph(graph, feeds)[0])
 
 
+@pytest.mark.parametrize("features", HALVES)
+@pytest.mark.parametrize("scale", [0.01, 0.003])
+def test_products_below_the_normal_numbers_of_float16_are_summed_up(scale: float, features: str) -> None:
+    if features not in levels():
+        pytest.skip(f"the CPU has no {features}")
+    graph = matrices_graph("rows")
+    feeds = [np.float32(scale) * each for each in feeds_of(graph)]
+    check(execute(graph, feeds, features, precision=FLOAT16)[0], run_graph(graph, feeds)[0])
+
+
 @pytest.mark.parametrize(("name", "is_paired"), [("rows", True), ("window", False), ("few pixels", False)])
 def test_pairs_of_bfloat16_are_not_read_from_blocks_of_four_channels(name: str, is_paired: bool) -> None:
     graph, texts = contract_graph(name), dict[str, str]()
