@@ -29,7 +29,8 @@ def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 all is well, 1 some kernel is not, 2 wrong arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", nargs="+", type=Path)
-    parser.add_argument("--architectures", nargs="+", choices=tuple(GPUS), default=list(GPUS))
+    parser.add_argument("--architectures", nargs="+", choices=back_end.ARCHITECTURES,
+                        default=list(back_end.ARCHITECTURES))  # fmt: skip
     parser.add_argument("--precision", nargs="+", default=["float32", "float16"])
     arguments = parser.parse_args(argv)
     checked: dict[tuple[str, Template], str] = {}

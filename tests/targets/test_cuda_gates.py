@@ -41,7 +41,7 @@ def kernels(content: bytes, dice: random.Random) -> list[tuple[str, Template]]:
     """(architecture, template) of every kernel of a model on some GPUs, each in a precision that it has."""
     graph = passes.run(read(content).graphs[0])
     found = {}
-    for gpu in dice.sample(list(GPUS.values()), 3):
+    for gpu in map(GPUS.__getitem__, dice.sample(back_end.ARCHITECTURES, 3)):
         names = ("float32", "float16", "tf32", "bfloat16") if gpu.has_async_copy else ("float32", "float16")
         for launch in plan(graph, gpu, dice.choice(names)).launches:
             found[gpu.architecture, launch.template] = None
