@@ -257,8 +257,8 @@ class ModelFile:
         from jitdelegate.tflite.read import read
 
         graph = read(self.content()).graphs[subgraph]
-        node = unpacked_constants(graph).get(tensor)
-        value = infer_shapes(replace(graph, nodes=(node,))).tensors[tensor].data if node else None
+        nodes = unpacked_constants(graph).get(tensor, ())
+        value = infer_shapes(replace(graph, nodes=nodes)).tensors[tensor].data if nodes else None
         return None if value is None else value.copy()
 
     def fallback(self) -> Fallback:

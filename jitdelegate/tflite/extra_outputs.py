@@ -64,16 +64,19 @@ def _computed(graph: Graph) -> list[int]:
     return [index for index in written if index in changing and graph.tensors[index].dtype in ELEMENTS]
 
 
-def unpacked_constants(graph: Graph) -> dict[int, Node]:
-    """The tensors that hold constants in another form, such as weights stored as float16, and what unpacks them.
+def unpacked_constants(graph: Graph) -> dict[int, tuple[Node, ...]]:
+    """The tensors that hold constants in another form, such as weights stored as float16, and what unpacks them, in
+    order.
 
     No run changes them, so that to copy them in each would be a waste.
     """
-    return {
-        node.outputs[0]: node
-        for node in graph.nodes
-        if node.op in ("DEQUANTIZE", "DENSIFY") and graph.tensors[node.inputs[0]].is_constant
-    }
+    unpacking: dict[int, tuple[Node, ...]] = {}
+    for node in graph.nodes:
+        if node.op in ("DEQUANTIZE", "DENSIFY"):
+            source = node.inputs[0]
+            if source in unpacking or graph.tensors[source].is_constant:
+                unpacking[node.outputs[0]] = (*unpacking.get(source, ()), node)
+    return unpacking
 
 
 def _tensors(graphs: Mapping[int, Graph], wanted: str | int) -> list[tuple[int, int]]:

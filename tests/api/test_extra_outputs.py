@@ -16,6 +16,7 @@ from jitdelegate.errors import OptionError
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import small_models
 from tests.gpu.stub.install import install_simulated_gpu
+from tests.tflite.example_models import sparse_matrix
 
 X = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
 KINDS = {np.dtype("float32"): (-1, 1), np.dtype("int8"): (-128, 127), np.dtype("uint8"): (0, 255)}
@@ -152,6 +153,22 @@ def test_constants_that_a_model_unpacks_are_no_outputs_but_have_values() -> None
     interpreter = jitdelegate.Interpreter(model_content=small_models.halves())
     interpreter.allocate_tensors()
     np.testing.assert_array_equal(interpreter.get_tensor(3), interpreter.get_tensor(1).astype(np.float32))
+
+
+def test_a_sparse_constant_of_float16_is_unpacked_in_two_steps() -> None:
+    values, rows = sparse_matrix()
+    model = ModelBuilder()
+    x = model.input((1, 4), name="x")
+    stored = model.constant(values.astype(np.float16), shape=(2, 4), sparsity=rows)
+    dense = model.op("DENSIFY", [stored], (2, 4), dtype="float16")
+    wide = model.op("DEQUANTIZE", [dense], (2, 4))
+    model.output(model.op("FULLY_CONNECTED", [x, wide, None], (1, 2), name="y"))
+    content = model.finish()
+    assert [output.name for output in jitdelegate.load(content, extra_outputs=True).outputs] == ["y"]
+    interpreter = jitdelegate.Interpreter(model_content=content)
+    interpreter.allocate_tensors()
+    for index in (dense, wide):
+        np.testing.assert_array_equal(interpreter.get_tensor(index), [[0, 1, 0, 2], [0, 0, 3, 0]])
 
 
 def test_preserved_tensors_have_the_sizes_of_the_last_resize() -> None:
