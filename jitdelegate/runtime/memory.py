@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     """That of shared_file.py, which imports this module."""
 
 ALIGNMENT = 64
+LARGE_PAGE = 2 << 20
+"""Bytes that one entry of the processor's tables maps, on x86-64 and on AArch64 with pages of 4 KB. With large pages a
+first run has fewer page faults, and all runs fewer misses of the tables' cache."""
+_HUGE = getattr(mmap, "MADV_HUGEPAGE", None)
 _EXECUTABLE = mmap.PROT_READ | mmap.PROT_EXEC
 _FAILED = ctypes.c_void_p(-1).value
 
@@ -58,6 +62,7 @@ libc.mmap.argtypes = (
     ctypes.c_ssize_t,
 )
 libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
@@ -194,6 +199,8 @@ def _map(nbytes: int) -> int:
     address = libc.mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
     if address is None or address == _FAILED:
         raise _refusal(f"no memory of {nbytes} bytes")
+    if _HUGE is not None and nbytes >= LARGE_PAGE:
+        libc.madvise(address, nbytes, _HUGE)  # a refusal does not matter
     return int(address)
 
 

@@ -20,7 +20,7 @@ from jitdelegate.errors import DeviceError
 from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.bus_guard import renew_net, spread_net
 from jitdelegate.runtime.cache.directory import read_pieces
-from jitdelegate.runtime.memory import Memory, libc
+from jitdelegate.runtime.memory import LARGE_PAGE, Memory, libc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ class SharedFile(mmap.mmap):
     What another object of this process has mapped already need not be read here: `elsewhere`. The other one lives as
     long as this one then, and what happens to its memory is a change here too.
 
-    A system maps whole pages, of 4, 16 or 64 KB: where a part begins within a page, the mapping begins before it.
+    A system maps whole pages, of 4, 16 or 64 KB: where a part begins within a page, the mapping begins before it. Linux
+    maps large pages where the address and the place in the file are equal modulo their size, so the first part lies at
+    such an address.
 
     Attributes:
         shared: False once the bytes are private.
@@ -68,8 +70,10 @@ class SharedFile(mmap.mmap):
 
     shared: bool
     changes: int
+    _skipped: int
     _address: int
     _lead: int
+    _nbytes: int
     _files: list[tuple[int, Stamp]]
     _net: Net
     _seen: tuple[object, ...]
@@ -82,13 +86,15 @@ class SharedFile(mmap.mmap):
         """Note what lies at which address, and which of it this process has mapped already; raises OSError.
 
         Args:
-            lead: bytes before the first piece.
+            lead: bytes before the first piece in its page.
         """
         held = Borrowed(self)
         held.release()
         self.shared, self.changes, self._is_doubtful = False, 0, False
         self._files, self._mapped, self._sources, self._read_at = [], [], [], {}
-        self._address, self._lead = held.address, lead
+        self._nbytes = lead + _size(pieces)
+        self._skipped = (pieces[0][1] - lead - held.address) % LARGE_PAGE if len(self) > self._nbytes else 0
+        self._address, self._lead = held.address + self._skipped, lead
         at = self._address + lead
         for descriptor, start, nbytes in pieces:
             mapped = _found(_stamp(descriptor), start, nbytes)
@@ -108,7 +114,7 @@ class SharedFile(mmap.mmap):
 
     def watch(self, stamps: Mapping[int, Stamp]) -> bool:
         """Begin to watch the files, by descriptor; False where this system does not allow it."""
-        net = spread_net(self._address, len(self))
+        net = spread_net(self._address, self._nbytes)
         if net is None:
             return False
         self._net, self.shared = net, True
@@ -149,7 +155,7 @@ class SharedFile(mmap.mmap):
         """Take whole pages from the resident memory, where the system can."""
         first, end = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, stop // mmap.PAGESIZE * mmap.PAGESIZE
         if first < end and hasattr(mmap, "MADV_DONTNEED"):
-            self.madvise(mmap.MADV_DONTNEED, first - self._address, end - first)
+            self.madvise(mmap.MADV_DONTNEED, first - self._address + self._skipped, end - first)
 
     def _mapped_before(self, first: int, end: int) -> int:
         for start, stop, there, source in self._mapped:
@@ -177,7 +183,7 @@ class SharedFile(mmap.mmap):
     @property
     def content(self) -> memoryview:
         """The bytes of the parts."""
-        return memoryview(self)[self._lead :]
+        return memoryview(self)[self._skipped + self._lead :][: self._nbytes - self._lead]
 
     @property
     def descriptors(self) -> list[int]:
@@ -244,7 +250,7 @@ class SharedFile(mmap.mmap):
                 return
             for source in self._sources:
                 source.own()
-            copy = Memory(len(self))
+            copy = Memory(self._nbytes)
             try:
                 self._copy(copy.address - self._address)
                 copy.replace(self._address)
@@ -257,7 +263,7 @@ class SharedFile(mmap.mmap):
 
     def _copy(self, distance: int) -> None:
         """Copy all bytes that are read here."""
-        at, end = self._address, self._address + len(self)
+        at, end = self._address, self._address + self._nbytes
         for start, stop in [*sorted(one for one, there in self._read_at.items() if there != one[0]), (end, end)]:
             ctypes.memmove(at + distance, at, start - at)
             at = stop
@@ -303,7 +309,9 @@ def share(pieces: Sequence[Piece]) -> SharedFile | None:
         return None
     if not all(tells_changes(one) and not _counts_seconds(os.fstat(one)) for one in descriptors):
         return None
-    made = SharedFile(-1, lead + _size(pieces), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ)
+    nbytes = lead + _size(pieces)
+    room = LARGE_PAGE if nbytes >= LARGE_PAGE else 0
+    made = SharedFile(-1, nbytes + room, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ)
     made.begin(pieces, lead)
     made.map(pieces)
     stamps = {descriptor: _settled_stamp(descriptor) for descriptor in descriptors}
@@ -325,6 +333,8 @@ def keep(pieces: Sequence[Piece]) -> SharedFile:
     """
     stamps = {descriptor: _stamp(descriptor) for descriptor, _, _ in pieces}
     made = SharedFile(-1, _size(pieces), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        made.madvise(mmap.MADV_HUGEPAGE)
     made.begin(pieces)
     read_pieces(pieces, memoryview(made))
     made._is_doubtful = any(_stamp(descriptor) != stamp for descriptor, stamp in stamps.items())

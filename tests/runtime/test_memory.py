@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import sys
 from pathlib import Path
 
 import pytest
 
 from jitdelegate.errors import DeviceError
-from jitdelegate.runtime.memory import ALIGNMENT, Memory, Workspace, aligned
+from jitdelegate.runtime import memory as module
+from jitdelegate.runtime.memory import ALIGNMENT, LARGE_PAGE, Memory, Workspace, aligned
 from tests.runtime.tiny import tiny_program
 
 
@@ -23,6 +25,17 @@ def test_memory_is_zeroed_and_aligned(nbytes: int) -> None:
     assert memory.address % ALIGNMENT == 0
     assert content(memory) == bytes(max(nbytes, 1))
     memory.close()
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="Linux's")
+def test_large_memory_may_have_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, ...]] = []
+    monkeypatch.setattr(module.libc, "madvise", lambda *call: calls.append(call))
+    for nbytes in (LARGE_PAGE - 1, LARGE_PAGE):
+        memory = Memory(nbytes)
+        at = memory.address
+        memory.close()
+    assert calls == [(at, LARGE_PAGE, mmap.MADV_HUGEPAGE)]
 
 
 def test_memory_takes_content_and_refuses_too_much() -> None:

@@ -18,7 +18,7 @@ from jitdelegate.errors import DeviceError
 from jitdelegate.runtime import shared_file as module
 from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.cpu.session import Session
-from jitdelegate.runtime.memory import TRIES, machine, shared_file, undisturbed
+from jitdelegate.runtime.memory import LARGE_PAGE, TRIES, machine, shared_file, undisturbed
 from jitdelegate.runtime.shared_file import SharedFile, keep, share, tells_changes
 from tests.child import answer_of
 from tests.runtime.tiny import SCALE, opened_from, tiny_program
@@ -68,6 +68,18 @@ def test_the_bytes_are_those_of_the_file_from_the_start_on_and_no_copy(path: Pat
     view = memoryview(file).cast("B").toreadonly()[5:]
     assert bytes(view) == CONTENT[5:] and shared_file(view) is file
     assert resident(file)[0] == 0 and resident(file)[1] > 0
+
+
+def test_a_large_file_lies_where_the_system_can_map_large_pages(path: Path) -> None:
+    content = np.random.default_rng(0).bytes(LARGE_PAGE * 2 + 5)
+    path.write_bytes(bytes(START) + content)
+    files = [shared(path) for _ in range(3)]  # neighbours have other addresses
+    for file in files:
+        at = Borrowed(file.content).address
+        assert (at - START) % LARGE_PAGE == 0 and bytes(file.content) == content
+        file.unload(file.content[START : 3 * START])
+        file.own()
+        assert Borrowed(file.content).address == at and bytes(file.content) == content
 
 
 def test_private_bytes_are_shared_with_no_file() -> None:
