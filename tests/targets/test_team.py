@@ -26,6 +26,7 @@ from tests.targets.test_cpu_graphs import RUNNABLE, Network, pyramid
 pytestmark = pytest.mark.skipif(RUNNABLE[-1] == "generic", reason="no threads on this machine")
 ALONE = 1000
 """Ticks of a run by the calling thread alone."""
+THREADS = 2
 
 
 class Team:
@@ -42,7 +43,9 @@ class Team:
         self._code = Memory(len(code))
         self._code.write(code)
         self._code.make_executable()
-        self._learn = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(self._code.address + entries["learn"])
+        self._learn = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
+            self._code.address + entries["learn"]
+        )
         self._memory = (ctypes.c_int64 * 8)()
         self.runs: list[tuple[bool, int]] = []
 
@@ -54,7 +57,7 @@ class Team:
         """Runs that take `ticks(whether alone)`; returns them."""
         for _ in range(count):
             self.runs.append((self.is_alone, ticks(self.is_alone)))
-            self._learn(ctypes.addressof(self._memory), self.runs[-1][1])
+            self._learn(ctypes.addressof(self._memory), self.runs[-1][1], THREADS)
         return self.runs[-count:]
 
 
@@ -73,6 +76,32 @@ def test_all_but_a_hundredth_of_the_time_goes_the_faster_way(decision: Team, wit
     runs = decision.run(20_000, constant(with_workers))
     assert sum(ticks for _, ticks in runs) <= 1.01 * len(runs) * min(ALONE, with_workers)
     assert len({is_alone for is_alone, _ in runs}) == 2  # it keeps trying
+
+
+@pytest.mark.parametrize("share", [0.5, 0.7, 1.5, 4])
+def test_trials_of_a_network_of_seconds_cost_a_hundredth_of_the_time_from_the_first_on(
+    decision: Team, share: float
+) -> None:
+    alone, together = round(400 * team.LONG), round(400 * team.LONG * share)
+    runs = decision.run(1000, lambda is_alone: alone if is_alone else together)
+    firsts = [is_alone for is_alone, _ in runs].index(True)
+    assert firsts == team.COST * (THREADS - 1)
+    paid = [max(ticks - min(alone, together), 0) for _, ticks in runs]
+    if share < 1:
+        assert all(sum(paid[:end]) <= sum(ticks for _, ticks in runs[:end]) / 50 for end in range(1, 1001))
+    else:
+        assert all(is_alone for is_alone, _ in runs[firsts : firsts + team.TRIAL])
+        assert sum(paid[firsts + 1 :]) <= 0.07 * sum(ticks for _, ticks in runs[firsts + 1 :])
+
+
+def test_a_long_run_that_something_else_disturbs_is_corrected_soon(decision: Team) -> None:
+    alone, together = 20 * team.LONG, 11 * team.LONG
+    decision.run(team.COST, lambda is_alone: alone if is_alone else 3 * alone)  # another process has the CPU
+    decision.run(1, lambda is_alone: alone)
+    assert decision.is_alone
+    decision.run(team.TRIAL + 2, lambda is_alone: alone if is_alone else together)
+    assert not decision.is_alone
+    assert not any(is_alone for is_alone, _ in decision.run(team.SOONEST, lambda _: together)[team.TRIAL :])
 
 
 @pytest.mark.parametrize("with_workers", [985, 1000, 1025])

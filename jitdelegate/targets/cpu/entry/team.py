@@ -4,6 +4,9 @@ Two CPUs may be two cores or two hyperthreads of one, on a virtual machine at on
 another process may keep a CPU busy. So now and then a few runs try the other way: alone in place of with workers, or
 the reverse. Trials are as rare as they are dear, so that all of them take less than a hundredth of the time. Runs that
 are suddenly slower than usual bring the next trial forward.
+
+One run of a large network takes as long as hundreds of small ones. So its trials last one run, and the first one waits
+until it, too, costs no more than a hundredth.
 """
 
 from __future__ import annotations
@@ -21,10 +24,12 @@ SOONEST, LATEST = 32, 4096
 """Fewest and most runs between two trials."""
 FIRST = 8
 """Runs before the first trial."""
+LONG = 1 << 23
+"""Ticks of a run, 2 to 4 ms on x86-64, of which one is enough for a trial, without another one that does not count."""
 COST = 128
 """A trial may cost one part in this many of the time until the next."""
-BETTER = 32
-"""The other way has to be faster by one part in this many to be kept."""
+BETTER, LONG_BETTER = 32, 8
+"""The other way has to be faster by one part in this many to be kept; more where one run decides."""
 MANY_SLOW = 4
 """Runs in a row, each half as long again as usual, before a trial is brought forward. Clocks alone vary by a third."""
 
@@ -35,43 +40,50 @@ def is_alone(f: Function, memory: Value) -> Value:
 
 
 def write_learn(module: Module, *, exported: bool = False) -> None:
-    """`void learn(memory, ticks)`: takes note of how long a run took, and changes between both ways to run."""
-    f = module.function("learn", [("memory", POINTER), ("ticks", INDEX)], exported=exported)
-    memory, ticks = f.parameters
+    """`void learn(memory, ticks, threads)`: takes note of how long a run took, and changes between both ways to run."""
+    f = module.function("learn", [("memory", POINTER), ("ticks", INDEX), ("threads", INDEX)], exported=exported)
+    memory, ticks, threads = f.parameters
     alone, trial, age, limit, usual, slow, one, two = (f.load(INDEX, memory + WORD * k) for k in range(8))
     median = _median(f, one, two, ticks)
     f.store(two, memory + LAST)
     f.store(ticks, memory + LAST + WORD)
+    is_long = f.compare("ugt", median, LONG)
+    # before the first trial nothing is usual, and every short run is slow
+    usual = f.select(f.emit(BOOL, f"and {is_long}, {f.compare('eq', usual, 0).text}"), median, usual)
     is_slow = f.compare("ugt", ticks * 2, usual * 3)
     slow = f.select(is_slow, slow + 1, f.index(0))
     age = age + 1
     is_trial = f.compare("ne", trial, 0)
-    limit = f.select(is_trial, f.index(TRIAL), f.intrinsic("umax", INDEX, limit, f.index(FIRST)))
+    runs = f.select(is_long, f.index(1), f.index(TRIAL))
+    first = f.select(is_long, (threads - 1) * COST, f.index(FIRST))
+    limit = f.select(is_trial, runs, f.select(f.compare("eq", limit, 0), first, limit))
     f.store(age, memory + AGE)
+    f.store(usual, memory + USUAL)
     f.store(slow, memory + SLOW)
-    # before the first trial nothing is usual, and every run is slow
     surprises = f.select(is_trial, f.index(0), slow)
     is_over = f.compare("uge", age, limit)
     is_urgent = f.compare("uge", surprises, MANY_SLOW)
-    f.when(f.emit(BOOL, f"or {is_over}, {is_urgent.text}"), lambda: _change(f, memory, alone, is_trial, usual, median))
+    time = f.select(f.emit(BOOL, f"and {is_trial}, {is_long.text}"), ticks, median)
+
+    def change() -> None:
+        """Begins or ends a trial."""
+        better = f.select(is_long, f.index(LONG_BETTER), f.index(BETTER))
+        wins = f.compare("ult", time * better, usual * (better - 1))
+        stays = f.emit(BOOL, f"and {is_trial}, {wins.text}")
+        f.store(f.select(stays, alone, alone ^ 1), memory + ALONE)
+        f.store(f.cast("zext", f.compare("eq", is_trial, 0), INDEX), memory + IS_TRIAL)
+        f.store(f.index(0), memory + AGE)
+        f.store(f.index(0), memory + SLOW)
+        kept = f.select(f.emit(BOOL, f"xor {is_trial}, {stays.text}"), usual, time)
+        f.store(kept, memory + USUAL)
+        loss = f.intrinsic("umax", INDEX, time, usual) - f.intrinsic("umin", INDEX, time, usual)
+        rare = loss * runs * COST // f.intrinsic("umax", INDEX, kept, f.index(1))
+        rare = f.intrinsic("umin", INDEX, f.intrinsic("umax", INDEX, rare, f.index(SOONEST)), f.index(LATEST))
+        soon = f.select(is_long, f.index(TRIAL), f.index(SOONEST))
+        f.store(f.select(stays, soon, rare), memory + LIMIT)  # a change is soon looked at again
+
+    f.when(f.emit(BOOL, f"or {is_over}, {is_urgent.text}"), change)
     f.finish()
-
-
-def _change(f: Function, memory: Value, alone: Value, is_trial: Value, usual: Value, median: Value) -> None:
-    """Begins or ends a trial."""
-    other = alone ^ 1
-    wins = f.compare("ult", median * BETTER, usual * (BETTER - 1))
-    stays = f.emit(BOOL, f"and {is_trial}, {wins.text}")
-    f.store(f.select(stays, alone, other), memory + ALONE)
-    f.store(f.cast("zext", f.compare("eq", is_trial, 0), INDEX), memory + IS_TRIAL)
-    f.store(f.index(0), memory + AGE)
-    f.store(f.index(0), memory + SLOW)
-    kept = f.select(f.emit(BOOL, f"xor {is_trial}, {stays.text}"), usual, median)
-    f.store(kept, memory + USUAL)
-    loss = f.intrinsic("umax", INDEX, median, usual) - f.intrinsic("umin", INDEX, median, usual)
-    limit = loss * (TRIAL * COST) // f.intrinsic("umax", INDEX, kept, f.index(1))
-    limit = f.intrinsic("umin", INDEX, f.intrinsic("umax", INDEX, limit, f.index(SOONEST)), f.index(LATEST))
-    f.store(f.select(stays, f.index(SOONEST), limit), memory + LIMIT)  # a change is soon looked at again
 
 
 def _median(f: Function, a: Value, b: Value, c: Value) -> Value:
