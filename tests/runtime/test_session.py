@@ -81,6 +81,31 @@ def test_staged_runs_read_and_write_persistent_memory() -> None:
     assert y.tolist() == expected(1).tolist()
 
 
+def test_a_staged_run_that_follows_another_only_calls_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session(opened(tiny_program()))
+    calls: list[object] = []
+    compute = session._compute
+
+    def counted(*arguments: Any) -> None:
+        calls.append(arguments)
+        compute(*arguments)
+
+    monkeypatch.setattr(session, "_compute", counted)
+    y = session.output_memory(0)
+    session.set_input(0, X)
+    for number in range(3):
+        session.invoke()
+        assert y.tolist() == expected(number).tolist()
+    assert len(calls) == 1
+    assert session.run([X])[0].tolist() == expected(3).tolist()  # with its own memory
+    session.invoke()
+    assert y.tolist() == expected(4).tolist()
+    assert len(calls) == 3
+    session.close()
+    with pytest.raises(DeviceError, match="closed"):
+        session.invoke()
+
+
 def test_workers_come_once_and_leave_at_close() -> None:
     others = tasks()
     session = Session(opened(tiny_program()), num_threads=3)

@@ -84,7 +84,7 @@ class Session(IOBinding):
         self._num_threads = num_threads
         self._process = _process
         self._memory: _Memory | None = None
-        self._last: Binding | None = None
+        self._last: Binding | list[int] | None = None
         self._code = load_code(program)
         try:
             self._memory = _Memory(program, num_threads, workspace=workspace)
@@ -147,11 +147,15 @@ class Session(IOBinding):
         if not binding.is_direct:
             binding.finish()
 
-    def _note_last(self, binding: Binding) -> None:
-        """Note that the next run may just repeat the last one: nothing has to be checked, moved or started."""
+    def _note_last(self, run: Binding | list[int]) -> None:
+        """Note that the next run may just repeat the last one: nothing has to be checked, moved or started.
+
+        Args:
+            run: its binding, or the addresses of the memory that `invoke` uses.
+        """
         memory = self._opened_memory()
         if memory.weights.file is None and not memory.states.before and len(memory.workers) == memory.num_threads - 1:
-            self._last = binding
+            self._last = run
 
     def run_on(self, addresses: list[int]) -> None:
         if self._process != _process:
@@ -159,7 +163,14 @@ class Session(IOBinding):
         if self._requests is not None:
             self._follow_requests()
         with self._lock:
-            self._run_locked(addresses)
+            if self._last is addresses:
+                status = self._code.run(*self._arguments)
+                if status:
+                    raise _refusal(self.program, status)
+            else:
+                self._run_locked(addresses)
+                if addresses is self._staged:
+                    self._note_last(addresses)
 
     def _run_locked(self, addresses: list[int]) -> None:
         memory = self._memory or self._opened_memory()
