@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, unary
 from jitdelegate.ir.fixed_point import FixedPoint
 from jitdelegate.ir.forms import IndexMap, Normalize, Shape, Statistic
 from jitdelegate.ir.graph import Graph
-from jitdelegate.ir.quantized import Table, rescale
+from jitdelegate.ir.quantized import Table, quantize, rescale
 from tests.targets.cuda_graphs import graph_of
 
 X = Arg(0)
@@ -47,6 +49,14 @@ def shares_in_order(shape: Shape) -> Graph:
     return graph_of(form, [shape], shape, "int8")
 
 
+def rounded_shares(shape: Shape) -> Graph:
+    """The same shares in steps of 1/256, as uint8."""
+    (node,) = (graph := shares_in_order(shape)).nodes
+    assert isinstance(node.form, Normalize)
+    form = replace(node.form, result=quantize(node.form.result * 256.0, "uint8", 0))
+    return graph_of(form, [graph.tensors[0].shape], shape, "int8", "uint8")
+
+
 def whole_shares(shape: Shape, axes: tuple[int, ...]) -> Graph:
     """The shares of int8 numbers in their rows, calculated with integers, as uint8."""
     power = Table(BELOW, tuple(range(1 << 16, (1 << 16) - 256 * 250, -250)), "int32")
@@ -62,6 +72,8 @@ WHOLE = [
     shares_in_order((2, 9, 300)),
     shares_in_order((600,)),
     shares_in_order((17, 1)),
+    rounded_shares((3, 17)),
+    rounded_shares((5, 1)),
     whole_shares((3, 700), (1,)),
     whole_shares((2, 3, 21), (2,)),
     whole_shares((2, 7, 19), (1,)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.targets.cpu.code.vector_ir import BOOL, FLOAT, Function, Value, lanes_of, vector
+from jitdelegate.targets.cpu.code.vector_ir import FLOAT, Function, Value, lanes_of, vector
 
 
 def load(f: Function, dtype: str, at: Value, lanes: int, step: int, mask: Value | None = None) -> Value:
@@ -51,8 +51,7 @@ def store_first(f: Function, dtype: str, value: Value, count: int, at: Value) ->
     """Stores the first `count` lanes of a vector: by a mask where that is one instruction, else in pieces."""
     lanes = value.lanes
     if count < lanes and f.module.machine.avx512_lanes and count.bit_count() > 1:
-        flags = ", ".join(f"i1 {int(lane < count)}" for lane in range(lanes))
-        store(f, dtype, value, at, Value(f, vector(lanes, BOOL), f"<{flags}>"))
+        store(f, dtype, value, at, f.first_lanes(f.index(count), lanes))
         return
     done = 0
     while done < count:

@@ -396,7 +396,10 @@ class Function:
         return self.shuffle(value, value, range(first, first + count))
 
     def first_lanes(self, count: Value, lanes: int) -> Value:
-        """A mask whose first `count` lanes are set."""
+        """A mask whose first `count` lanes are set; a constant for a constant."""
+        if count.text.isdecimal():
+            flags = ", ".join(f"i1 {int(lane < int(count.text))}" for lane in range(lanes))
+            return Value(self, vector(lanes, BOOL), f"<{flags}>")
         numbers = ", ".join(f"i32 {lane}" for lane in range(lanes))
         limit = self.splat(self.cast("trunc", count, "i32"), lanes)
         return self.emit(vector(lanes, BOOL), f"icmp ult <{lanes} x i32> <{numbers}>, {limit.text}")
@@ -418,6 +421,9 @@ class Function:
 
     def store_masked(self, value: Value, pointer: Value, mask: Value | None, align: int = FLOAT_BYTES) -> None:
         """Stores the lanes in `mask`; the others are not written. None stores all lanes."""
+        if mask and mask.text == self.first_lanes(self.index(1), value.lanes).text:
+            # with AVX-512, LLVM stores this lane as wide as it was before a truncation: beyond the element's end
+            value, mask = self.part(value, 0, 1), None
         if mask is None:
             self.store(value, pointer, align)
             return
