@@ -94,8 +94,10 @@ class WindowReduction(Spread):
         if any(map(any, self.edges(call))) or set(self.steps(call)) != {1}:
             source, shape = super().lowering(call), super().shape(call)
         combiner, initial = COMBINERS[TRUTHS.get(kind, kind)], call.constant(1)
+        identity = combiner.identity_of(dtype)
         if kind in TRUTHS:
             source = mapped(_truth(X, dtype), (source, shape), shape=shape, dtype=dtype)
+            initial, identity = None if initial is None else initial != 0, kind == "all"
         fold = _Fold(combiner, dtype)
         counts = windows.counts(shape)
         for axis, count in enumerate(counts):
@@ -103,7 +105,7 @@ class WindowReduction(Spread):
             if own > 1 or stride > 1:
                 source = fold.along(source, shape, axis, (own, stride, apart), count)
                 shape = (*shape[:axis], count, *shape[axis + 1 :])
-        if initial is not None and initial.item() == combiner.identity_of(dtype):
+        if initial is not None and initial.item() == identity:
             return view(source, shape, dtype)
         start = _truth(Y, dtype) if kind in TRUTHS else Y
         combined = substitute(fold.of(2), [X, start])
@@ -252,6 +254,7 @@ class ReduceWindow(WindowReduction):
         _case((4, 11), True, "ALL", (1, 2), dtype="bool"),
         _case((4, 11), False, "ANY", (2, 1), dtype="bool"),
         _case((4, 11), 5, "ALL", (2, 1), dtype="int16"),
+        _case((4, 11), -128, "ANY", (2, 1), dtype="int8"),
         _case((4, 11), 0, "ANY", (1, 1), dtype="int32"),
     )
 
