@@ -76,6 +76,7 @@ def integer_problems(call: Call, operands: Operands, steps: Steps, most: int) ->
     if hidden is None or len(hidden.scales) != 1 or not 0 < hidden.scales[0] < np.inf:
         yield f"{name}: the quantization of the hidden value is not given as intermediate {HIDDEN} of {INTERMEDIATES}."
     assert hidden is not None
+    yield from tensor_problems(call, _hidden(call, operands))
     if operands.is_normalized(call):
         yield from _norm_problems(call, operands)
     kept, largest = np.float32(hidden.scales[0]), max(map(scale, weights))
@@ -107,6 +108,15 @@ def _norm_problems(call: Call, operands: Operands) -> Iterator[str]:
 def _gate_type(call: Call, operands: Operands, gate: int) -> Tensor:
     """The sums of a gate, before its layer normalization."""
     return replace(GATE, quant=call.node.intermediates[gate]) if operands.is_normalized(call) else GATE
+
+
+def _hidden(call: Call, operands: Operands) -> Tensor:
+    """The hidden value before its projection, if there is one. LiteRT's kernel takes its zero point with the other sign
+    then, so that other values are beyond the limits of an int8."""
+    quant = call.node.intermediates[HIDDEN]
+    assert quant is not None
+    sign = -1 if operands.is_projected(call) else 1
+    return Tensor("hidden", (), "int8", quant=replace(quant, zero_points=tuple(sign * z for z in quant.zero_points)))
 
 
 def halved(value: Expr, times: int) -> Expr:
@@ -285,8 +295,7 @@ class IntegerLstm:
 
     @property
     def _hidden(self) -> Tensor:
-        """The hidden value before its projection."""
-        return Tensor("hidden", (), "int8", quant=self.call.node.intermediates[HIDDEN])
+        return _hidden(self.call, self.operands)
 
     @property
     def _peepholes(self) -> dict[int, int]:

@@ -29,6 +29,7 @@ MODELS = {
     "peepholes": LstmModel(peepholes=True),
     "peepholes, coupled": LstmModel(peepholes=True, coupled=True),
     "projection": LstmModel(outputs=12, hidden=(0.009, 5)),
+    "projection of values beyond a byte": LstmModel(outputs=12, hidden=(0.005, -60)),
     "clipped projection": LstmModel(outputs=12, proj_clip=0.3, coupled=True),
     "layer norm": LstmModel(norm=True),
     "layer norm of gates of other scales": LstmModel(norm=True, gates=(0.0009, 0.0001, 0.0023, 0.0004)),
@@ -48,7 +49,10 @@ MODELS = {
 }
 
 
-COMPILED = ("plain", "projection", "peepholes, coupled", "layer norm of gates of other scales", "svdf")
+COMPILED = (
+    *("plain", "projection", "projection of values beyond a byte", "peepholes, coupled"),
+    *("layer norm of gates of other scales", "svdf"),
+)
 CASES = [
     *((name, "reference", "litert") for name in MODELS),
     *((name, "cpu", rounding) for name in COMPILED for rounding in ("litert", "reference")),
@@ -98,6 +102,7 @@ REFUSED = {
     "the scale of the cell state is": LstmModel(power=-16),
     "from 2**-15 to 2**-9": LstmModel(power=-8),
     "more outputs than units": LstmModel(outputs=19, peepholes=True),
+    "the zero point of 'hidden' is 128": LstmModel(outputs=12, hidden=(0.005, -128)),
     "LiteRT runs 2**-11 only": BasicLstmModel(state=2.0**-12),
     "400 steps of quantized data take 1200 kernels, over 1024": LstmModel(steps=400, units=2, depth=2),
 }
