@@ -72,10 +72,10 @@ def unpacked_constants(graph: Graph) -> dict[int, tuple[Node, ...]]:
     """
     unpacking: dict[int, tuple[Node, ...]] = {}
     for node in graph.nodes:
-        if node.op in ("DEQUANTIZE", "DENSIFY"):
-            source = node.inputs[0]
-            if source in unpacking or graph.tensors[source].is_constant:
-                unpacking[node.outputs[0]] = (*unpacking.get(source, ()), node)
+        if node.op in ("DEQUANTIZE", "DENSIFY") and not node.custom and len(node.inputs) == len(node.outputs) == 1:
+            (source,), (result,) = node.inputs, node.outputs
+            if source in unpacking or (source != ABSENT and graph.tensors[source].is_constant):
+                unpacking[result] = (*unpacking.get(source, ()), node)
     return unpacking
 
 

@@ -12,7 +12,7 @@ from ai_edge_litert.interpreter import OpResolverType
 
 import jitdelegate
 from jitdelegate import CompiledModel, GpuDelegate, TensorBuffer
-from jitdelegate.errors import OptionError
+from jitdelegate.errors import ModelError, OptionError
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import small_models
 from tests.gpu.stub.install import install_simulated_gpu
@@ -169,6 +169,21 @@ def test_a_sparse_constant_of_float16_is_unpacked_in_two_steps() -> None:
     interpreter.allocate_tensors()
     for index in (dense, wide):
         np.testing.assert_array_equal(interpreter.get_tensor(index), [[0, 1, 0, 2], [0, 0, 3, 0]])
+
+
+def dequantize(operands: int, results: int) -> bytes:
+    """A model with a DEQUANTIZE of so many operands and results, which its output does not need."""
+    model = ModelBuilder()
+    data, stored = model.input((3,)), model.constant(np.ones(3, np.float16))
+    model.node("DEQUANTIZE", [stored] * operands, [model.tensor((3,)) for _ in range(results)])
+    model.output(model.op("NEG", [data], (3,), name="y"))
+    return model.finish()
+
+
+def test_an_unpacking_without_results_has_no_outputs_and_one_without_operands_is_refused() -> None:
+    assert [output.name for output in jitdelegate.load(dequantize(1, 0), extra_outputs=True).outputs] == ["y"]
+    with pytest.raises(ModelError, match="lacks its input 0"):
+        jitdelegate.load(dequantize(0, 1), extra_outputs=True)
 
 
 def test_preserved_tensors_have_the_sizes_of_the_last_resize() -> None:
