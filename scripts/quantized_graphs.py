@@ -194,4 +194,5 @@ def recurrent_model(seed: int) -> bytes:
         zero=draw.zero(),
         gates=tuple(2.0 ** -draw.choice([1, 6, 10, 12.3, 15]) for _ in range(4)),
         activation=draw.choice(["TANH", "TANH", "RELU", "NONE"]),
+        hidden=draw.choice([(0.0078, -1), (0.005, 40), (0.009, -90)]),
     ).content()
