@@ -3,9 +3,9 @@
     python -m scripts.fuzz_quantized [--graphs 1000] [--seed 0] [--seconds 600] [--ops CONV_2D ADD] [--into FOLDER]
 
 Each graph has one to six operators (scripts/quantized_graphs.py). It is compiled for one of this machine's instruction
-sets, and runs by `load` with one thread and with two, by our interpreter, and by the delegate in LiteRT's own, on
-uniform values and on those at the ends of the range. The nodes that LiteRT gives to XNNPACK are compared with those
-that `ops/xnnpack.py` says it takes.
+sets, and runs by `load` with one thread and with two, by our interpreter, by the delegate in LiteRT's own, and between
+protected pages, on uniform values and on those at the ends of the range. The nodes that LiteRT gives to XNNPACK are
+compared with those that `ops/xnnpack.py` says it takes.
 
 Graphs run in forked batches, because LiteRT ends the process for some. A graph that differs is reported with its seed,
 after operators that do not matter have been dropped, and stored in FOLDER. Exit status: 0 all well, 1 some was not.
@@ -33,15 +33,19 @@ from jitdelegate.ops import OPS
 from jitdelegate.ops.call import Call
 from jitdelegate.ops.rounding import RULES
 from jitdelegate.ops.xnnpack import takes
+from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.host import levels
 from jitdelegate.tflite.read import read
 from scripts.fuzz_graphs import shrink
 from scripts.in_child import Failed, in_child
+from scripts.lowered_models import lowered
 from scripts.one_op_models import MAKERS
 from scripts.quantized_graphs import quantized_graph, recurrent_model
 from scripts.quantized_inputs import Inputs, hostile
 from scripts.quantized_models import input_tensors, steps, written
 from scripts.quantized_runs import Outputs, compared
+from tests.targets.execute import program_of
+from tests.targets.fenced import Machine
 
 BATCH = 50
 SECONDS_EACH = 120
@@ -123,6 +127,11 @@ def _roads(content: bytes, level: str, inputs: Sequence[Inputs]) -> Iterator[tup
     delegate = [jitdelegate.GpuDelegate(partitioning="all", num_threads=2, **options)]
     for name, module in (("Interpreter", jitdelegate), ("LiteRT's interpreter", litert)):
         yield name, _ran(module.Interpreter(model_content=content, experimental_delegates=delegate), inputs)
+    graph = lowered(content)
+    if graph is not None and not graph.states:
+        machine = Machine(graph, program_of(graph, generate(graph, level), level), 1, at_end=True)
+        yield "code between protected pages", [machine.run(values) for values in inputs]
+        machine.close()
 
 
 def _as_tuple(found: Any) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The models of folders, lowered as for a target."""
+"""Models, lowered as for a target."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ def lowered_models(paths: Sequence[Path], batch: int = 1) -> Iterator[tuple[Path
     """
     for path in paths:
         for file in sorted(path.glob("*.tflite")) if path.is_dir() else [path]:
-            graph = _lowered(file, batch)
+            graph = lowered(file.read_bytes(), batch)
             if graph is not None:
                 yield file, graph
 
 
-def _lowered(file: Path, batch: int) -> Graph | None:
+def lowered(content: bytes, batch: int = 1) -> Graph | None:
+    """The lowered main subgraph of a model that is compiled as a whole; None of another one, and of one that cannot be
+    resized."""
     try:
-        model = read(file.read_bytes())
+        model = read(content)
         model = specialize_subgraph(model, shapes=_shapes(model, batch) if batch > 1 else ())
     except ModelError:
         return None
