@@ -202,7 +202,7 @@ class ModelFile:
                     return None
                 from jitdelegate.runtime.shared_file import share  # not before: most models are smaller
 
-                mapped = share([(descriptor, 0, nbytes)])
+                mapped = share([(descriptor, 0, nbytes)], by_large_pages=False)  # it is unloaded in parts
             finally:
                 os.close(descriptor)
             if mapped is None or fingerprint(mapped) != self.fingerprint() or not self._is_unchanged(mapped):

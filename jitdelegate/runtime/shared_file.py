@@ -60,7 +60,7 @@ class SharedFile(mmap.mmap):
     long as this one then, and what happens to its memory is a change here too.
 
     A system maps whole pages, of 4, 16 or 64 KB: where a part begins within a page, the mapping begins before it. Linux
-    maps large pages where the address and the place in the file are equal modulo their size, so the first part lies at
+    maps large pages where the address and the place in the file are equal modulo their size; the first part may lie at
     such an address.
 
     Attributes:
@@ -292,11 +292,13 @@ class SharedFile(mmap.mmap):
         self._forget()  # before the base class unmaps
 
 
-def share(pieces: Sequence[Piece]) -> SharedFile | None:
+def share(pieces: Sequence[Piece], *, by_large_pages: bool = True) -> SharedFile | None:
     """Parts of open files, one after another; None where they have to be read instead.
 
     Args:
         pieces: (descriptor, first byte, bytes); all but the first begin with a page, and all but the last end with one.
+        by_large_pages: whether the first part lies where the system can map it by large pages, which are read faster.
+            After `unload`, a read of what is left of one loads all of it again.
     Raises:
         OSError: a file cannot be mapped.
         ValueError: there are no bytes.
@@ -310,7 +312,7 @@ def share(pieces: Sequence[Piece]) -> SharedFile | None:
     if not all(tells_changes(one) and not _counts_seconds(os.fstat(one)) for one in descriptors):
         return None
     nbytes = lead + _size(pieces)
-    room = LARGE_PAGE if nbytes >= LARGE_PAGE else 0
+    room = LARGE_PAGE if by_large_pages and nbytes >= LARGE_PAGE else 0
     made = SharedFile(-1, nbytes + room, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ)
     made.begin(pieces, lead)
     made.map(pieces)

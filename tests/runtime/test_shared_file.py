@@ -35,10 +35,10 @@ def path(tmp_path: Path) -> Path:
     return found
 
 
-def shared(path: Path) -> SharedFile:
+def shared(path: Path, **options: bool) -> SharedFile:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        found = share([(descriptor, START, os.fstat(descriptor).st_size - START)])
+        found = share([(descriptor, START, os.fstat(descriptor).st_size - START)], **options)
     finally:
         os.close(descriptor)
     if found is None:
@@ -80,6 +80,7 @@ def test_a_large_file_lies_where_the_system_can_map_large_pages(path: Path) -> N
         file.unload(file.content[START : 3 * START])
         file.own()
         assert Borrowed(file.content).address == at and bytes(file.content) == content
+    assert len(shared(path, by_large_pages=False)) == len(content)
 
 
 def test_private_bytes_are_shared_with_no_file() -> None:
