@@ -88,12 +88,12 @@ def compile_model(
             content = widened(content)
             model = read(content)
     _refuse_deadly(content, model)
-    if key.shapes:
-        _refuse_misfit(content, model, key)
     try:
         known = known_constants(sources) if any(sources) else NO_CONSTANTS
         one = Compilation(content, _with_options(model, options, key), options, key, trace, sources, known)
         return _file(_program(one, seconds, may_host=not is_narrow), model, key, seconds, sources, is_narrow=is_narrow)
+    except ShapesError:
+        raise
     except Exception as error:  # noqa: BLE001 - a fault of ours
         program = litert_program(model, key, [(WHOLE_MODEL, reason_of(error))])
         return _file(program, model, key, seconds, is_narrow=is_narrow)
@@ -138,17 +138,25 @@ def uncompiled_program(content: ReadableBuffer, key: Key, failure: str) -> Progr
 
 
 def _program(one: Compilation, seconds: MutableMapping[str, float], *, may_host: bool) -> Program:
-    """The program: one that runs by itself, else one for LiteRT's own interpreter."""
+    """The program: one that runs by itself, else one for LiteRT's own interpreter.
+
+    Raises:
+        ShapesError: as `compile_model`; shapes with which every operator can be compiled fit.
+    """
     try:
         one = replace(one, model=shared_matrices(one.model))
     except Exception as error:  # noqa: BLE001 - a fault of ours
         one.faults.skip(shared_matrices.__name__, error)
     program, windows, key = None, tuple[Window, ...](), one.key
+    if key.hosted and key.shapes:
+        _refuse_misfit(one)
     if not key.hosted:
         with _stage(seconds, "passes"):
             entered = specialize_subgraph(one.model, key.subgraph, key.shapes, key.values)
             folded = _folded(one, entered.graphs[key.subgraph])
             reasons, windows = _reasons(entered, folded, key), _windows(one, folded)
+            if reasons and key.shapes:
+                _refuse_misfit(one)
         program = _own_program(one, folded, reasons, seconds, may_host=may_host)
     if program is None:
         program = _hosted_program(one, seconds)
@@ -335,15 +343,15 @@ def _refuse_deadly(content: ReadableBuffer, model: Model) -> None:
         raise ModelError(f"{odd}; LiteRT would end the process by signal {number}")
 
 
-def _refuse_misfit(content: ReadableBuffer, model: Model, key: Key) -> None:
+def _refuse_misfit(one: Compilation) -> None:
     """
     Raises:
         ShapesError: the model cannot run with inputs of the key's shapes; says which input and operator.
     """
-    from jitdelegate.compiler.misfit import misfit  # not before: most programs are for the file's shapes
+    from jitdelegate.compiler.misfit import misfit  # not before: most shapes fit
 
     try:
-        problem = misfit(content, model, key)
+        problem = misfit(one.content, one.model, one.key)
     except JitDelegateError:
         raise
     except Exception:  # noqa: BLE001 - the passes meet it again, and tell
