@@ -17,7 +17,7 @@ from itertools import pairwise
 from jitdelegate.runtime.memory import TEAM
 from jitdelegate.targets.cpu.code.kernel import RANGES, Job, Step
 from jitdelegate.targets.cpu.code.vector_ir import BOOL, INDEX, POINTER, Function, Module, Value
-from jitdelegate.targets.cpu.entry import step_table, team
+from jitdelegate.targets.cpu.entry import team
 from jitdelegate.targets.cpu.entry.architecture import Architecture
 from jitdelegate.targets.cpu.entry.futex import I32, add_atomic, load_atomic, store_atomic, write_wait_and_wake
 from jitdelegate.targets.cpu.entry.stamps import Stamps
@@ -68,8 +68,7 @@ def write_entries(
     If no step is large enough to be shared, workers would only cost time, and the graph runs on the calling thread.
     """
     shared = [number for number, step in enumerate(steps) if step.is_shared] if has_threads else []
-    is_long = len(steps) >= step_table.FEWEST_STEPS and not stamps
-    table = StepTable.of(steps) if is_long else None
+    table = None if stamps else StepTable.of(steps)
     if table:
         table.write_call(module)
     _write_alone(module, steps, stamps, table)

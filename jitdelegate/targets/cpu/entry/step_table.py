@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from jitdelegate.targets.cpu.code.kernel import Address, Job, Step, table_name
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Function, Module, Value
 
-FEWEST_STEPS = 512
-"""Steps of the shortest program with tables. A call takes some nanoseconds longer by a table, which only counts where
-all steps are small."""
+FEWEST_STEPS, STEPS_OF_SHARED = 512, 8
+"""Steps of the shortest program with tables, where a step that threads share counts as several. A call takes some
+nanoseconds longer by a table, which only counts where all steps are small."""
 LEAST_ALIKE = 4
 """Calls of each kind, on average, that make a table worth its code."""
 WORD = 8
@@ -64,6 +64,8 @@ class StepTable:
     @classmethod
     def of(cls, steps: Sequence[Step]) -> StepTable | None:
         """The table of a long program that gains by one; else None."""
+        if sum(STEPS_OF_SHARED if step.is_shared else 1 for step in steps) < FEWEST_STEPS:
+            return None
         found = cls(steps)
         return found if len(found.kinds) * LEAST_ALIKE <= sum(map(len, found.starts)) else None
 
