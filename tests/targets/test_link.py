@@ -75,11 +75,21 @@ def test_loads_by_page_find_their_constant(type_: str, scale: int, padding: int)
     assert exports["before"] <= found - padding or found < exports["before"]
 
 
-def test_addresses_and_calls_reach_what_they_name() -> None:
-    ir = '@data = internal constant [4 x i8] c"abcd"\n'
-    ir += "define internal ptr @b() noinline { ret ptr getelementptr (i8, ptr @data, i64 2) }\n"
-    ir += "define ptr @a() { %p = call ptr @b()\n ret ptr %p }\n"
-    blob, exports = linked("aarch64", ir)
+DATA = '@data = internal constant [4 x i8] c"abcd"\n'
+ADDRESS = "() noinline { ret ptr getelementptr (i8, ptr @data, i64 2) }\n"
+CALL = "define ptr @a() { %p = call ptr @b()\n ret ptr %p }\n"
+
+
+@pytest.mark.parametrize("is_apart", [False, True])
+def test_addresses_and_calls_reach_what_they_name(is_apart: bool) -> None:
+    """Also in an object of its own, which a program lacks."""
+    if is_apart:
+        function = compile_object(HEADS["aarch64"] + DATA + "define ptr @one" + ADDRESS, LEVEL["aarch64"])
+        ir = HEADS["aarch64"] + "declare hidden ptr @b()\n" + CALL
+        blob, exports = link(compile_object(ir, LEVEL["aarch64"]), {"b": function})
+    else:
+        blob, exports = linked("aarch64", DATA + "define internal ptr @b" + ADDRESS + CALL)
+    assert set(exports) == {"a"}
     words = range(exports["a"], len(blob) - 3, 4)
     place = next(at for at in words if word_at(blob, at) & 0x7C000000 == 0x14000000)  # B or BL
     jump = word_at(blob, place) & 0x3FFFFFF

@@ -138,7 +138,7 @@ def test_calls_by_tables_give_the_same_bits(features: str, monkeypatch: pytest.M
 
 
 def test_calls_of_equal_layers_need_no_code_of_their_own() -> None:
-    """Lines of the calling functions, as many for 600 layers as for 1200; large layers are enough where they are few."""
+    """Lines of the calling functions, as many for 600 layers as for 1200, and for few large ones."""
 
     def lines(count: int, worth: float) -> int:
         module = Module(LEVELS["generic"])

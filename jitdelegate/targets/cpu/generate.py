@@ -14,11 +14,12 @@ from jitdelegate.runtime.cpu.profile import stamp_bytes
 from jitdelegate.runtime.memory import CLOCK_ENTRY
 from jitdelegate.targets.cpu.accepts import ACCEPTS
 from jitdelegate.targets.cpu.code.kernel import ALIGN, Generator, Step, place_constants
-from jitdelegate.targets.cpu.code.machine import assembly, compile_object, is_assembled, triple
+from jitdelegate.targets.cpu.code.machine import assembly, compile_again, compile_object, is_assembled, triple
 from jitdelegate.targets.cpu.code.tasks import Copy, Plan, plan_text
 from jitdelegate.targets.cpu.code.vector_ir import Module
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.entry.architecture import architecture_of
+from jitdelegate.targets.cpu.entry.divide import divide
 from jitdelegate.targets.cpu.entry.host_entry import write_host_entry
 from jitdelegate.targets.cpu.entry.link import link
 from jitdelegate.targets.cpu.entry.schedule import sync_bytes, write_entries
@@ -131,8 +132,9 @@ def write_steps(generator: Generator, plan: Plan) -> None:
 
 
 def _machine_code(ir: str, features: str, names: tuple[str, ...]) -> tuple[bytes, tuple[tuple[str, int], ...]]:
-    code = compile_object(ir, features)
     if not LEVELS[features].has_threads:
-        return code, tuple((name, 0) for name in names)
-    blob, exports = link(code)
+        return compile_object(ir, features), tuple((name, 0) for name in names)
+    others, functions = divide(ir)
+    apart = {name: compile_again(function, features) for name, function in functions.items()}
+    blob, exports = link(compile_object(others, features), apart)
     return blob, tuple((name, exports[name]) for name in names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from functools import cache
+from functools import cache, lru_cache
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -15,6 +15,8 @@ LEAST_LLVM = 20
 """The first LLVM that knows all that kernels are written in; others print what they do not know on stderr."""
 LEAST_ROOM, ROOM_PER_CHARACTER = 32 << 20, 12
 """Bytes that LLVM takes for any code, and for each character of its text besides, about."""
+MOST_KEPT = 64
+"""Objects that the process keeps for further programs, with their text some two megabytes."""
 if llvm.llvm_version_info[0] < LEAST_LLVM:
     raise CompilerFailedError(
         f"the compiler is too old: llvmlite {llvmlite.__version__} has LLVM {llvm.llvm_version_info[0]}, expected LLVM "
@@ -61,6 +63,12 @@ def compile_object(ir: str, features: str) -> bytes:
     module = llvm.parse_assembly(ir)
     emitted: bytes = _target_machine(features)[1].emit_object(module)
     return emitted
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def compile_again(ir: str, features: str) -> bytes:
+    """As `compile_object`, for text that further programs of the process may have too."""
+    return compile_object(ir, features)
 
 
 def assembly(ir: str, features: str) -> str:

@@ -1,4 +1,4 @@
-"""Links an ELF64 object into one flat, position-independent blob, without a linker or external symbols.
+"""Links ELF64 objects into one flat, position-independent blob, without a linker or external symbols.
 
 Allocated sections are placed one after another, and PC-relative relocations between them are resolved
 (`MACHINES`). The result runs at any multiple of 4096 bytes: AArch64's code counts in pages of that size. Objects
@@ -9,7 +9,7 @@ Formats: System V ABI, chapter 4, and AMD64 supplement, 4.4; ELF for the Arm 64-
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -18,6 +18,7 @@ RELOCATION = struct.Struct("<QQq")
 PROGBITS, SYMTAB, RELA = 1, 2, 4
 WRITE, ALLOCATE = 1, 2
 PAGE_BITS = 12
+NO_FUNCTIONS: Mapping[str, bytes] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,21 +123,41 @@ class Section:
     align: int
 
 
-def link(elf: bytes) -> tuple[bytes, dict[str, int]]:
-    """(the blob, the offset of every global function in it).
+def link(elf: bytes, functions: Mapping[str, bytes] = NO_FUNCTIONS) -> tuple[bytes, dict[str, int]]:
+    """(the blob, the offset of every global function of `elf` in it).
 
+    Args:
+        functions: objects of functions that `elf` lacks, by their names in it; each has one global function.
     Raises:
-        ValueError: the object needs something that a flat blob cannot hold.
+        ValueError: an object needs something that a flat blob cannot hold.
     """
-    sections = _sections(elf)
-    machine = _machine(elf)
-    blob, bases = _place(elf, sections, machine.trap)
-    symbols = _symbols(elf, sections, bases)
-    for section in sections:
-        if section.type == RELA and section.info in bases:
-            _relocate(elf, section, blob, bases[section.info], symbols, machine)
-    exports = {name: address for name, address, is_global in symbols if is_global and address is not None}
-    return bytes(blob), exports
+    blob = bytearray()
+    first, *others = [_Placed(each, blob) for each in (elf, *functions.values())]
+    lacked = {name: address for name, each in zip(functions, others, strict=True) for address in each.exports.values()}
+    for each in (first, *others):
+        each.relocate(blob, lacked)
+    return bytes(blob), first.exports
+
+
+class _Placed:
+    """An object whose sections are in the blob, at `bases`."""
+
+    def __init__(self, elf: bytes, blob: bytearray) -> None:
+        self.elf, self.sections, self.machine = elf, _sections(elf), _machine(elf)
+        self.bases = _place(elf, self.sections, self.machine.trap, blob)
+        self.symbols = _symbols(elf, self.sections, self.bases)
+
+    @property
+    def exports(self) -> dict[str, int]:
+        """The offset of every global function."""
+        return {name: address for name, address, is_global in self.symbols if is_global and address is not None}
+
+    def relocate(self, blob: bytearray, lacked: Mapping[str, int]) -> None:
+        """Resolves the references of all sections; those to other objects by name."""
+        symbols = [(name, lacked.get(name) if at is None else at) for name, at, _ in self.symbols]
+        for section in self.sections:
+            if section.type == RELA and section.info in self.bases:
+                _relocate(self.elf, section, blob, self.bases[section.info], symbols, self.machine)
 
 
 def _sections(elf: bytes) -> list[Section]:
@@ -160,8 +181,8 @@ def _text(elf: bytes, start: int) -> str:
     return elf[start : elf.index(b"\0", start)].decode()
 
 
-def _place(elf: bytes, sections: list[Section], trap: bytes) -> tuple[bytearray, dict[int, int]]:
-    blob, bases = bytearray(), {}
+def _place(elf: bytes, sections: list[Section], trap: bytes, blob: bytearray) -> dict[int, int]:
+    bases = {}
     for index, section in enumerate(sections):
         wanted = section.type == PROGBITS and section.flags & ALLOCATE and section.size
         if not wanted or section.name.startswith(".eh_frame"):
@@ -172,7 +193,7 @@ def _place(elf: bytes, sections: list[Section], trap: bytes) -> tuple[bytearray,
         blob += (trap * gap)[len(trap) * gap - gap :]
         bases[index] = len(blob)
         blob += elf[section.start : section.start + section.size]
-    return blob, bases
+    return bases
 
 
 def _symbols(elf: bytes, sections: list[Section], bases: dict[int, int]) -> list[tuple[str, int | None, bool]]:
@@ -191,12 +212,12 @@ def _relocate(
     section: Section,
     blob: bytearray,
     base: int,
-    symbols: list[tuple[str, int | None, bool]],
+    symbols: list[tuple[str, int | None]],
     machine: Machine,
 ) -> None:
     for at in range(section.start, section.start + section.size, RELOCATION.size):
         offset, info, addend = RELOCATION.unpack_from(elf, at)
-        name, address, _ = symbols[info >> 32]
+        name, address = symbols[info >> 32]
         kind = info & 0xFFFFFFFF
         if address is None:
             raise ValueError(f"{section.name} needs the external symbol {name!r}, expected none")
