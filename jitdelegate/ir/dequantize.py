@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from functools import cache
 from math import prod
 from typing import Any
 
@@ -30,25 +29,27 @@ def integers(tensor: Tensor) -> np.ndarray:
     assert tensor.sparsity is None
     if tensor.dtype not in PACKED:
         return tensor.data
-    stored, words = tensor.data.view(np.uint8), _parts_of_bytes(int(tensor.dtype.removeprefix("int")))
-    found = np.empty(stored.size, words.dtype)
-    for first in range(0, stored.size, AT_ONCE):  # numpy makes each byte an index of eight
-        np.take(words, stored[first : first + AT_ONCE], out=found[first : first + AT_ONCE], mode="clip")
+    stored, bits = tensor.data.view(np.uint8), int(tensor.dtype.removeprefix("int"))
+    count, sign = 8 // bits, np.int8(1 << bits - 1)
+    found = np.empty(stored.size * count, np.int8)
+    for first in range(0, stored.size, AT_ONCE):
+        some = stored[first : first + AT_ONCE].astype(f"u{count}")
+        part = found[count * first : count * (first + AT_ONCE)]
+        words = part.view(some.dtype)
+        words[:] = some
+        for _ in range(count - 1):  # a number for each byte of a word, the first from the low bits
+            some <<= 8 - bits
+            words |= some
+        words &= int.from_bytes(bytes([(1 << bits) - 1]) * count, "little")
+        part ^= sign
+        part -= sign
     found.flags.writeable = False  # tensors share what nobody can change
-    return found.view(np.int8)[: tensor.size].reshape(tensor.shape)
-
-
-@cache
-def _parts_of_bytes(bits: int) -> np.ndarray:
-    """For each byte, the signed numbers of so many bits in it, as bytes of one word; the first is in the low bits."""
-    stored = np.arange(1 << 8, dtype=np.uint8).view(np.int8)
-    parts = [stored << 8 - bits * (number + 1) >> 8 - bits for number in range(8 // bits)]
-    return np.stack(parts, axis=1).view(f"u{len(parts)}").reshape(-1)
+    return found[: tensor.size].reshape(tensor.shape)
 
 
 def sums_of_blocks(numbers: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """float64[O]: the sums of rows of integers [O, ...] times f32[O, blocks], each scale for an equal part of a row."""
-    sums = np.einsum("ijk->ij", numbers.reshape(*scales.shape, -1), dtype=np.int64)
+    sums = np.einsum("ijk->ij", numbers.reshape(*scales.shape, -1), dtype=np.int32)
     return np.asarray((sums * scales.astype(np.float64)).sum(1))
 
 
