@@ -125,12 +125,13 @@ class _Search:
         """The normalisation with the most statistics; of those, the one that ends first."""
         if not self._axes:
             return None
-        candidates = [index for index in self._followed() if self._known[index].statistics]
-        best: _Normalization | None = None
-        for index in candidates:
-            one = self._normalization(index)
-            if one is not None and (best is None or len(one.form.statistics) > len(best.form.statistics)):
-                best = one
+        best, count = None, 0
+        for index in self._followed():
+            one = self._normalization(index) if len(self._known[index].statistics) > count else None
+            if one is not None:
+                best, count = one, len(one.form.statistics)
+            if count == MAX_STATISTICS:
+                break
         return best
 
     # what tensors are
