@@ -12,6 +12,9 @@ OBJECTS = 50_000
 """New objects from one search to the next: most of what compilers import and make stays, and is searched again and
 again. After every 700, as is usual, the searches take a seventh of the time in which Numba lowers a network."""
 
+YOUNG = 1
+"""The oldest generation of objects that a compilation makes: few searches are made meanwhile."""
+
 
 @contextmanager
 def rare_collection() -> Iterator[None]:
@@ -29,8 +32,8 @@ def rare_collection() -> Iterator[None]:
 
 def release_memory() -> None:
     """Give the system the memory that cyclic garbage and the C library keep: of a language model, a hundred MB. Takes
-    some hundredths of a second."""
-    gc.collect()
+    some hundredths of a second, since objects are left out that were there before the compilation."""
+    gc.collect(YOUNG)
     trim = getattr(libc, "malloc_trim", None)  # glibc has it
     if trim is not None:
         trim(0)
