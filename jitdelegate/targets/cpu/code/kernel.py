@@ -222,8 +222,11 @@ class Generator:
 
     def numbered(self, memory: Memory) -> Memory:
         """The memory with the number of its place in the current task, below 0, in place of the offset."""
-        place = memory.space, memory.offset
-        return replace(memory, offset=~self.places.setdefault(place, len(self.places)))
+        return replace(memory, offset=self.number_of(memory.space, memory.offset))
+
+    def number_of(self, space: str, offset: int) -> int:
+        """The number of a place in the current task, below 0."""
+        return ~self.places.setdefault((space, offset), len(self.places))
 
     def offset(self, memory: Memory | Address) -> int:
         """The offset of a memory or an address that may be `numbered`."""
@@ -294,9 +297,9 @@ class Kernel:
             return self.scratch + (memory.offset + start)
         return self._address(Address(memory.space, memory.offset, start))
 
-    def constants(self, offset: int) -> Value:
-        """The address of byte `offset` of the weights."""
-        return self._address(Address("weights", offset))
+    def constants(self, offset: int, distance: int = 0) -> Value:
+        """The address `distance` bytes after byte `offset` of the weights, or after the place of this number."""
+        return self._address(Address("weights", offset, distance))
 
     def refuse(self, number: int, is_refused: Value, found: Callable[[], Value]) -> None:
         """Marks the run as refused, by refusal `number` for what `found` computes, an i64, where `is_refused`. Such a

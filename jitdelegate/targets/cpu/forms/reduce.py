@@ -161,7 +161,8 @@ def write_softmax(writer: Writer, node: Node, form: Softmax) -> list[Job]:
 
         kernel.f.loop(at_once, one)
 
-    return [writer.generator.job("softmax", rows // at_once, body, worth=rows / at_once)]
+    generator, key = writer.generator, ("softmax", a, c, *shape, str(form.beta))
+    return [generator.once_for(key, lambda: generator.job("softmax", rows // at_once, body, worth=rows / at_once))]
 
 
 def softmax_row(f: Function, beta: float, source: Value, target: Value, size: int) -> None:

@@ -56,7 +56,8 @@ def write_update(writer: Writer, node: Node, form: Update) -> list[Job]:
             lambda i: _write_window(kernel, form, window, (first + i * step, at + i * nbytes), start.dtype, out),
         )
 
-    return [writer.generator.job("update", 1, body, worth=0)]
+    key = "update", form.clamps, data, update, start, out
+    return [writer.generator.once_for(key, lambda: writer.generator.job("update", 1, body, worth=0))]
 
 
 def _write_window(

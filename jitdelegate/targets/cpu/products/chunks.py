@@ -87,6 +87,12 @@ class PanelProduct:
     block: int
     geometry: str
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What is equal for the same code, as `Generator.once_for` needs it."""
+        epilogue = self.epilogue
+        return self.products, epilogue.key, epilogue.streams, str(epilogue.numbers), self.block, self.geometry
+
     def geometry_moves(self, group: PanelGroup) -> tuple[int, int]:
         """Bytes from the geometry to that of a group's first panel, and between those of its panels."""
         return 0, 0

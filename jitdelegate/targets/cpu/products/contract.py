@@ -55,6 +55,12 @@ class Multiplication(PanelProduct):
     has_segments: bool
     geometry_bytes: int
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What is equal for the same code, unless data are converted first. The geometry has the sweep's distances."""
+        facts = self.has_segments, self.geometry_bytes, self.sweep.rows, *self.sweep.weights.shape
+        return *super().key, self.panels, self.c, self.sweep.a_start, self.sweep.c_start, *facts
+
     def geometry_moves(self, group: PanelGroup) -> tuple[int, int]:
         before = sum(other.count for other in self.panels.groups if other.start < group.start)
         return before * self.geometry_bytes, self.geometry_bytes
@@ -212,7 +218,8 @@ class ContractWriter:
                 offsets, steps = np.pad(offsets, (0, added)), np.pad(steps, ((0, 0), (0, added), (0, 0)))
             orders = [(np.concatenate([quads, singles]), len(quads) // QUAD)]
         size = sizes_of(orders, packed)
-        offset = pack(generator, packed, groups, steps, orders, filters.bias, filters.scales)
+        place = pack(generator, packed, groups, steps, orders, filters.bias, filters.scales)
+        offset = generator.number_of("weights", place)
         panels = Constant(packed, groups, offset, *size)
         if products is not packed:
             panels = Unpacked(packed, groups, offset, *size, scratch)
@@ -301,4 +308,11 @@ class ContractWriter:
         outputs = sum(group.count * group.vectors for group in groups) * self.generator.lanes
         work = chunks.images * product.products.work(sweep.pixels, outputs * sweep.weights.shape[1])
         panels = max(1, chunks.panels)
-        return self.generator.job("contract", chunks.count, body, worth=worth(work), panels=panels, parts=chunks.parts)
+
+        def write() -> Job:
+            return self.generator.job(
+                "contract", chunks.count, body, worth=worth(work), panels=panels, parts=chunks.parts
+            )
+
+        key = "contract", *product.key, a, c, *groups, chunks
+        return write() if product.source else self.generator.once_for(key, write)

@@ -113,6 +113,11 @@ class Product(PanelProduct):
         return cls(products, epilogue, products.lanes * c.element, "", form, a, b, c, depth, is_packed)
 
     @property
+    def key(self) -> tuple[object, ...]:
+        form = self.form.adj_x, self.form.adj_y, self.form.input_zero
+        return *super().key, *form, self.a, self.b, self.c, self.depth, self.is_packed
+
+    @property
     def count(self) -> int:
         return prod(axis.size for axis in self.c.outer)
 
@@ -314,7 +319,8 @@ def _job(generator: Generator, product: Product, groups: Sequence[PanelGroup], c
 
         kernel.f.loop(at_once, one)
 
-    return generator.job("matmul", chunks.count, body)
+    key = "matmul", *product.key, *groups, chunks, at_once
+    return generator.once_for(key, lambda: generator.job("matmul", chunks.count, body))
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,8 @@ def panel_groups(products: Products, columns: int, *, masked: bool = False, wide
 
 @dataclass(frozen=True)
 class Constant:
-    """Packed panels in the weights, from byte `offset` on, with so many quads of steps, and single steps after them.
+    """Packed panels in the weights, with so many quads of steps, and single steps after them. `offset` is the number
+    of their place, as `Generator.number_of` gives it.
 
     A group begins at a position, and its panels are some bytes apart. At a position, a panel has an address for tiles.
     """
@@ -130,7 +131,7 @@ class Constant:
 
     def first(self, kernel: Kernel, group: PanelGroup) -> Value:
         before = sum(self.apart(other) * other.count for other in self.groups if other.start < group.start)
-        return kernel.constants(self.offset + before)
+        return kernel.constants(self.offset, before)
 
     def apart(self, group: PanelGroup) -> int:
         return self.products.panel_bytes(group.vectors, self.quads, self.singles)
