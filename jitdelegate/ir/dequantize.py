@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from xxhash import xxh3_128_digest
 
 from jitdelegate.ir.bfloat16 import AT_ONCE
 from jitdelegate.ir.graph import Quant, Tensor
@@ -19,6 +20,9 @@ LEAST_NARROW = 256
 """Fewest floats that are worth a narrower type."""
 LEAST_UNLOADED = 1 << 16
 """Fewest bytes of a constant whose pages are worth a system call."""
+MOST_SUMS = 512
+"""Constants whose sums are kept for further programs of the process; those of a language model take a megabyte."""
+_SUMS: dict[tuple[object, ...], np.ndarray] = {}
 SAMPLE = 4096
 """Floats that are tried before all are: few are float16 by chance."""
 
@@ -51,6 +55,24 @@ def sums_of_blocks(numbers: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """float64[O]: the sums of rows of integers [O, ...] times f32[O, blocks], each scale for an equal part of a row."""
     sums = np.einsum("ijk->ij", numbers.reshape(*scales.shape, -1), dtype=np.int32)
     return np.asarray((sums * scales.astype(np.float64)).sum(1))
+
+
+def sums_of_rows(tensor: Tensor) -> np.ndarray:
+    """float64[O]: the sums of the rows of a constant [O, ...] of integers with a scale for each block. Every program
+    needs them twice, and a constant is recognised by its content in less time than it is unpacked."""
+    quant, data = tensor.quant, tensor.data
+    assert quant is not None
+    assert data is not None
+    scales, zeros = _scales_of_rows(quant, tensor.shape), np.array(quant.zero_points, np.int64)
+    assert scales is not None
+    digests = (xxh3_128_digest(np.ascontiguousarray(each).data) for each in (data, scales, zeros))
+    content = tensor.dtype, scales.shape, *digests
+    sums = _SUMS.get(content)
+    if sums is None:
+        sums = _SUMS[content] = sums_of_blocks(centred(tensor), scales)
+        for oldest in list(_SUMS)[:-MOST_SUMS]:
+            _SUMS.pop(oldest, None)
+    return sums
 
 
 def real_numbers(tensor: Tensor) -> np.ndarray:

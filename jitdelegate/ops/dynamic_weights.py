@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from jitdelegate.ir.bfloat16 import bfloat16_bits, bfloat16_numbers
-from jitdelegate.ir.dequantize import dequantized, integers, sums_of_blocks
+from jitdelegate.ir.dequantize import dequantized, integers, sums_of_rows
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr, binary, maximum, minimum, select, unary
 from jitdelegate.ir.forms import NO_HALO, Contract, IndexMap, Map, Reduce
 from jitdelegate.ir.graph import ABSENT, Numbers, Tensor
@@ -124,8 +124,7 @@ def _real_of_blocks(rows: _Rows, weights: Tensor, shape: Shape) -> tuple[Expr, l
     """The same where scales are in the sums: (sum - zero * sum of weights) / factor."""
     assert weights.quant is not None
     extra, maps = rows.operands(shape)
-    scales = np.array(weights.quant.scales, np.float32).reshape(weights.shape[0], -1)
-    extra.append(sums_of_blocks(integers(weights), scales).astype(np.float32))
+    extra.append(sums_of_rows(weights).astype(np.float32))
     maps.append(IndexMap.along(len(shape) - 1))
     return (RESULT - Cast(Arg(1), "float32") * Arg(3)) * Arg(2), extra, maps
 

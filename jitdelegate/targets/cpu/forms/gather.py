@@ -200,9 +200,7 @@ def _gather_integers(
 ) -> list[Job]:
     """The jobs of a Gather node: one row of bytes per slice, from panels of bytes, or of int4 that come in pairs."""
     rows, depth = writer.shape(node.inputs[0])
-    bias = folded(
-        None, filters.stored.reshape(rows, depth), zero + products.offset, products.accumulator, filters.scales
-    )
+    bias = folded(None, filters.stored.reshape(rows, depth), zero + products.offset, products.accumulator, filters.sums)
     is_paired = isinstance(products, BlockBytes)
     word = vector(ByteProducts.channels, "i8")
 

@@ -15,7 +15,6 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from jitdelegate.base.targets import Level
-from jitdelegate.ir.dequantize import sums_of_blocks
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, PAIRS, Function, Value, register, vector
@@ -267,17 +266,17 @@ class Products:
 
 
 def folded(
-    bias: np.ndarray | None, weights: np.ndarray, zero: int, dtype: str, scales: np.ndarray | None = None
+    bias: np.ndarray | None, weights: np.ndarray, zero: int, dtype: str, sums: np.ndarray | None = None
 ) -> np.ndarray | None:
     """The bias [O], of type `dtype`, of data from which `zero` is not subtracted, by integer weights [O, K]. Integers
     wrap, as sums do.
 
     Args:
-        scales: [O, blocks], factors of the sums of each block of weights; None without any.
+        sums: [O], of the rows of weights where each block has a factor; None without any.
     """
     if zero == 0:
         return bias
-    sums = weights.sum(1, dtype=np.int64) if scales is None else sums_of_blocks(weights, scales)
+    sums = weights.sum(1, dtype=np.int64) if sums is None else sums
     return np.asarray((0 if bias is None else bias) - zero * sums).astype(dtype)
 
 

@@ -159,7 +159,7 @@ class ContractWriter:
                 c_start = sweep.c_start + self._to_channel(rows.start, c.layout)
                 sweep = replace(sweep, a_start=a_start, c_start=c_start)
                 zero = form.input_zero + products.offset
-                bias = folded(part.bias, sweep.weights, zero, products.accumulator, part.scales)
+                bias = folded(part.bias, sweep.weights, zero, products.accumulator, part.sums)
                 ready = replace(part, bias=bias)
                 faster = isinstance(products, WordPairs) and write_winograd(
                     self.generator, form, sweep, products, (a, c), ready, shifted

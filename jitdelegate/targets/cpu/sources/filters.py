@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -10,7 +10,14 @@ import numpy as np
 from jitdelegate.base.targets import BFLOAT16, FLOAT16, Level
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.bfloat16 import bfloat16_bits
-from jitdelegate.ir.dequantize import LEAST_NARROW, is_half, requantized
+from jitdelegate.ir.dequantize import (
+    LEAST_NARROW,
+    Dequantized,
+    is_half,
+    requantized,
+    sums_of_blocks,
+    sums_of_rows,
+)
 from jitdelegate.ir.forms import Contract, Shape
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ir.layout import Layout
@@ -37,17 +44,19 @@ class ContractFilters:
             "int4", of int8 "int4"; else "".
         scales: f32[O, blocks] of integers that stand for floats, each for an equal part of a filter; else None.
         bias: [O] or None.
+        sums: float64[O] of the weights of bytes whose sums get the scale of their block; else None.
     """
 
     stored: np.ndarray
     narrow: str = ""
     scales: np.ndarray | None = None
     bias: np.ndarray | None = None
+    sums: np.ndarray | None = None
 
     def part(self, rows: slice) -> ContractFilters:
         """The filters of some output channels."""
-        scales, bias = (None if part is None else part[rows] for part in (self.scales, self.bias))
-        return replace(self, stored=self.stored[rows], scales=scales, bias=bias)
+        parts = (None if part is None else part[rows] for part in (self.scales, self.bias, self.sums))
+        return ContractFilters(self.stored[rows], self.narrow, *parts)
 
     def products(self, machine: Level, form: Contract, a: Layout) -> Products:
         """How panels of them are multiplied by data that lie as `a` says."""
@@ -113,7 +122,9 @@ def block_filters(weights: Tensor, bias: np.ndarray | None) -> ContractFilters |
     integers, block = requantized(weights), QUAD * BlockBytes.channels
     if integers is None or not _are_small(integers[0]) or weights.shape[-1] % (integers[1].shape[1] * block):
         return None
-    return ContractFilters(filters_of(integers[0]), "int4", integers[1], bias)
+    stored = weights.integers if isinstance(weights, Dequantized) else None
+    sums = sums_of_rows(stored) if stored is not None else sums_of_blocks(*integers)
+    return ContractFilters(filters_of(integers[0]), "int4", integers[1], bias, sums)
 
 
 def _are_small(numbers: np.ndarray) -> bool:
