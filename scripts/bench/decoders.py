@@ -34,15 +34,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from jitdelegate.commands.measurement.machine_speed import read_speed
 from jitdelegate.commands.measurement.own_process import peak_bytes
 from jitdelegate.commands.measurement.process import run_module
 from jitdelegate.commands.measurement.timing import ratio, settle
 from jitdelegate.commands.measurement.timing import seconds as seconds_of
 from jitdelegate.errors import ModelError
 from jitdelegate.tflite.read import read
-from scripts.bench.memory_speed import read_speed, weight_bytes
 from scripts.bench.rounds import in_turns, medians
 from scripts.bench.suite import Column, Row, Suite
+from scripts.bench.weight_bytes import weight_bytes
 
 STARTS = ("ours, cold", "ours, warm")
 SAME = "the same"

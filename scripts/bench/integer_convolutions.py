@@ -3,7 +3,7 @@
 Models are chains of one to three CONV_2D, DEPTHWISE_CONV_2D or FULLY_CONNECTED, shapes those of real networks: in a
 chain, data comes from another layer as in a network, not from the caller. Both sides run `Interpreter.invoke`. The
 speed is LiteRT's time over ours, the median of the rounds' ratios: above 1 we are faster. `share` is that of the
-multiply-adds per second that `peak.py` measures first.
+multiply-adds per second that `multiply_speed` measures first.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from jitdelegate.commands.measurement.machine_speed import BYTES, multiply_speed
 from jitdelegate.ir.graph import Quant
 from jitdelegate.tflite.write import ModelBuilder
-from scripts.bench.peak import peak
 from scripts.bench.rounds import mean_speeds, pair_columns, versus_litert
 from scripts.bench.suite import Column, Row, Suite, add_only
 
@@ -100,7 +100,7 @@ def model(
 
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:
     """One per number of threads and chain of layers."""
-    most = peak()
+    most = multiply_speed(BYTES)
     for threads in arguments.threads:
         for name, layers in (LAYERS | DEPTHWISE).items():
             if arguments.only in name:

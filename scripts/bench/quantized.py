@@ -2,9 +2,9 @@
 
 Models without quantized values are left out. The speed is LiteRT's time over ours, as in the suite "latency", with a
 geometric mean for models with integer activations and one for those with float activations. The share is that of the
-peak of `peak.py`. The size is the program's over the model file's; the cold start is the time to compile and store it,
-in this warm process. `--twin` compares an integer model with the float model that it was made of, on one thread: the
-float model's time over the integer model's, both ours.
+peak of `multiply_speed`. The size is the program's over the model file's; the cold start is the time to compile and
+store it, in this warm process. `--twin` compares an integer model with the float model that it was made of, on one
+thread: the float model's time over the integer model's, both ours.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 
 import jitdelegate
 from jitdelegate import passes
+from jitdelegate.commands.measurement.machine_speed import BYTES, multiply_speed
 from jitdelegate.passes.cost import node_work
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.tflite.read import read
-from scripts.bench.peak import peak
 from scripts.bench.rounds import mean_speeds, our_side, pair_columns, versus, versus_litert
 from scripts.bench.suite import Column, Row, Suite
 from scripts.quantized_models import is_hybrid, is_integer
@@ -30,7 +30,7 @@ TWIN = "twin"
 
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:
     """One per quantized model and number of threads, then one per pair of twins."""
-    most = peak()
+    most = multiply_speed(BYTES)
     for model in arguments.model:
         if kind := kind_of(model):
             about, work = {"model": model.name, "kind": kind, **size_and_start(model)}, multiply_adds(model)

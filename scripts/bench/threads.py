@@ -11,7 +11,6 @@ one CPU.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import multiprocessing
 import os
 import threading
@@ -21,19 +20,16 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from jitdelegate.base.targets import LEVELS
+from jitdelegate.base.targets import EXACT
+from jitdelegate.commands.measurement.machine_loops import Loop, Loops, write_multiply, write_read
+from jitdelegate.commands.measurement.machine_speed import products_of
 from jitdelegate.runtime.memory import Memory
-from jitdelegate.targets.cpu.code.machine import compile_object, triple
-from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Module, Value, vector
-from jitdelegate.targets.cpu.entry.link import link
-from jitdelegate.targets.host import level
+from jitdelegate.targets.cpu.code.vector_ir import Module
 from scripts.bench.rounds import in_turns, medians, our_side, their_side
 from scripts.bench.suite import Column, Row, Suite
 
 QUIET, SHARED = 1.75, 1.5
 """Gains of two threads in the FMA loop from which, and up to which, a round has a state."""
-SUMS = 12
-"""Independent sums of the FMA loop: more than the latency of an FMA times the units of a core."""
 CACHE_BYTES = 3 << 18
 """Bytes that each thread of the cache loop reads: two of them leave the second-level cache of most cores."""
 MOST_DELAY = 0.05
@@ -42,55 +38,20 @@ PROBE_SECONDS = 0.0015
 SIDE_SECONDS = 0.008
 SIDES = ("ours 1", "ours 2", "XNNPACK 1", "XNNPACK 2")
 RATIOS = (("ours 1", "ours 2"), ("XNNPACK 1", "XNNPACK 2"), ("XNNPACK 1", "ours 1"), ("XNNPACK 2", "ours 2"))
-Loop = Callable[[int, int], None]
 
 
 class Probe:
     """Measures what a second thread adds. The loops are compiled by the project's own code generator."""
 
     def __init__(self) -> None:
-        features = level()
-        self._lanes = LEVELS[features].lanes
-        module = Module(LEVELS[features])
-        self._write_fma(module)
-        self._write_cache(module)
-        blob, entries = link(compile_object(module.text(triple(features)), features))
-        self._code = Memory(len(blob))
-        self._code.write(blob)
-        self._code.make_executable()
-        prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
-        self.loops: dict[str, Loop] = {name: prototype(self._code.address + at) for name, at in entries.items()}
+        products = products_of(EXACT)
+        module = Module(products.machine)
+        write_multiply(module, "fma", products)
+        write_read(module, "cache", CACHE_BYTES)
+        self._compiled = Loops(module)
+        self.loops = self._compiled.loops
         self._data = [Memory(CACHE_BYTES) for _ in range(2)]
         self._counts = {name: self._calibrated(loop) for name, loop in self.loops.items()}
-
-    def _write_fma(self, module: Module) -> None:
-        """`void fma(data, count)`: `count` times an FMA of each sum."""
-        f = module.function("fma", [("data", POINTER), ("count", INDEX)], exported=True)
-        data, count = f.parameters
-        type_ = vector(self._lanes)
-        x = f.load(type_, data)
-        starts = [f.load(type_, data + 64 * (1 + k)) for k in range(SUMS)]
-        ends = f.loop(count, lambda i, *sums: [f.fma(each, x, x) for each in sums], *starts)
-        for k, end in enumerate(ends):
-            f.store(end, data + 64 * (1 + k))
-        f.finish()
-
-    def _write_cache(self, module: Module) -> None:
-        """`void cache(data, count)`: reads all data `count` times."""
-        f = module.function("cache", [("data", POINTER), ("count", INDEX)], exported=True)
-        data, count = f.parameters
-        type_ = vector(self._lanes)
-
-        def read(_: Value, *sums: Value) -> list[Value]:
-            def lines(i: Value, *now: Value) -> list[Value]:
-                return [each + f.load(type_, data + (i * (64 * SUMS) + 64 * k)) for k, each in enumerate(now)]
-
-            return f.loop(CACHE_BYTES // (64 * SUMS), lines, *sums)
-
-        ends = f.loop(count, read, *[f.literal(type_, 0.0)] * SUMS)
-        for k, end in enumerate(ends):
-            f.store(end, data + 64 * (1 + k))
-        f.finish()
 
     def _calibrated(self, loop: Loop) -> int:
         """How often a loop runs in PROBE_SECONDS."""

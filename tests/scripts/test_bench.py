@@ -13,9 +13,9 @@ import pytest
 from jitdelegate.ir.graph import Graph, Model, Node, Signature, Tensor
 from scripts.bench.__main__ import SUITES, main
 from scripts.bench.decoders import Step, steps
-from scripts.bench.memory_speed import weight_bytes
 from scripts.bench.rounds import in_turns, interleaved, mean_speeds
 from scripts.bench.suite import Column, Suite
+from scripts.bench.weight_bytes import weight_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 
