@@ -18,9 +18,10 @@ from itertools import product
 from typing import Any
 
 import jitdelegate
+from jitdelegate.commands.measurement.column import Column
 from scripts.bench.call import tiny_model
 from scripts.bench.rounds import interleaved
-from scripts.bench.suite import Column, Row, Suite
+from scripts.bench.suite import Row, Suite
 
 LOOP = "loop"
 PAIRS = 8

@@ -20,9 +20,10 @@ import numpy as np
 from ai_edge_litert import compiled_model
 
 import jitdelegate
+from jitdelegate.commands.measurement.column import Column
 from jitdelegate.tflite.write import ModelBuilder
 from scripts.bench.rounds import interleaved
-from scripts.bench.suite import Column, Row, Suite
+from scripts.bench.suite import Row, Suite
 
 CALLS = 100
 """Calls per round and side: one is too short for the clock."""

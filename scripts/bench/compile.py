@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jitdelegate.commands.demo_model import mobilenet_v1
+from jitdelegate.commands.measurement.column import Column
 from jitdelegate.commands.measurement.own_process import peak_bytes, resident_bytes
 from jitdelegate.commands.measurement.process import run_module
 from scripts.bench.rounds import child_cpu, medians
-from scripts.bench.suite import Column, Row, Suite
+from scripts.bench.suite import Row, Suite
 
 if TYPE_CHECKING:
     from jitdelegate.program.program import FileParts, Program

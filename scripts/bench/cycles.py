@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.base.targets import BFLOAT16, EXACT, FLOAT16
+from jitdelegate.commands.measurement.column import Column
 from jitdelegate.tflite.write import ModelBuilder
 from scripts.bench.integer_convolutions import model
-from scripts.bench.suite import Column, Row, Suite, add_only
+from scripts.bench.suite import Row, Suite, add_only
 from scripts.inner_loops import Loop, assembly_of, cycles, inner_loops, llvm_mca
 
 CORES = {"cortex-a72": "aarch64", "neoverse-n1": "aarch64-fp16", "neoverse-v2": "aarch64-i8mm"}

@@ -34,6 +34,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from jitdelegate.commands.measurement.column import Column
 from jitdelegate.commands.measurement.machine_speed import read_speed
 from jitdelegate.commands.measurement.own_process import peak_bytes
 from jitdelegate.commands.measurement.process import run_module
@@ -42,7 +43,7 @@ from jitdelegate.commands.measurement.timing import seconds as seconds_of
 from jitdelegate.errors import ModelError
 from jitdelegate.tflite.read import read
 from scripts.bench.rounds import in_turns, medians
-from scripts.bench.suite import Column, Row, Suite
+from scripts.bench.suite import Row, Suite
 from scripts.bench.weight_bytes import weight_bytes
 
 STARTS = ("ours, cold", "ours, warm")

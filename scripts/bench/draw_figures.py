@@ -16,13 +16,14 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from functools import partial
-from html import escape
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jitdelegate.commands.demo import write_inputs
 from jitdelegate.commands.demo_model import mobilenet_v1
+from jitdelegate.commands.measurement.machine_speed import processor
+from jitdelegate.commands.measurement.svg import SCHEMES, Colours, picture, text
 from scripts.bench.rounds import in_turns, medians, versus_litert
 from scripts.bench.startup import start
 
@@ -33,22 +34,6 @@ STARTS = {"LiteRT": "LiteRT", "jitdelegate, later starts": "warm", "jitdelegate,
 """Rows of the picture, and the roads of `bench.startup`."""
 WIDTH, BAR, LEFT, ROW, MARGIN = 744, 420, 202, 30, 12
 """Of the picture, in pixels: itself, its longest bar, where bars begin, the height of a row, and the space around."""
-
-
-class Colours(NamedTuple):
-    """Of one scheme."""
-
-    ground: str
-    text: str
-    quiet: str
-    ours: str
-    other: str
-
-
-SCHEMES = {
-    "light": Colours("#ffffff", "#1f2328", "#59636e", "#3f51b5", "#b3bac5"),
-    "dark": Colours("#0d1117", "#e6edf3", "#9198a1", "#8c9eff", "#59616b"),
-}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -81,20 +66,11 @@ def measure(rounds: int) -> dict[str, Any]:
         "model": "MobileNet v1, 224 by 224 pixels, float32",
         "threads": THREADS,
         "rounds": rounds,
-        "machine": f"{_processor()}, {os.cpu_count()} CPUs",
+        "machine": f"{processor()}, {os.cpu_count()} CPUs",
         "versions": f"Python {platform.python_version()}, LiteRT {version('ai-edge-litert')}",
         "start_ms": {row: round(1e3 * medians([one[row] for one in starts])["wall"], 1) for row in STARTS},
         "run_ms": {"LiteRT": round(run["litert_ms"], 2), "jitdelegate": round(run["ours_ms"], 2)},
     }
-
-
-def _processor() -> str:
-    """The CPU's name, where Linux tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.machine()
-    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
 
 
 def draw(figures: Mapping[str, Any], scheme: str) -> str:
@@ -106,7 +82,7 @@ def draw(figures: Mapping[str, Any], scheme: str) -> str:
     )
     parts, top = [], MARGIN
     for title, rows in groups:
-        parts += [_text(MARGIN, top + 16, title, colours.text, "600 15px")]
+        parts += [text(MARGIN, top + 16, title, colours.text, "600 15px")]
         top += 28
         longest = max(rows.values())
         for name, value in rows.items():
@@ -114,17 +90,10 @@ def draw(figures: Mapping[str, Any], scheme: str) -> str:
             top += ROW
         top += 14
     for line in (f"{figures['model']}; threads: {figures['threads']}", f"{figures['machine']}; {figures['versions']}"):
-        parts.append(_text(MARGIN, top + 10, line, colours.quiet, "12px"))
+        parts.append(text(MARGIN, top + 10, line, colours.quiet, "12px"))
         top += 18
-    height = top + MARGIN // 2
     told = "; ".join(f"{title}: {_listed(rows)}" for title, rows in groups)
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
-        ' role="img" font-family="system-ui, -apple-system, Segoe UI, Roboto, sans-serif">'
-    )
-    # readers of Markdown that know no <picture> show the light one on a dark page
-    ground = f'<path fill="{colours.ground}" d="M0 0H{WIDTH}V{height}H0z"/>'
-    return "\n".join([head, f"<title>{escape(told)}</title>", ground, *parts, "</svg>", ""])
+    return picture(WIDTH, top + MARGIN // 2, told, parts, colours)
 
 
 def _listed(rows: Mapping[str, float]) -> str:
@@ -134,19 +103,13 @@ def _listed(rows: Mapping[str, float]) -> str:
 def _row(top: int, name: str, value: float, share: float, colours: Colours) -> Iterator[str]:
     fill = colours.ours if name.startswith("jitdelegate") else colours.other
     length = max(2, round(BAR * share))
-    yield _text(MARGIN, top + 17, name, colours.text, "14px")
+    yield text(MARGIN, top + 17, name, colours.text, "14px")
     yield f'<rect x="{LEFT}" y="{top + 3}" width="{length}" height="{ROW - 10}" rx="3" fill="{fill}"/>'
-    yield _text(LEFT + length + 8, top + 17, _milliseconds(value), colours.text, "600 14px")
+    yield text(LEFT + length + 8, top + 17, _milliseconds(value), colours.text, "600 14px")
 
 
 def _milliseconds(value: float) -> str:
     return f"{value:,.0f} ms" if value >= 100 else f"{value:.1f} ms"
-
-
-def _text(x: int, y: int, text: str, fill: str, font: str) -> str:
-    weight, _, size = font.rpartition(" ")
-    bold = f' font-weight="{weight}"' if weight else ""
-    return f'<text x="{x}" y="{y}" font-size="{size}"{bold} fill="{fill}">{escape(text)}</text>'
 
 
 if __name__ == "__main__":

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from jitdelegate.commands.measurement.column import Column
 from jitdelegate.tflite.write import ModelBuilder
 from scripts.bench.rounds import our_side, pair_columns, their_side, versus
-from scripts.bench.suite import Column, Row, Suite
+from scripts.bench.suite import Row, Suite
 
 LENGTHS = (256, 512, 1024, 2048, 4096)
 NUMBERS = 1 << 17

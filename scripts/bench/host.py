@@ -15,9 +15,10 @@ from typing import Any
 from ai_edge_litert.interpreter import Interpreter
 
 import jitdelegate
+from jitdelegate.commands.measurement.column import Column
 from jitdelegate.engine.litert_delegate import callbacks
 from scripts.bench.rounds import pair_columns, versus
-from scripts.bench.suite import Column, Row, Suite
+from scripts.bench.suite import Row, Suite
 from scripts.models import ready
 
 CREATIONS = 15

@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from jitdelegate.commands.measurement.column import Column
 from jitdelegate.commands.measurement.machine_speed import BYTES, multiply_speed
 from jitdelegate.ir.graph import Quant
 from jitdelegate.tflite.write import ModelBuilder
 from scripts.bench.rounds import mean_speeds, pair_columns, versus_litert
-from scripts.bench.suite import Column, Row, Suite, add_only
+from scripts.bench.suite import Row, Suite, add_only
 
 LAYERS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     "mobilenet_v1 conv_1": (224, 3, 2, (3, 32)),

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from jitdelegate.commands.measurement.column import Column
 from jitdelegate.ir.graph import Quant
 from jitdelegate.tflite.write import ModelBuilder
 from scripts.bench.rounds import mean_speeds, pair_columns, versus_litert
-from scripts.bench.suite import Column, Row, Suite, add_only
+from scripts.bench.suite import Row, Suite, add_only
 
 Shape = tuple[int, ...]
 SMALL, LARGE = (1, 14, 14, 96), (1, 56, 56, 64)

@@ -11,8 +11,9 @@ import argparse
 from collections.abc import Iterator
 from itertools import product
 
+from jitdelegate.commands.measurement.column import Column
 from scripts.bench.rounds import mean_speeds, pair_columns, versus_litert
-from scripts.bench.suite import Column, Row, Suite
+from scripts.bench.suite import Row, Suite
 
 
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:

@@ -17,9 +17,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from jitdelegate.commands.measurement.column import Column
 from jitdelegate.commands.measurement.timing import ratio
 from scripts.bench.rounds import interleaved, our_side, their_side
-from scripts.bench.suite import Column, Row, Suite
+from scripts.bench.suite import Row, Suite
 
 CHOICES: dict[str, dict[str, Any]] = {
     "cost model": {},

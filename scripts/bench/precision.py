@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from itertools import product
 
 from jitdelegate.base.targets import BFLOAT16, EXACT
+from jitdelegate.commands.measurement.column import Column
 from jitdelegate.engine.choose_precision import largest_error
 from scripts.bench.rounds import interleaved, mean_speeds, our_side, outputs_of, quartiles
-from scripts.bench.suite import Column, Row, Suite
+from scripts.bench.suite import Row, Suite
 
 
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:

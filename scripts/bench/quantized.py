@@ -17,12 +17,13 @@ from pathlib import Path
 
 import jitdelegate
 from jitdelegate import passes
+from jitdelegate.commands.measurement.column import Column
 from jitdelegate.commands.measurement.machine_speed import BYTES, multiply_speed
 from jitdelegate.passes.cost import node_work
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.tflite.read import read
 from scripts.bench.rounds import mean_speeds, our_side, pair_columns, versus, versus_litert
-from scripts.bench.suite import Column, Row, Suite
+from scripts.bench.suite import Row, Suite
 from scripts.quantized_models import is_hybrid, is_integer
 
 TWIN = "twin"

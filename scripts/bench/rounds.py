@@ -12,8 +12,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jitdelegate.commands.measurement import timing
-from scripts.bench.suite import Column, Row
+from jitdelegate.commands.measurement.column import Column
+from jitdelegate.commands.measurement.timing import Run, quartiles, settle
+from scripts.bench.suite import Row
 from scripts.models import ready
 
 WARM_UP = 5
@@ -39,7 +40,7 @@ def in_turns(
 
 
 def interleaved(
-    sides: Mapping[str, timing.Run], rounds: int, calls: int = 1, *, warm_up: int = WARM_UP, settled: bool = True
+    sides: Mapping[str, Run], rounds: int, calls: int = 1, *, warm_up: int = WARM_UP, settled: bool = True
 ) -> dict[str, list[float]]:
     """Seconds of a call of every side in every round, after rounds that are not counted.
 
@@ -52,9 +53,9 @@ def interleaved(
     return {name: [row[name] for row in measured] for name in sides}
 
 
-def _seconds(run: timing.Run, calls: int, *, settled: bool) -> float:
+def _seconds(run: Run, calls: int, *, settled: bool) -> float:
     if settled:
-        timing.settle(run)
+        settle(run)
     start = time.perf_counter()
     for _ in range(calls):
         run()
@@ -90,19 +91,12 @@ def outputs_of(side: Any) -> list[Any]:
     return [side.get_tensor(detail["index"]) for detail in side.get_output_details()]
 
 
-def versus(ours: timing.Run, theirs: timing.Run, rounds: int, unit: str = "ms") -> Row:
+def versus(ours: Run, theirs: Run, rounds: int, unit: str = "ms") -> Row:
     """Medians of both sides, and LiteRT's time over ours, round by round, with its quartiles: above 1 we are faster."""
     times = interleaved({"ours": ours, "LiteRT": theirs}, rounds)
     low, speed, high = quartiles(times["LiteRT"], times["ours"])
     own, other = (UNITS[unit] * statistics.median(times[name]) for name in ("ours", "LiteRT"))
     return {f"ours_{unit}": own, f"litert_{unit}": other, "speed": speed, "low": low, "high": high}
-
-
-def quartiles(above: Sequence[float], below: Sequence[float]) -> tuple[float, float, float]:
-    """The quartiles of the rounds' ratios; a single round's is all three."""
-    ratios = [a / b for a, b in zip(above, below, strict=True)]
-    low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-    return low, middle, high
 
 
 def versus_litert(model: Path | bytes, threads: int, rounds: int, unit: str = "ms", **options: Any) -> Row:

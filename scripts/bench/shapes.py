@@ -16,9 +16,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from jitdelegate.commands.measurement.column import Column
 from jitdelegate.commands.measurement.own_process import peak_bytes
 from jitdelegate.commands.measurement.process import run_module
-from scripts.bench.suite import Column, Row, Suite
+from scripts.bench.suite import Row, Suite
 
 ROADS = ("load", "delegate", "litert")
 MB = 1 << 20

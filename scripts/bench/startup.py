@@ -19,10 +19,11 @@ from typing import Any
 
 from jitdelegate.commands.demo import write_inputs
 from jitdelegate.commands.demo_model import mobilenet_v1
+from jitdelegate.commands.measurement.column import Column
 from jitdelegate.commands.measurement.process import run_module
 from jitdelegate.errors import ModelError
 from scripts.bench.rounds import child_cpu, in_turns, medians
-from scripts.bench.suite import Column, Row, Suite
+from scripts.bench.suite import Row, Suite
 
 ROADS = {
     "cold": "jitdelegate",

@@ -1,4 +1,4 @@
-"""The description of a suite, and the table of its rows."""
+"""The description of a suite."""
 
 from __future__ import annotations
 
@@ -7,44 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from jitdelegate.commands.measurement.column import Column, head, line
+
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of the table.
-
-    Attributes:
-        key: of the row's value.
-        form: its format with a width, for instance "9.3f"; values that are no numbers are written as text. "<40" is
-            text.
-        title: the key where it is "".
-    """
-
-    key: str
-    form: str
-    title: str = ""
-
-    @property
-    def width(self) -> int:
-        """Characters, never fewer than the title's."""
-        digits = self.form.lstrip("<").partition(".")[0].rstrip("f%deg,")
-        return max(int(digits), len(self.title or self.key))
-
-    def head(self) -> str:
-        """The title above the column."""
-        return self._aligned(self.title or self.key)
-
-    def cell(self, value: object) -> str:
-        """A value of the column; nothing for None."""
-        if value is None:
-            return self._aligned("")
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return self._aligned(str(value))
-        return self._aligned(format(value, self.form))
-
-    def _aligned(self, text: str) -> str:
-        return format(text, f"{'<' if self.form.startswith('<') else '>'}{self.width}")
 
 
 @dataclass(frozen=True)
@@ -79,11 +44,11 @@ class Suite:
 
     def head(self) -> str:
         """The titles of the table."""
-        return "  ".join(column.head() for column in self.columns).rstrip()
+        return head(self.columns)
 
     def line(self, row: Row) -> str:
         """A row of the table."""
-        return "  ".join(column.cell(row.get(column.key)) for column in self.columns).rstrip()
+        return line(self.columns, row)
 
 
 def add_only(parser: argparse.ArgumentParser) -> None:

@@ -21,12 +21,13 @@ from functools import partial
 from pathlib import Path
 
 from jitdelegate.base.targets import EXACT
+from jitdelegate.commands.measurement.column import Column
 from jitdelegate.commands.measurement.machine_loops import Loop, Loops, write_multiply, write_read
 from jitdelegate.commands.measurement.machine_speed import products_of
 from jitdelegate.runtime.memory import Memory
 from jitdelegate.targets.cpu.code.vector_ir import Module
 from scripts.bench.rounds import in_turns, medians, our_side, their_side
-from scripts.bench.suite import Column, Row, Suite
+from scripts.bench.suite import Row, Suite
 
 QUIET, SHARED = 1.75, 1.5
 """Gains of two threads in the FMA loop from which, and up to which, a round has a state."""

@@ -14,9 +14,10 @@ from math import prod
 
 import numpy as np
 
+from jitdelegate.commands.measurement.column import Column
 from jitdelegate.tflite.write import ModelBuilder
 from scripts.bench.rounds import mean_speeds, pair_columns, versus_litert
-from scripts.bench.suite import Column, Row, Suite, add_only
+from scripts.bench.suite import Row, Suite, add_only
 
 Shape = tuple[int, ...]
 TINY: tuple[Shape, Shape] = ((2, 2), (1, 0))

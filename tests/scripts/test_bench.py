@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jitdelegate.commands.measurement.column import Column
 from jitdelegate.ir.graph import Graph, Model, Node, Signature, Tensor
 from scripts.bench.__main__ import SUITES, main
 from scripts.bench.decoders import Step, steps
 from scripts.bench.rounds import in_turns, interleaved, mean_speeds
-from scripts.bench.suite import Column, Suite
+from scripts.bench.suite import Suite
 from scripts.bench.weight_bytes import weight_bytes
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from scripts.bench import draw_figures
 from scripts.bench.draw_figures import BAR, FIGURES, IMAGES, LEFT, SCHEMES, STARTS, WIDTH, draw
 
 FACTS = {
@@ -25,6 +27,13 @@ def test_the_committed_picture_is_drawn_from_the_committed_figures(scheme: str) 
     figures = json.loads(FIGURES.read_text())
     assert (IMAGES / f"figures-{scheme}.svg").read_text() == draw(figures, scheme)
     assert list(figures["start_ms"]) == list(STARTS)
+
+
+def test_the_command_draws_the_committed_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draw_figures, "IMAGES", tmp_path)
+    assert draw_figures.main([]) == 0
+    drawn = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    assert drawn == {name: (IMAGES / name).read_text() for name in ("figures-light.svg", "figures-dark.svg")}
 
 
 def test_bars_are_as_long_as_their_figures() -> None:

@@ -92,6 +92,13 @@ def interleaved(
 
 def ratio(theirs: Sequence[float], ours: Sequence[float]) -> float:
     """The median over the rounds of their time over ours: above 1, ours is faster."""
-    from statistics import median
+    return quartiles(theirs, ours)[1]
 
-    return median(other / own for other, own in zip(theirs, ours, strict=True))
+
+def quartiles(theirs: Sequence[float], ours: Sequence[float]) -> tuple[float, float, float]:
+    """The quartiles of the rounds' ratios of their time to ours; a single round's is all three."""
+    from statistics import quantiles
+
+    ratios = [other / own for other, own in zip(theirs, ours, strict=True)]
+    low, middle, high = quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+    return low, middle, high
