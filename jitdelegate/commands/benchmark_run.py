@@ -20,7 +20,8 @@ from jitdelegate.commands.measurement import sides
 from jitdelegate.commands.measurement.entry import find_entry
 from jitdelegate.commands.measurement.own_process import MEGABYTE, peak_bytes
 from jitdelegate.commands.measurement.profile import Node, profiled, tables
-from jitdelegate.commands.measurement.sides import OwnSide, Side, open_side
+from jitdelegate.commands.measurement.side import Side
+from jitdelegate.commands.measurement.sides import OwnSide, open_side
 from jitdelegate.commands.measurement.starts import Start, measure_starts
 from jitdelegate.commands.measurement.statistics import MICRO, Statistics
 from jitdelegate.commands.measurement.timing import Length, interleaved, ratio, timed

@@ -32,7 +32,8 @@ from jitdelegate.commands.measurement.difference import Difference, Tolerance
 from jitdelegate.commands.measurement.entry import Entry, find_entry
 from jitdelegate.commands.measurement.inputs import Values
 from jitdelegate.commands.measurement.pictures import picture, picture_position
-from jitdelegate.commands.measurement.sides import OwnSide, Side, open_side
+from jitdelegate.commands.measurement.side import Side
+from jitdelegate.commands.measurement.sides import OwnSide, open_side
 from jitdelegate.commands.measurement.statistics import MICRO, Statistics
 from jitdelegate.commands.measurement.timing import seconds
 from jitdelegate.commands.run_arguments import (

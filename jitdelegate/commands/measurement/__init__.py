@@ -2,8 +2,8 @@
 
 - `entry.py`: the signature of a model that is run, with its inputs and outputs. `inputs.py`, `pictures.py`: values for
   the inputs.
-- `sides.py`: the runtimes that are compared, ours and others. `timing.py`: timed runs. `statistics.py`: percentiles and
-  means of times.
+- `side.py`, `sides.py`, `other_runtimes.py`: the runtimes that are compared, ours and others. `timing.py`: timed runs.
+  `statistics.py`: percentiles and means of times.
 - `starts.py`, with `process.py` and `timed_side.py`: starts in fresh processes.
 - `own_process.py`: time and memory of a process.
 - `profile.py`: time per kernel, with benchmark_model's tables. `trace.py`: a timeline for Perfetto.

@@ -16,7 +16,7 @@ import numpy as np
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.commands.measurement.difference import Difference, Tolerance
 from jitdelegate.commands.measurement.entry import Entry, find_entry, interface
-from jitdelegate.commands.measurement.sides import Side
+from jitdelegate.commands.measurement.side import Side
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.ir.graph import ABSENT, Graph
 from jitdelegate.tflite.cut import Cutter

@@ -7,8 +7,6 @@ OpenVINO's CPU plugin, if it is installed.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,13 +18,15 @@ from jitdelegate.api.kernel_times import KernelTime, kernel_times
 from jitdelegate.api.report import Report, model_report
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.commands.measurement.entry import Entry
+from jitdelegate.commands.measurement.other_runtimes import OPENVINO, OpenVinoSide
+from jitdelegate.commands.measurement.side import Side
 from jitdelegate.engine.executable import Executable
-from jitdelegate.errors import DeviceError, ModelError
+from jitdelegate.errors import DeviceError
 from jitdelegate.runtime.fallback import Fallback
 from jitdelegate.tflite.read import read
 from jitdelegate.tflite.svdf_states import narrow_states, widened
 
-OURS, LITERT, OPENVINO = "jitdelegate", "litert", "openvino"
+OURS, LITERT = "jitdelegate", "litert"
 REFERENCE = "reference"
 _RESOLVERS = {
     LITERT: None,
@@ -34,32 +34,6 @@ _RESOLVERS = {
     "litert-reference": "BUILTIN_REF",
 }
 NAMES = (OURS, REFERENCE, *_RESOLVERS, OPENVINO)
-
-
-_HINTS = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
-"""Of OpenVINO, which computes in bfloat16 by itself where the CPU can."""
-
-
-class Side:
-    """A model that is ready to run.
-
-    Attributes:
-        name: one of NAMES.
-        entry: what is run.
-        run: one inference on the inputs that `set_inputs` gave.
-    """
-
-    name: str
-    entry: Entry
-    run: Callable[[], object]
-
-    def set_inputs(self, values: Sequence[np.ndarray]) -> None:
-        """Take values for the next runs, in the order of the entry's inputs."""
-        raise NotImplementedError
-
-    def outputs(self) -> list[np.ndarray]:
-        """Copies of the last run's outputs, in the entry's order."""
-        raise NotImplementedError
 
 
 class _Interpreted(Side):
@@ -191,53 +165,6 @@ class LiteRTSide(_Interpreted):
             self._fallback.recover(error)
             self._runner = self._interpreter.get_signature_runner(self.entry.signature)
             super()._call()
-
-
-class OpenVinoSide(Side):
-    """OpenVINO's CPU plugin, tuned for latency."""
-
-    def __init__(self, entry: Entry, threads: int) -> None:
-        """
-        Raises:
-            DeviceError: OpenVINO is not installed, or cannot compile the model.
-            ModelError: it runs main subgraphs only.
-        """
-        self.name, self.entry = OPENVINO, entry
-        if entry.signature is not None:
-            raise ModelError(f"OpenVINO runs the main subgraph of a model, but not signature {entry.signature!r}")
-        try:
-            import openvino
-        except ImportError as error:
-            raise DeviceError("OpenVINO is not installed: pip install openvino") from error
-        try:
-            model = _openvino_model(openvino.Core(), entry)
-            model.reshape({port: list(each.shape) for port, each in zip(model.inputs, entry.inputs, strict=True)})
-            self._request = (
-                openvino.Core()
-                .compile_model(model, "CPU", {**_HINTS, "INFERENCE_NUM_THREADS": threads})
-                .create_infer_request()
-            )
-        except (RuntimeError, ValueError) as error:
-            raise DeviceError(f"OpenVINO cannot run this model: {' '.join(str(error).split())}") from error
-        self.run = self._request.infer
-
-    def set_inputs(self, values: Sequence[np.ndarray]) -> None:
-        for position, value in enumerate(values):
-            self._request.get_input_tensor(position).data[...] = value
-
-    def outputs(self) -> list[np.ndarray]:
-        return [np.array(self._request.get_output_tensor(position).data) for position in range(len(self.entry.outputs))]
-
-
-def _openvino_model(core: Any, entry: Entry) -> Any:
-    """OpenVINO's model of the file; it reads .tflite from files only."""
-    if isinstance(entry.source, str):
-        return core.read_model(entry.source)
-    with tempfile.TemporaryDirectory(prefix="jitdelegate-") as folder:
-        path = os.path.join(folder, "model.tflite")
-        with open(path, "wb") as file:
-            file.write(entry.source)
-        return core.read_model(path)
 
 
 def open_side(name: str, entry: Entry, options: DelegateOptions, threads: int) -> Side:
