@@ -2,7 +2,7 @@
 
 "jitdelegate" is ours with the user's options, "reference" ours evaluated with numpy, "litert" LiteRT's interpreter with
 its default kernels (XNNPACK), "litert-builtin" without XNNPACK, "litert-reference" its reference kernels, "openvino"
-OpenVINO's CPU plugin, if it is installed.
+OpenVINO's CPU plugin, "onnxruntime" ONNX Runtime's CPU provider, if they are installed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jitdelegate.api.kernel_times import KernelTime, kernel_times
 from jitdelegate.api.report import Report, model_report
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.commands.measurement.entry import Entry
-from jitdelegate.commands.measurement.other_runtimes import OPENVINO, OpenVinoSide
+from jitdelegate.commands.measurement.other_runtimes import ONNX, OPENVINO, OnnxSide, OpenVinoSide
 from jitdelegate.commands.measurement.side import Side
 from jitdelegate.engine.executable import Executable
 from jitdelegate.errors import DeviceError
@@ -33,7 +33,7 @@ _RESOLVERS = {
     "litert-builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
     "litert-reference": "BUILTIN_REF",
 }
-NAMES = (OURS, REFERENCE, *_RESOLVERS, OPENVINO)
+NAMES = (OURS, REFERENCE, *_RESOLVERS, OPENVINO, ONNX)
 
 
 class _Interpreted(Side):
@@ -175,8 +175,8 @@ def open_side(name: str, entry: Entry, options: DelegateOptions, threads: int) -
     Raises:
         JitDelegateError: it cannot run the model; the message says why.
     """
-    if name == OPENVINO:
-        return OpenVinoSide(entry, threads)
+    if name in (OPENVINO, ONNX):
+        return (OpenVinoSide if name == OPENVINO else OnnxSide)(entry, threads)
     if name in _RESOLVERS:
         return LiteRTSide(name, entry, threads)
     if name == REFERENCE:
