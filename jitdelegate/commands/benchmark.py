@@ -9,6 +9,8 @@ starts in fresh processes (cold: compiles; warm: from the cache), with the most 
   python -m jitdelegate.benchmark model.tflite --enable_op_profiling=true --trace=trace.json
   python -m jitdelegate.benchmark model.tflite --input_layer=image --input_layer_shape=1,320,320,3
 
+`--suite FOLDER` measures many models instead: `python -m jitdelegate.benchmark --suite . --help`.
+
 A signature other than the main subgraph's is timed with copies of its inputs and outputs, on every side.
 
 Exit status: 0 all was measured, 1 a side cannot run the model, or a file cannot be written, 2 wrong arguments.
@@ -34,12 +36,18 @@ from jitdelegate.tflite.read import read
 
 OTHERS = tuple(name for name in sides.NAMES if name != sides.OURS)
 MODES = ("stdout", "csv")
+SUITE = "--suite"
 
 
 def main(argv: list[str] | None = None) -> int:
     """Exit status: see above."""
+    given = sys.argv[1:] if argv is None else argv
+    if any(text.partition("=")[0] == SUITE for text in given):
+        from jitdelegate.commands import benchmark_suite  # not before: it imports the compiler
+
+        return benchmark_suite.main(given)
     parser = _parser()
-    arguments = parse_flags(parser, sys.argv[1:] if argv is None else argv)
+    arguments = parse_flags(parser, given)
     arguments.graph = model_of(parser, arguments)
     try:
         options = options_of(arguments)

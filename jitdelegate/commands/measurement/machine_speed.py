@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,7 @@ def products_of(kind: str) -> Products:
     return HalfSums(machine) if machine.multiplies_halves else Products(machine)
 
 
+@cache
 def multiply_speed(kind: str = EXACT) -> float:
     """Multiply-adds per second and thread, of a loop of the level's own instruction for them: the best of TRIES."""
     products = products_of(kind)
@@ -73,6 +75,7 @@ def _thread_seconds(run: Callable[[], object]) -> float:
     return time.thread_time() - start
 
 
+@cache
 def read_speed(threads: int) -> float:
     """Bytes per second that `threads` threads read together: the best of several readings of READ_BYTES."""
     part = READ_BYTES // threads // (LINE * READS) * (LINE * READS)

@@ -8,18 +8,19 @@ from typing import NamedTuple
 
 
 class Colours(NamedTuple):
-    """Of one scheme."""
+    """Of one scheme; `series` are apart for most of those who cannot tell red from green."""
 
     ground: str
     text: str
     quiet: str
     ours: str
     other: str
+    series: tuple[str, ...]
 
 
 SCHEMES = {
-    "light": Colours("#ffffff", "#1f2328", "#59636e", "#3f51b5", "#b3bac5"),
-    "dark": Colours("#0d1117", "#e6edf3", "#9198a1", "#8c9eff", "#59616b"),
+    "light": Colours("#ffffff", "#1f2328", "#59636e", "#3f51b5", "#b3bac5", ("#b35900", "#0b7a75", "#8250df")),
+    "dark": Colours("#0d1117", "#e6edf3", "#9198a1", "#8c9eff", "#59616b", ("#ffa657", "#39c5bb", "#d2a8ff")),
 }
 
 

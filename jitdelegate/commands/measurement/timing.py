@@ -76,14 +76,23 @@ def timed(run: Run, length: Length, shown: Callable[[], object] = lambda: None) 
 
 
 def interleaved(
-    sides: Mapping[str, Run], length: Length, shown: Callable[[], object] = lambda: None
+    sides: Mapping[str, Run],
+    length: Length,
+    shown: Callable[[], object] = lambda: None,
+    begins: Callable[[str], object] = lambda name: None,
 ) -> dict[str, list[tuple[float, float]]]:
-    """The same of several sides: in each round all run once after runs that settle them, in another order."""
+    """The same of several sides: in each round all run once after runs that settle them, in another order.
+
+    Args:
+        shown: called after each round.
+        begins: called with the name of a side before it is settled.
+    """
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
     order, shuffled = random.Random(0), list(sides.items())
     for _ in length.turns():
         order.shuffle(shuffled)
         for name, run in shuffled:
+            begins(name)
             settle(run)
             found[name].append(_timed(run))
         shown()
