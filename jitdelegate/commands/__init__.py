@@ -4,8 +4,8 @@
 - `arguments.py`: arguments that several commands have.
 - `warm.py`: compiles models into the cache. `analyze.py`: where each operator would run, and why.
 - `benchmark.py`: times a model as benchmark_model does, with `benchmark_run.py`, `benchmark_inputs.py`,
-  `benchmark_lines.py` and `benchmark_result.py`. `diff.py`: compares outputs with those of LiteRT or numpy. Both use
-  `run_arguments.py`.
+  `benchmark_lines.py` and `benchmark_result.py`; a folder of models, `benchmark_suite.py`, with `suite/`. `diff.py`:
+  compares outputs with those of LiteRT or numpy. All use `run_arguments.py`.
 - `demo.py`: a cold and a warm start, with `demo_model.py` and `timed_start.py`; the small models of the
   guides, `guide_models.py`.
 - `replay.py`: runs kernels of a dump alone.
