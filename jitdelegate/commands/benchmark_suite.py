@@ -57,7 +57,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not models:
         complain(f"there is nothing to measure, no .tflite file in {arguments.suite!r}")
         return WRONG_ARGUMENTS
-    rows, others = list[Row](), [LITERT, *_installed(models)]
+    others, rows = [LITERT, *_installed(models)], list[Row]()
+    try:
+        _measure(arguments, models, others, rows)
+    finally:  # what was measured before Ctrl-C is not lost
+        status = _conclude(arguments, rows)
+    return status
+
+
+def _measure(arguments: argparse.Namespace, models: Sequence[Path], others: Sequence[str], rows: list[Row]) -> None:
+    """Add and print the rows of all models."""
     print_line(head(COLUMNS))
     jobs = list(product(models, dict.fromkeys(arguments.threads)))
     with progress(len(jobs), still=True) as bar:
@@ -70,6 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             for each in lines(rows[-1]):
                 print_line(line(COLUMNS, each))
             bar.done()
+
+
+def _conclude(arguments: argparse.Namespace, rows: Sequence[Row]) -> int:
+    """Print means and remarks, and write the files."""
     print_line("\ntheir time over ours")
     print_table(HEADINGS, means(rows), right=(0, 3, 4, 5, 6))
     for remark in remarks(rows):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+from jitdelegate.commands.suite.kernel_work import READS_ROWS
 from jitdelegate.ir.graph import Model
-
-READS_ROWS = frozenset({"GATHER", "EMBEDDING_LOOKUP", "GATHER_ND"})
-"""Operators that read a few rows of a constant."""
 
 
 def weight_bytes(model: Model, key: str) -> int:

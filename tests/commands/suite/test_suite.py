@@ -199,6 +199,23 @@ def test_shares_are_of_the_time_that_the_machine_needs_at_least(monkeypatch: pyt
     assert [each["memory_share"] for each in row["kernels"]] == pytest.approx([0.0, 0.5])
 
 
+def test_what_was_measured_before_an_interruption_is_written(
+    machine: Machine, suite: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out.json"
+    measured = benchmark_suite.measure_in_process
+
+    def interrupted(job: Job) -> Measured:
+        if "b.tflite" in job.model:
+            raise KeyboardInterrupt
+        return measured(job)
+
+    monkeypatch.setattr(benchmark_suite, "measure_in_process", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        suite("a.tflite", "b.tflite", arguments=("--json", str(out)))
+    assert [row["model"] for row in json.loads(out.read_text())["rows"]] == ["a.tflite"] * 2
+
+
 @pytest.mark.parametrize("text", ["", "cpu  one\n"])
 def test_a_system_that_does_not_tell_of_others_is_not_judged(text: str, machine: Machine) -> None:
     machine_state.STAT.write_text(text)
