@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -71,7 +72,7 @@ class Measured:
     Attributes:
         seconds: of each round, by side, and of CALIBRATION.
         failed: why sides, or the profile, were not measured.
-        differences: of a side's outputs from LiteRT's, as `Difference.to_dict` has them.
+        differences: of a side's outputs from LiteRT's, as `Difference.to_dict` has them, each with its "mismatch".
         calibration: seconds of the calibrating loop before and after.
         others: share of all CPUs that other processes took during the rounds; None where the system does not tell.
         target: of ours; "" where it was not profiled.
@@ -150,9 +151,12 @@ def _open(job: Job, entry: Entry, values: Values, found: Measured, open_side: Ca
 
 def _differences(entry: Entry, found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> list[dict[str, Any]]:
     differences = [Difference(port) for port in entry.outputs]
-    for each, one, other in zip(differences, found, expected, strict=False):
-        each.add(one, other)
-    return [each.to_dict(Tolerance()) for each in differences]
+    for each, one, other in zip_longest(differences, found[: len(expected)], expected):
+        if one is None:
+            each.mismatch = "it is missing"
+        else:
+            each.add(one, other)
+    return [each.to_dict(Tolerance()) | {"mismatch": each.mismatch} for each in differences]
 
 
 def _profile(job: Job, entry: Entry, values: Values, options: DelegateOptions, found: Measured) -> None:

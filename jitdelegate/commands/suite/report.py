@@ -38,7 +38,7 @@ def lines(row: Row) -> Iterator[dict[str, Any]]:
         about = {"model": row["model"] + " *" * bool(row["disturbed"]), "threads": row["threads"], "side": name}
         if name == OURS:
             about |= {**(row["against_better"] or {}), "note": _note(row)}
-        yield {**about, **side, "error": _error(side.get("differences", ())), **_reason(side)}
+        yield {**about, **side, "error": error_of(side.get("differences", ())), **_reason(side)}
 
 
 def _reason(side: Mapping[str, Any]) -> dict[str, str]:
@@ -60,11 +60,13 @@ def _note(row: Row) -> str:
     return "; ".join(parts)
 
 
-def _error(differences: Sequence[Mapping[str, Any]]) -> str:
+def error_of(differences: Sequence[Mapping[str, Any]]) -> str:
     """The largest NRMSE of outputs of floats, and how many elements of others differ."""
     floats = [each["nrmse"] for each in differences if each["type"].startswith("float")]
+    if None in floats or any(each["mismatch"] for each in differences):
+        return "not comparable"
     others = [each for each in differences if not each["type"].startswith("float")]
-    parts = [f"{max(floats):.1e}" if None not in floats else "not comparable"] if floats else []
+    parts = [f"{max(floats):.1e}"] if floats else []
     if others:
         parts.append(f"{sum(each['differing'] for each in others)}/{sum(each['elements'] for each in others)}")
     return ", ".join(parts)

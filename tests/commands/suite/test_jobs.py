@@ -15,6 +15,7 @@ from jitdelegate.commands.measurement.side import Side
 from jitdelegate.commands.suite import job as jobs_child
 from jitdelegate.commands.suite import jobs
 from jitdelegate.commands.suite.job import CALIBRATION, PROFILE, Job, measure
+from jitdelegate.commands.suite.report import error_of
 from jitdelegate.errors import DeviceError
 from tests.commands.suite import fake_sides
 from tests.commands.suite.fake_sides import CRASHES_AT, FakeSide
@@ -66,6 +67,16 @@ def test_a_side_that_fails_has_a_reason_and_the_others_have_times(job: Job) -> N
     assert found.failed == {"litert": "by zero"}
     assert {*found.seconds} == {"jitdelegate", "openvino", CALIBRATION}
     assert found.differences == {}
+
+
+@pytest.mark.parametrize("outputs", [[], [np.zeros(1, np.int8)], [np.array([np.nan], np.float32)]])
+def test_outputs_that_are_others_are_no_small_difference(job: Job, outputs: list[np.ndarray]) -> None:
+    class Other(FakeSide):
+        def outputs(self) -> list[np.ndarray]:
+            return super().outputs() if self.name == "litert" else outputs
+
+    found = measure(replace(job, sides=("litert", "openvino")), lambda name, entry, *_: Other(name, entry))
+    assert error_of(found.differences["openvino"]) == "not comparable"
 
 
 @pytest.mark.parametrize("run", [1, 4])
