@@ -108,7 +108,10 @@ class Measure:
 
     def _stored(self, index: int) -> Tensor | None:
         """The floats of the file that a constant comes from; None for others. Weights of float16 have a DEQUANTIZE."""
-        tensor = self.original.tensors[self._sources.get(index, index)]
+        number = self._sources.get(index, index)
+        if number >= len(self.original.tensors):  # what folding made of others
+            return None
+        tensor = self.original.tensors[number]
         return tensor if tensor.is_constant and tensor.dtype in FLOATS and not tensor.is_quantized else None
 
 

@@ -162,3 +162,21 @@ def test_costs_of_partitions_and_json(tmp_path: Path, capsys: pytest.CaptureFixt
     assert analyze.main([str(model), "--target=cpu", f"--options={options}", "--json"]) == 0
     costs = json.loads(capsys.readouterr().out)["subgraphs"][0]["costs"]
     assert costs["run_seconds_estimate"] > 0 and costs["entry_bytes"] > 0
+
+
+def test_weights_that_folding_makes_are_no_weights_of_the_file(tmp_path: Path) -> None:
+    """The products' weights are halved, in an unrolled loop: new constants, after the file's tensors."""
+    model = ModelBuilder()
+    condition, body = model.subgraph("condition"), model.subgraph("body")
+    value, start = model.input((1, 64), name="value"), model.constant(np.int32(0))
+    results = [model.tensor((), "int32"), model.tensor((1, 64))]
+    model.node("WHILE", [start, value], results, options={"cond_subgraph_index": 1, "body_subgraph_index": 2})
+    model.output(results[1])
+    counter, _ = condition.input((), "int32"), condition.input((1, 64))
+    condition.output(condition.op("LESS", [counter, condition.constant(np.int32(2))], (), dtype="bool"))
+    counter, value = body.input((), "int32"), body.input((1, 64))
+    weights = body.op("MUL", [body.constant(np.ones((64, 64), np.float32)), body.constant(np.float32(0.5))], (64, 64))
+    body.output(body.op("ADD", [counter, body.constant(np.int32(1))], (), dtype="int32"))
+    body.output(body.op("FULLY_CONNECTED", [value, weights, None], (1, 64)))
+    analysis = surveyed(tmp_path / "m.tflite", model.finish())
+    assert not analysis.main.quantizing
