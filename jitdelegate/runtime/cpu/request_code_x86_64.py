@@ -15,19 +15,21 @@ CODE = (
     "488b2b"  #                mov rbp, qword [rbx]
     # next:
     "4531f6"  #                xor r14d, r14d
-    # look: is there a request that nobody has taken?
-    "83bdc000000002"  #        cmp dword [rbp+192], 2
-    "0f83a4010000"  #          jae leave
+    # look: is there a request that nobody has taken? The flag is read first: whoever sets it has submitted before, so
+    # that a thread which read the counters first might leave a request behind
+    "8b85c0000000"  #          mov eax, dword [rbp+192]
+    "83f802"  #                cmp eax, 2
+    "0f839f010000"  #          jae leave
     "4c8b6d40"  #              mov r13, qword [rbp+64]
     "4c3b6d00"  #              cmp r13, qword [rbp+0]
-    "7c50"  #                  jl take
-    "83bdc000000000"  #        cmp dword [rbp+192], 0
+    "7c4b"  #                  jl take
+    "85c0"  #                  test eax, eax
     "0f858d010000"  #          jne leave
     "41ffc6"  #                inc r14d
     "4181fee8030000"  #        cmp r14d, 1000
     "7704"  #                  ja doze
     "f390"  #                  pause
-    "ebcc"  #                  jmp look
+    "ebcf"  #                  jmp look
     # doze:
     "f0ff4508"  #              lock inc dword [rbp+8]
     "8b550c"  #                mov edx, dword [rbp+12]
@@ -43,12 +45,12 @@ CODE = (
     "0f05"  #                  syscall
     # awake:
     "f0ff4d08"  #              lock dec dword [rbp+8]
-    "eb96"  #                  jmp next
+    "eb99"  #                  jmp next
     # take: take the request, if no other worker was faster
     "4c89e8"  #                mov rax, r13
     "498d5501"  #              lea rdx, [r13+1]
     "f0480fb15540"  #          lock cmpxchg qword [rbp+64], rdx
-    "758a"  #                  jne look
+    "758d"  #                  jne look
     "4d89ef"  #                mov r15, r13
     "4c237b20"  #              and r15, qword [rbx+32]
     "4c0faf7b18"  #            imul r15, qword [rbx+24]
@@ -132,13 +134,13 @@ CODE = (
     "ebd4"  #                  jmp publish
     # published:
     "83bd8800000000"  #        cmp dword [rbp+136], 0
-    "0f8469feffff"  #          je next
+    "0f846cfeffff"  #          je next
     "488dbd80000000"  #        lea rdi, [rbp+128]
     "be81000000"  #            mov esi, 129
     "baffffff7f"  #            mov edx, 0x7fffffff
     "b8ca000000"  #            mov eax, 202
     "0f05"  #                  syscall
-    "e94cfeffff"  #            jmp next
+    "e94ffeffff"  #            jmp next
     # leave:
     "4883c418"  #              add rsp, 24
     "415f"  #                  pop r15
@@ -216,5 +218,5 @@ CODE = (
     # order: void order(): what is read from now on is read after what was read before, which is always so
     "c3"  #                    ret
 )
-WAIT, RING, STOP, TELL, ORDER = 473, 550, 586, 602, 634
+WAIT, RING, STOP, TELL, ORDER = 470, 547, 583, 599, 631
 """Offsets of the functions behind the loop."""
