@@ -46,10 +46,10 @@ def load(*routines: bytes) -> tuple[int, ...]:
     Raises:
         DeviceError: executable memory is not available.
     """
-    content, starts = bytearray(), []
+    content, starts, padding = bytearray(), [], _own().PADDING
     for routine in routines:
         starts.append(len(content))
-        content += routine.ljust(-(-len(routine) // 16) * 16, b"\xcc")
+        content += routine.ljust(-(-len(routine) // 16) * 16, padding)
     memory = Memory(max(len(content), _CAPACITY))
     memory.write(bytes(content))
     memory.make_executable()

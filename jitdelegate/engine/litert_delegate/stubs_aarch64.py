@@ -6,6 +6,7 @@ import struct
 
 LARGEST_OFFSET = 4095 * 8
 """Of `user_data`, in `jump_to_slot`; it is a multiple of 8."""
+PADDING = b"\0"  # udf, in words of four
 
 
 def jump_to_slot(user_data: int) -> bytes:

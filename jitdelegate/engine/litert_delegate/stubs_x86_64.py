@@ -6,6 +6,7 @@ import struct
 
 LARGEST_OFFSET = 127
 """Of `user_data`, in `jump_to_slot`."""
+PADDING = b"\xcc"  # int3
 
 
 def jump_to_slot(user_data: int) -> bytes:
