@@ -71,7 +71,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _warm_all(arguments: argparse.Namespace, targets: Sequence[Target]) -> list[dict[str, Any]]:
     results = []
-    each = [(target.name, device) for target in targets for device in target.devices or (None,)]
+    named = ((target.name, device) for target in targets for device in target.devices or (None,))
+    each = {(target, device.kind if device else ""): (target, device) for target, device in named}.values()
     jobs = [(model, *one) for model in arguments.model for one in each]
     with progress(len(jobs)) as bar:
         for model, target, device in jobs:

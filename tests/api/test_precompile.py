@@ -210,7 +210,18 @@ def test_what_the_compilers_know_no_code_for_is_refused_with_what_helps(monkeypa
 def test_programs_are_for_the_cpu_beside_the_gpu(kind: str, cpu: str) -> None:
     (device,) = CUDA.devices(kind)
     key = find_key(device, DelegateOptions(), "0")
-    assert (device.kind, key.part("machine"), key.cpu) == (kind, cpu, cpu)
+    assert (key.part("machine"), key.cpu) == (cpu, cpu)
+
+
+@pytest.mark.parametrize(
+    "kinds, expected",
+    [
+        (f"sm_90@{this_cpu()},sm_90", ["sm_90"]),
+        ("sm_87,sm_87@aarch64,sm_87@x86_64", ["sm_87", "sm_87@x86_64"]),
+    ],
+)
+def test_a_cpu_that_is_beside_a_gpu_anyway_is_no_other_kind(kinds: str, expected: list[str]) -> None:
+    assert [device.kind for device in CUDA.devices(kinds)] == expected
 
 
 def test_an_unknown_cpu_beside_a_gpu_is_refused() -> None:

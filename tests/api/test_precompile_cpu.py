@@ -180,8 +180,21 @@ def test_wrong_targets_are_refused(text: str) -> None:
         list(parse_targets(text))
 
 
+def test_the_text_with_an_unknown_level_is_named() -> None:
+    with pytest.raises(OptionError, match=f"^target is 'cpu:', but there is no instruction set '', .* {NAMED[0]}, "):
+        list(parse_targets("cpu:"))
+
+
 def test_each_level_is_compiled_for_once() -> None:
     assert [device.kind for device in TARGET.devices(f"{NAMED[0]},{NAMED[0]}")] == NAMED[:1]
+
+
+def test_a_target_that_is_given_twice_is_compiled_for_once(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = ["--target", f"cpu:{NAMED[0]},cpu,cpu", "--target", f"cpu,cpu:{NAMED[0]}"]
+    results = _run(capsys, model, *again, "--serialization-dir", str(tmp_path))
+    assert [one.get("cpu", "") for one in results] == [NAMED[0], ""]
 
 
 @pytest.mark.parametrize("level", [name for name, row in LEVELS.items() if row.host])

@@ -128,7 +128,8 @@ class CpuTarget(HostTarget):
         names = dict.fromkeys(text.split(","))
         for name in names:
             if name not in known:
-                raise OptionError(f"there is no instruction set {name!r}, expected one of {', '.join(known)}")
+                expected = f"expected instruction sets of {', '.join(known)}"
+                raise OptionError(f"target is 'cpu:{text}', but there is no instruction set {name!r}, {expected}")
         return tuple(map(CpuDevice, names))
 
     def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace, known: Known) -> Generated:

@@ -75,8 +75,7 @@ class CudaDevice:
         self._compiled, _, cpu = kind.partition("@")
         self.kind = kind
         self.device = device
-        is_beside_arm = device is None and capability_of(parsed(self._compiled)[0]) in BESIDE_ARM
-        self.cpu = cpu or (AARCH64 if is_beside_arm else this_cpu())
+        self.cpu = cpu or (_cpu_beside(self._compiled) if device is None else this_cpu())
         self.note = "" if device else self._find_compiled()
         self._inputs: dict[str, str] = {}
 
@@ -247,8 +246,13 @@ class CudaTarget:
         return 32  # the narrowest tile
 
 
+def _cpu_beside(kind: str) -> str:
+    """The family of the CPU beside such a GPU, where no other is named."""
+    return AARCH64 if capability_of(parsed(kind)[0]) in BESIDE_ARM else this_cpu()
+
+
 def _plain(name: str) -> str:
-    """The kind that a name means.
+    """The kind that a name means, without a CPU that it has anyway.
 
     Raises:
         ValueError: unknown architecture or CPU, or wrong number of multiprocessors.
@@ -256,7 +260,8 @@ def _plain(name: str) -> str:
     kind, at, cpu = name.partition("@")
     if at and cpu not in (X86_64, AARCH64):
         raise ValueError(f"no CPU {cpu!r}, expected {X86_64} or {AARCH64}")
-    return plain_kind(*parsed(kind)) + at + cpu
+    kind = plain_kind(*parsed(kind))
+    return kind if cpu in ("", _cpu_beside(kind)) else f"{kind}@{cpu}"
 
 
 def _tuning(key: Key, options: DelegateOptions) -> Tuning | None:
