@@ -72,6 +72,7 @@ class Level:
             vector registers, and row addresses fit the general registers.
         avx512_lanes: floats in a vector for AVX-512's own instructions; 0 without AVX-512.
         has_free_moves: whether a register becomes zero, or a copy of another one, in no time.
+        has_memory_operands: whether vectors are multiplied by what lies in memory, so that it takes no register.
         has_fma: whether one instruction computes a * b + c.
         has_half: whether one instruction widens a vector of float16.
         has_half_sums: whether one instruction computes a * b + c of float16.
@@ -110,7 +111,7 @@ class Level:
     lanes = 4
     tiles: tuple[int, ...] = (6, 4)
     avx512_lanes = 0
-    has_free_moves = True
+    has_free_moves = has_memory_operands = True
     has_fma = has_half = has_half_sums = has_pairs = has_threads = multiplies_by_lane = multiplies_long = False
     narrows = nearest = ""
     plus_pairs = plus_bytes = byte_data = shuffle_bytes = look_up_bytes = plus_bfloats = only_for = ""
@@ -188,6 +189,7 @@ _AARCH64 = Level(
     multiplies_by_lane=True,
     multiplies_long=True,
     has_free_moves=False,
+    has_memory_operands=False,
     byte_data="int8",
     narrows="trunc",
     nearest="aarch64.neon.fcvtns.v4i32.v4f32",

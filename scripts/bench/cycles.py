@@ -94,6 +94,9 @@ KERNELS = {
     "int8 depthwise 3x3": Kernel(
         "depthwise_row", "int8", (3.97, 8.05, 16.49), BYTES, depthwise=True, channels=(64, 64, 64)
     ),
+    "int8 depthwise 5x5": Kernel(
+        "depthwise_row", "int8", (4.64, 13.84, 28.65), BYTES, depthwise=True, window=5, channels=(64, 64, 64)
+    ),
 }
 
 

@@ -14,6 +14,7 @@ from math import inf, prod
 
 import numpy as np
 
+from jitdelegate.base.targets import Level
 from jitdelegate.ir.expr import Apply, Arg, Cast, Const
 from jitdelegate.ir.forms import Depthwise
 from jitdelegate.ir.layout import Layout
@@ -36,8 +37,10 @@ LEAST = 12
 """Channels for which it is faster."""
 MOST_TAPS = 49
 """Taps of the largest window that is unrolled."""
-SUMS = 20
-"""Vectors of sums that fit the registers besides other values."""
+SUMS, SUMS_BESIDE_TAPS = 20, 10
+"""Vectors of sums that fit the registers besides other values; where taps take registers too."""
+MOST_LIVE = 3
+"""Columns of results whose sums fit the registers beside taps."""
 LARGEST_BYTE = 255
 LARGEST = 64
 """Bytes of the longest vector."""
@@ -144,7 +147,13 @@ class ByteFilters(Filters):
         return generator.vector_bytes * (QUAD + sum(term[..., 0].nbytes for term in self.terms))
 
     def columns_at_once(self, generator: Generator) -> int:
-        return 8 if min(self.live, 8) * QUAD <= SUMS else SUMS // QUAD
+        parts = self.parts(generator.machine)
+        most = SUMS if parts == QUAD else SUMS_BESIDE_TAPS
+        return 8 if min(self.live, 8) * parts <= most else most // parts
+
+    def parts(self, machine: Level) -> int:
+        """Vectors of a block's four that are computed together: columns are read once for each such part."""
+        return QUAD if machine.has_memory_operands or self.live <= MOST_LIVE else QUAD // 2
 
     def row(self, f: Function, shape: RowShape, generator: Generator, numbers: Value | None) -> Row:
         count = self.channels % generator.vector_bytes if shape.masked else generator.vector_bytes
@@ -172,6 +181,12 @@ class LongFilters(ByteFilters):
     @property
     def together(self) -> int:
         return 2
+
+    def columns_at_once(self, generator: Generator) -> int:
+        return 8 if self.live <= MOST_LIVE else SUMS_BESIDE_TAPS // QUAD
+
+    def parts(self, machine: Level) -> int:
+        return QUAD
 
     def row(self, f: Function, shape: RowShape, generator: Generator, numbers: Value | None) -> Row:
         count = self.channels % generator.vector_bytes if shape.masked else generator.vector_bytes
@@ -210,23 +225,30 @@ class ByteRow(Row):
     bytes: ByteFilters
 
     def write(self, a: Value, tap: Value, w: Value, at: list[Value], size: int, mask: Value | None) -> None:
-        shape, (height, width) = self.shape, self.shape.kernel
         rows = [a]
-        while len(rows) < height:
+        while len(rows) < self.shape.kernel[0]:
             rows.append(rows[-1] + tap)
+        step = self.bytes.parts(self.f.module.machine)
+        for first in range(0, QUAD, step):
+            if first * QUAD < self.count:
+                self._write(slice(first, first + step), rows, w + first * QUAD * self.lanes, at, size)
+
+    def _write(self, parts: slice, rows: Sequence[Value], w: Value, at: list[Value], size: int) -> None:
+        """These of the four vectors; `w` points to the constants of the first one."""
+        shape, (_, width), count = self.shape, self.shape.kernel, parts.stop - parts.start
         interleaved, together = self.bytes.rows, self.bytes.together
         groups = [interleaved[first : first + together] for first in range(0, len(interleaved), together)]
-        bias, has_free_moves = self._four(vector(self.lanes, "i32"), w), self.f.module.machine.has_free_moves
-        finish = self._finisher(at[1:])
+        words, has_free_moves = vector(self.lanes, "i32"), self.f.module.machine.has_free_moves
+        bias, finish = self._constants(words, w, count), self._finisher(parts, at[1:])
         sums: dict[int, list[Value]] = {}
         for column in range((size - 1) * shape.stride + (width - 1) * shape.dilation + 1):
             steps = [divmod(column - tap * shape.dilation, shape.stride) for tap in range(width)]
             uses = [(tap, i) for tap, (i, rest) in enumerate(steps) if rest == 0 and 0 <= i < size]
             for number, group in enumerate(groups if uses else ()):
-                quads = self._interleaved(group, {row: rows[row] + column * shape.a_pixel for row in group})
+                quads = self._interleaved(parts, group, {row: rows[row] + column * shape.a_pixel for row in group})
                 for tap_x, i in uses:
                     if i not in sums:
-                        sums[i] = bias if has_free_moves else self._four(bias[0].type, w)
+                        sums[i] = bias if has_free_moves else self._constants(words, w, count)
                     sums[i] = self._plus_products(sums[i], quads, w, tap_x * len(groups) + number)
             for tap_x, i in uses:
                 if tap_x == width - 1:
@@ -242,26 +264,26 @@ class ByteRow(Row):
         """Bytes between neighbouring pixels of the result and of its streams."""
         return [self.shape.c_pixel, *(s.pixel for s in self.shape.epilogue.streams)]
 
-    def _four(self, type_: str, at: Value) -> list[Value]:
-        """Four vectors of constants."""
-        return [self.f.load(type_, at + part * QUAD * self.lanes, QUAD * self.lanes) for part in range(QUAD)]
+    def _constants(self, type_: str, at: Value, count: int) -> list[Value]:
+        """So many vectors of constants."""
+        return [self.f.load(type_, at + part * QUAD * self.lanes, QUAD * self.lanes) for part in range(count)]
 
     def _loaded(self, at: Value) -> Value:
         """A block's channels of a pixel, in the type that is multiplied."""
         loaded = self.f.load(vector(QUAD * self.lanes, "i8"), at, 1)
         return loaded ^ SIGN if byte_offset(self.f.module.machine, self.shape.filters.data) else loaded
 
-    def _interleaved(self, group: tuple[int, ...], at: Mapping[int, Value]) -> list[Value]:
+    def _interleaved(self, parts: slice, group: tuple[int, ...], at: Mapping[int, Value]) -> list[Value]:
         """The bytes of four rows, which may be equal, as vectors of quads of bytes, or those of two rows as pairs of
-        words; `at` has the address of each."""
+        words: these of the four vectors. `at` has the address of each row."""
         loaded = {row: self._loaded(address) for row, address in at.items()}
         if self.bytes.together == QUAD:
             first, second = (group[0], group[1]), (group[2], group[3])
             pairs = {(a, b): self._unpacked(loaded[a], loaded[b], 1) for a, b in dict.fromkeys((first, second))}
             halves = list(zip(pairs[first], pairs[second], strict=True))
-            return [quad for low, high in halves for quad in self._unpacked(low, high, 2)]
+            return [quad for low, high in halves for quad in self._unpacked(low, high, 2)][parts]
         words = self._unpacked(loaded[group[0]], loaded[group[1]], 1)
-        return [pair for word in words for pair in self._unpacked(word, self.f.literal(word.type, 0), 1)]
+        return [pair for word in words for pair in self._unpacked(word, self.f.literal(word.type, 0), 1)][parts]
 
     def _unpacked(self, a: Value, b: Value, size: int) -> list[Value]:
         """Elements of `size` bytes of a and b in turn: the first ones of every 16 bytes, then the others."""
@@ -283,7 +305,7 @@ class ByteRow(Row):
         """The sums plus the products of interleaved pixels and quads of taps with this number."""
         terms = len(self.bytes.terms)
         for term in range(terms):
-            taps = self._four(quads[0].type, w + self._bytes * (1 + number * terms + term))
+            taps = self._constants(quads[0].type, w + self._bytes * (1 + number * terms + term), len(quads))
             sums = [self._plus(*three) for three in zip(sums, quads, taps, strict=True)]
         return list(sums)
 
@@ -312,27 +334,31 @@ class ByteRow(Row):
 
         return [joined(f, [piece(channel) for channel in order[::QUAD]]) for order in _orders(QUAD * self.lanes)]
 
-    def _finisher(self, streams: Sequence[Value]) -> Callable[..., None]:
-        """(sums, pointer to the result, pointers to the streams) -> applies the epilogue and stores a pixel.
+    def _finisher(self, parts: slice, streams: Sequence[Value]) -> Callable[..., None]:
+        """(sums, pointer to the result, pointers to the streams) -> applies the epilogue and stores these of the four
+        vectors of a pixel.
 
         What is the same for all pixels is read at once.
         """
         f, epilogue, width = self.f, self.shape.epilogue, QUAD * self.lanes
         pairs = list(zip(epilogue.streams, streams, strict=True))
-        constants = [self._read(stream, pointer) if stream.pixel == 0 else [] for stream, pointer in pairs]
+        constants = [self._read(stream, pointer)[parts] if stream.pixel == 0 else [] for stream, pointer in pairs]
+        orders = _orders(width)[parts]
         numbers, is_narrow = epilogue.numbers_at(f, self.numbers, self.lanes), epilogue.dtype in ("int8", "uint8")
         narrowing = Narrowing.of(f, epilogue, self.numbers, self.lanes, self.bytes.steps) if is_narrow else None
         first = narrowing.epilogue if narrowing else epilogue
 
         def finish(sums: list[Value], target: Value, *streams: Value) -> None:
             triples = zip(epilogue.streams, streams, constants, strict=True)
-            extra = [known or self._read(stream, pointer) for stream, pointer, known in triples]
+            extra = [known or self._read(stream, pointer)[parts] for stream, pointer, known in triples]
             operands = ((*values, *numbers) for values in zip(sums, *extra, strict=True))
             results = [emit(f, first.expr, values, first.types, first.dtype, self.lanes) for values in operands]
             if narrowing:
-                self._store(narrowing.interleaved(f, results), 0, target)
+                is_whole = len(results) == QUAD
+                value = narrowing.interleaved(f, results) if is_whole else narrowing.in_order(f, results)
+                self._store(value, orders[0][0], target)
                 return
-            for value, order in zip(results, _orders(width), strict=True):
+            for value, order in zip(results, orders, strict=True):
                 for lane in range(0, self.lanes, QUAD):
                     self._store(f.part(value, lane, QUAD), order[lane], target)
 
@@ -348,7 +374,7 @@ class ByteRow(Row):
 class LongRow(ByteRow):
     """As `ByteRow`, by products of int16: those of two rows are added up before they are added to the sums."""
 
-    def _interleaved(self, group: tuple[int, ...], at: Mapping[int, Value]) -> list[Value]:
+    def _interleaved(self, parts: slice, group: tuple[int, ...], at: Mapping[int, Value]) -> list[Value]:
         """The bytes of each row."""
         return [self._loaded(at[row]) for row in group]
 
