@@ -3,6 +3,9 @@
 The activation is TANH, whatever the file says. Gates have three integer bits; their logistic and tanh are computed by
 `ir.fixed_point`. Before a layer normalization they have the scales that the file gives. Source: LiteRT's kernel
 (tflite/kernels/lstm_eval.cc, 8x8_16), by experiment.
+
+That kernel computes 16 products with peepholes at once, and on aarch64 16 projected values (neon_tensor_utils.cc), and
+rounds them halves up; those left over, and all else, are rounded halves away from zero.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from jitdelegate.ops.pointwise import X, Y, mapped
 from jitdelegate.ops.quantization import FIXED, factor_problems, multiple, per_tensor_problems, tensor_problems
 from jitdelegate.ops.recurrent_cell import Read, Run, Source, Steps, apply
 from jitdelegate.ops.registry import Lowering, view
-from jitdelegate.ops.rounding import AWAY
+from jitdelegate.ops.rounding import AWAY, UP
 
 WHOLE, BITS = 3, 15
 """Integer bits of a gate; bits of fraction of its logistic or tanh."""
@@ -50,6 +53,8 @@ NORM_BITS = 10
 """Bits of fraction of means and of normalized gates."""
 GUARD = 10000
 """Where a gate varies less than a step, its variance is this many times the scale of the normalization's weights."""
+AT_ONCE = 16
+"""Numbers that LiteRT computes at once."""
 MOST_UNITS = 1 << 12
 """Most units of a gate whose normalized values, times an int16, stay below 32 bits."""
 
@@ -94,7 +99,7 @@ def _norm_problems(call: Call, operands: Operands) -> Iterator[str]:
     """Reasons to refuse a layer normalization."""
     name, gates = call.node.op, operands.gates(call)
     if call.graph.quantized.cpu == AARCH64:
-        yield f"{name} of quantized data with layer normalization, which LiteRT rounds in another way on aarch64."
+        yield f"{name} of quantized data with layer normalization: LiteRT on aarch64 adds four squares in 32 bits."
     inside = [call.node.intermediates[gate] for gate in gates]
     if any(quant is None or len(quant.scales) != 1 or not 0 < quant.scales[0] < np.inf for quant in inside):
         yield f"{name}: intermediates do not give the quantization of all gates, which are normalized."
@@ -169,10 +174,10 @@ class IntegerLstm:
         for number in range(len(self._gates)):
             reads.append((product, IndexMap.along(0, 1, starts=(0, number * units))))
             reads.append((data, IndexMap(dims, (*start, number * units), (1, 1, 1))))
-        peepholes = list(map(self._peephole, self._peepholes.values()))
-        before_state = self._normalized([*reads, (state, own), *peepholes], self._gates[:-1])
+        further = [*map(self._peephole, self._peepholes.values()), (self._peephole_groups, IndexMap.along(0, 1))]
+        before_state = self._normalized([*reads, (state, own), *further], self._gates[:-1])
         now = apply(self._new_state(), before_state, shape, "int16")
-        after_state = self._normalized([*reads, (now, own), *peepholes], self._gates[-1:])
+        after_state = self._normalized([*reads, (now, own), *further], self._gates[-1:])
         value = apply(self._new_hidden(), after_state, shape, "int8")
         return self._projected(value), now
 
@@ -200,6 +205,12 @@ class IntegerLstm:
         factors = [float(scale(self.call.tensor(k)) * scale(data) / step) for k, step in pairs]
         weights = np.concatenate([self.call.array(k) for k in numbers])
         return _contract(source, data, weights, bias, np.repeat(factors, self._units), result, shape)
+
+    @property
+    def _rows(self) -> int:
+        """Sequences of which LiteRT's kernel computes a step together."""
+        is_joint = self.steps.time_major or len(self.call.shape(0)) == 2
+        return self.steps.batch if is_joint else 1
 
     def _new_state(self) -> Expr:
         """forget * state + input * cell, limited to the option `cell_clip`."""
@@ -235,21 +246,31 @@ class IntegerLstm:
             step = scale(_gate_type(self.call, self.operands, self._gates.stop + gate))
             factor = np.asarray(scale(state) * scale(tensor) / step, np.float64)
             product = Cast(weights, "int32") * Cast(self._state, "int32")
-            total = saturated(multiple(product, factor, AWAY, WORD, "NONE", 0)[0] + total)
+            added, at_once = multiple(product, factor, AWAY, WORD, "NONE", 0)[0], self._peephole_groups
+            if at_once.any():
+                is_left = binary("lt", Arg(2 * count + 1 + len(self._peepholes)), 1)
+                added = select(is_left, added, multiple(product, factor, UP, WORD, "NONE", 0)[0])
+            total = saturated(added + total)
         return Cast(total, "int16")
 
     def _peephole(self, operand: int) -> Read:
-        """A peephole's weights. Of a projected cell, LiteRT's kernel reads as many of them for each sequence as there
-        are outputs, for one unit after another, and leaves the last units without."""
-        outputs, batch, units = self.call.shape(self.operands.hidden)[1], self.steps.batch, self._units
-        if outputs == units:
+        """A peephole's weights."""
+        if self.call.shape(self.operands.hidden)[1] == self._units:
             return self.call.index(operand), IndexMap.along(1)
-        is_joint = self.steps.time_major or len(self.call.shape(0)) == 2
-        rows = batch if is_joint else 1
-        spread = np.zeros(rows * units, np.int16)
-        spread[: rows * outputs] = np.tile(self.call.array(operand)[:outputs], rows)
-        whole = np.broadcast_to(spread.reshape(rows, units), (batch, units))
-        return np.ascontiguousarray(whole), IndexMap.broadcast(whole.shape, whole.shape)
+        return self._spread(self.call.array(operand)), IndexMap.along(0, 1)
+
+    @property
+    def _peephole_groups(self) -> np.ndarray:
+        """Which products with a peephole LiteRT computes several at once: int32[batch, units]."""
+        return self._spread(_at_once(self.call.shape(self.operands.hidden)[1]))
+
+    def _spread(self, values: np.ndarray) -> np.ndarray:
+        """[batch, units] of what belongs to a peephole's weights. Of a projected cell, LiteRT's kernel reads as many of
+        them for each sequence as there are outputs, for one unit after another, and leaves the last units without."""
+        outputs, rows, shape = self.call.shape(self.operands.hidden)[1], self._rows, (self.steps.batch, self._units)
+        spread = np.zeros(rows * self._units, values.dtype)
+        spread[: rows * outputs] = np.tile(values[:outputs], rows)
+        return np.ascontiguousarray(np.broadcast_to(spread.reshape(rows, -1), shape))
 
     def _projected(self, hidden: Lowering) -> Lowering:
         if not self.operands.is_projected(self.call):
@@ -258,7 +279,12 @@ class IntegerLstm:
         bias = self.call.array(operand + 1) if self.call.given(operand + 1) else None
         factor = float(scale(self.call.tensor(operand)) * scale(self._hidden) / scale(result))
         weights = self.call.array(operand)
-        projected = _contract(hidden, self._hidden, weights, bias, np.asarray(factor), result, result.shape)
+        operands = hidden, self._hidden, weights, bias, np.asarray(factor), result, result.shape
+        if self.call.graph.quantized.cpu == AARCH64:
+            rows = _at_once(self._rows * result.shape[1]).reshape(self._rows, -1)
+            projected = _contract(*operands, np.broadcast_to(rows, result.shape))
+        else:
+            projected = _contract(*operands)
         clip = float(self.call.option("proj_clip", 0.0))
         if clip <= 0:
             return projected
@@ -329,6 +355,11 @@ def _layer_norm(gate: Lowering, shape: Shape, operands: tuple[int, int], step: n
     return mapped(rounded, (gate, shape), (mean, column), (found, column), weights, bias, shape=shape, dtype="int16")
 
 
+def _at_once(count: int) -> np.ndarray:
+    """int32[count]: 1 for the numbers that LiteRT computes several at once, then 0."""
+    return (np.arange(count) < count - count % AT_ONCE).astype(np.int32)
+
+
 def _contract(
     source: Source,
     data: Tensor,
@@ -337,10 +368,16 @@ def _contract(
     factors: np.ndarray,
     result: Tensor,
     shape: Shape,
+    at_once: np.ndarray | None = None,
 ) -> Lowering:
-    """Weights times data plus a bias, times factors, in the type of `result`."""
+    """Weights times data plus a bias, times factors, in the type of `result`, halves up where `at_once` is 1, which has
+    the result's shape."""
     rounded, constants = multiple(RESULT, factors, AWAY, result, "NONE", 1)
     accesses = tuple(IndexMap.along(len(shape) - 1) for _ in constants)
+    if at_once is not None and at_once.any():
+        up, _ = multiple(RESULT, factors, UP, result, "NONE", 1)
+        rounded = select(binary("lt", Arg(1 + len(constants)), 1), rounded, up)
+        constants, accesses = (*constants, np.ascontiguousarray(at_once)), (*accesses, IndexMap.along(0, 1))
     form = Contract(rounded, accesses, input_zero=zero(data), halo_value=float(zero(data)), accumulator="int32")
     inputs = (source, weights, ABSENT if bias is None else bias, *constants)
     return Lowering(form, inputs, shape, result.dtype)

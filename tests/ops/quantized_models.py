@@ -73,6 +73,7 @@ class LstmModel:
     bias: int = 3000
     gates: tuple[float, ...] = (2.0**-12,) * 4
     activation: str = "TANH"
+    peephole: tuple[float, int] = (2.0**-15, 32767)
 
     @property
     def width(self) -> int:
@@ -99,7 +100,8 @@ class LstmModel:
 
         units, width = self.units, self.width
         operands = [data, *four(units, self.depth), *four(units, width)]
-        peepholes = four(units, scale=2.0**-15, dtype="int16", most=32767) if self.peepholes else [None] * 4
+        step, most = self.peephole
+        peepholes = four(units, scale=step, dtype="int16", most=most) if self.peepholes else [None] * 4
         operands += [*peepholes[:2], peepholes[3], *four(units, scale=1.6e-4, dtype="int32", most=self.bias)]
         projection = [weights((width, units), 0.008), weights((width,), 6e-5, "int32", 3000)]
         operands += projection if self.outputs else [None, None]
