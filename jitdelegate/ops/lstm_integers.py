@@ -99,7 +99,7 @@ def _norm_problems(call: Call, operands: Operands) -> Iterator[str]:
     """Reasons to refuse a layer normalization."""
     name, gates = call.node.op, operands.gates(call)
     if call.graph.quantized.cpu == AARCH64:
-        yield f"{name} of quantized data with layer normalization: LiteRT on aarch64 adds four squares in 32 bits."
+        yield f"{name} of quantized data with layer normalization, which LiteRT computes otherwise on aarch64."
     inside = [call.node.intermediates[gate] for gate in gates]
     if any(quant is None or len(quant.scales) != 1 or not 0 < quant.scales[0] < np.inf for quant in inside):
         yield f"{name}: intermediates do not give the quantization of all gates, which are normalized."

@@ -12,6 +12,7 @@ from jitdelegate.base.targets import AARCH64, X86_64
 from jitdelegate.errors import DelegateWarning
 from jitdelegate.ops import OPS
 from jitdelegate.passes.functional_state import functional_state
+from jitdelegate.runtime.cache.key import this_cpu
 from jitdelegate.tflite.read import read
 from scripts import litert_answers
 from tests.ops.quantized_models import BasicLstmModel, LiteRT, LstmModel, SvdfModel, numbers
@@ -74,6 +75,8 @@ CASES = [
 @pytest.mark.parametrize("name, target, rounding", CASES)
 def test_runs_one_after_another_are_what_litert_computes(name: str, target: str, rounding: str) -> None:
     model = MODELS[name]
+    if isinstance(model, LstmModel) and model.norm and this_cpu() == AARCH64:
+        pytest.skip("layer normalization is left to LiteRT here")
     content, random = model.content(), np.random.default_rng(3)
     shape = (model.batch, model.depth) if isinstance(model, SvdfModel) else model.data_shape
     theirs, ours = LiteRT(content, rounding), load(content, target=target, quantized_rounding=rounding)
@@ -114,7 +117,7 @@ def test_a_layer_norm_is_left_to_litert_on_aarch64() -> None:
     (node,) = graph.nodes
     assert OPS[node.op].check(graph, node) is None
     there = replace(graph, quantized=replace(graph.quantized, cpu=AARCH64))
-    assert "LiteRT on aarch64 adds four squares in 32 bits" in str(OPS[node.op].check(there, node))
+    assert "LiteRT computes otherwise on aarch64" in str(OPS[node.op].check(there, node))
 
 
 REFUSED = {
