@@ -43,8 +43,8 @@ LONGEST_WAIT = 60.0
 # Seconds after which the temporary or lock file of a process that died is removed.
 STALE_AFTER = 3600.0
 LEAST_SHARED = 2 << 20
-"""Smallest weights to share, in bytes. Reading smaller ones takes no longer than mapping and watching them, and runs need
-not look whether the file has changed, which takes some microseconds."""
+"""Smallest weights to share, in bytes. Reading smaller ones takes no longer than mapping and watching them, and runs
+need not look whether the file has changed, which takes some microseconds."""
 _HEAD_BYTES = 1 << 17
 """Bytes that hold header, table and code of nearly all programs."""
 
