@@ -161,9 +161,7 @@ class ContractWriter:
                 zero = form.input_zero + products.offset
                 bias = folded(part.bias, sweep.weights, zero, products.accumulator, part.sums)
                 ready = replace(part, bias=bias)
-                faster = isinstance(products, WordPairs) and write_winograd(
-                    self.generator, form, sweep, products, (a, c), ready, shifted
-                )
+                faster = write_winograd(self.generator, form, sweep, products, (a, c), ready, shifted)
                 jobs += faster or self._sweep_jobs(sweep, products, a, c, ready, shifted)
         return jobs
 

@@ -99,14 +99,14 @@ class PanelGroup:
         return min(self.vectors * lanes, all_columns - self.start * lanes)
 
 
-def panel_groups(products: Products, columns: int, *, masked: bool = False, wider: int = 1) -> tuple[PanelGroup, ...]:
+def panel_groups(products: Products, columns: int, *, masked: bool = False, widest: int = 0) -> tuple[PanelGroup, ...]:
     """All columns as panels of nearly equal widths; `masked` applies to the last one.
 
     Args:
-        wider: how many times as wide as the widest tile the widest panel may be.
+        widest: vectors of the widest panel; 0 means those of the widest tile.
     """
     start, groups, vectors = 0, list[PanelGroup](), -(-columns // products.lanes)
-    for width, count in split(vectors, wider * len(products.rows)):
+    for width, count in split(vectors, widest or len(products.rows)):
         last = int(masked and start + width * count == vectors)
         for number, is_masked in ((count - last, False), (last, True)):
             if number:

@@ -1,23 +1,18 @@
-"""Rows of tiles of Winograd's algorithm: data of 4 by 4 pixels as sixteen numbers a channel, and sixteen sums as 2 by 2
-results. Numbers of the same position lie together, `apart` bytes from those of the next one."""
+"""Rows of tiles of Winograd's algorithms: data as numbers of each channel at some positions, and sums there as results.
+Numbers of the same position lie together, `apart` bytes from those of the next one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.element import load
 from jitdelegate.targets.cpu.code.kernel import Generator
 from jitdelegate.targets.cpu.code.vector_ir import POINTER, Value
+from jitdelegate.targets.cpu.multiply.winograd_algorithm import Algorithm, applied
 from jitdelegate.targets.cpu.walks.tile import Tile, TileShape
 from jitdelegate.targets.maths.cast import cast
-
-SIDE, STEP = 4, 2
-"""Pixels of the data along a side of a tile, and of its results."""
-SCALE_BITS = 2
-"""Bits by which sums are longer than results."""
-GROUP = 16
-"""Channels of the data that are transformed together, or half as many."""
 
 
 @dataclass(frozen=True)
@@ -26,85 +21,106 @@ class TileRow:
 
     Attributes:
         across: tiles.
-        is_last: whether the last column of results lies outside the image.
-        is_low: whether the second row of results lies outside the image.
+        columns: columns of results of the last tile that lie inside the image.
+        rows: of results that lie inside the image.
         row, pixel: bytes between rows and pixels of the image.
         tile, apart: bytes from a tile to the next one, and from a position to the next one.
     """
 
+    algorithm: Algorithm
     across: int
-    is_last: bool
-    is_low: bool
+    columns: int
+    rows: int
     row: int
     pixel: int
     tile: int
     apart: int
 
+    @property
+    def whole(self) -> int:
+        """Tiles all columns of which lie inside the image."""
+        return self.across - self.is_cut
 
-def data_function(generator: Generator, shape: TileRow, dtype: str, depth: int) -> str:
-    """The name of `void data(image, numbers)`, for data of bytes with so many channels."""
-    key = shape, dtype, depth
-    return generator.once("winograd_data", key, lambda name: _Data(generator, shape, dtype, name).write(depth))
+    @property
+    def is_cut(self) -> bool:
+        return self.columns < self.algorithm.step
+
+
+@dataclass(frozen=True)
+class DataShape:
+    """The facts that are fixed in the code for the data of a row of tiles.
+
+    Attributes:
+        dtype, stored: types of the image and of the numbers.
+        groups: (channels that are transformed together, how often).
+        block: bytes between groups of the image; `line` between those of a tile's numbers.
+    """
+
+    tiles: TileRow
+    dtype: str
+    stored: str
+    groups: tuple[tuple[int, int], ...]
+    block: int
+    line: int
+
+
+def data_function(generator: Generator, shape: DataShape) -> str:
+    """The name of `void data(image, numbers)`."""
+    return generator.once("winograd_data", shape, lambda name: _Data(generator, shape, name).write())
 
 
 class _Data:
     """A function that is being written. Pixels outside the image repeat others: results that need them are not
     stored."""
 
-    def __init__(self, generator: Generator, shape: TileRow, dtype: str, name: str) -> None:
-        self.shape, self.dtype = shape, dtype
+    def __init__(self, generator: Generator, shape: DataShape, name: str) -> None:
+        self.shape, self.tiles, self.algorithm = shape, shape.tiles, shape.tiles.algorithm
         self.f = generator.module.function(name, [("image", POINTER), ("numbers", POINTER)])
 
-    def write(self, depth: int) -> None:
-        f, (image, numbers) = self.f, self.f.parameters
-        groups, rest = divmod(depth, GROUP)
+    def write(self) -> None:
+        state = self.f.parameters
+        for lanes, count in self.shape.groups:
 
-        def group(_: Value, image: Value, numbers: Value) -> list[Value]:
-            self._along(image, numbers, GROUP)
-            return [image + GROUP, numbers + 2 * GROUP]
+            def group(_: Value, image: Value, numbers: Value, lanes: int = lanes) -> list[Value]:
+                self._along(image, numbers, lanes)
+                return [image + self.shape.block, numbers + self.shape.line]
 
-        if groups:
-            image, numbers = f.loop(groups, group, image, numbers)
-        if rest:
-            self._along(image, numbers, rest)
-        f.finish()
+            state = self.f.loop(count, group, *state)
+        self.f.finish()
 
     def _along(self, image: Value, numbers: Value, lanes: int) -> None:
-        """Some channels of all tiles. Two columns of a tile are those that the one before it begins with."""
-        shape, whole = self.shape, self.shape.across - self.shape.is_last
+        """Some channels of all tiles. A tile begins with the columns with which the one before it ends."""
+        tiles, side, step = self.tiles, self.algorithm.side, self.algorithm.step
+
+        def columns(image: Value, known: Sequence[Value], count: int) -> list[Sequence[Value]]:
+            found = [self._column(image + (side - step + column) * tiles.pixel, lanes) for column in range(count)]
+            return [*(known[first : first + side] for first in range(0, len(known), side)), *found]
 
         def tile(_: Value, image: Value, numbers: Value, *known: Value) -> list[Value]:
-            added = [self._column(image + column * shape.pixel, lanes) for column in (2, 3)]
-            self._store([known[:SIDE], known[SIDE:], *added], numbers)
-            return [image + STEP * shape.pixel, numbers + shape.tile, *added[0], *added[1]]
+            found = columns(image, known, step)
+            self._store(found, numbers)
+            return [image + step * tiles.pixel, numbers + tiles.tile, *(v for column in found[step:] for v in column)]
 
-        first = [self._column(image + column * shape.pixel, lanes) for column in (0, 1)]
-        state = self.f.loop(whole, tile, image, numbers, *first[0], *first[1])
-        if shape.is_last:
-            image, numbers, *known = state
-            last = self._column(image + 2 * shape.pixel, lanes)
-            self._store([known[:SIDE], known[SIDE:], last, last], numbers)
+        first = [value for column in range(side - step) for value in self._column(image + column * tiles.pixel, lanes)]
+        image, numbers, *known = self.f.loop(tiles.whole, tile, image, numbers, *first)
+        if tiles.is_cut:
+            found = columns(image, known, tiles.columns)
+            self._store([*found, *found[-1:] * (step - tiles.columns)], numbers)
 
     def _column(self, at: Value, lanes: int) -> list[Value]:
-        """The four numbers of a column of pixels."""
-        rows = (0, 1, 2, 2) if self.shape.is_low else range(SIDE)
-        loaded = [load(self.f, self.dtype, at + row * self.shape.row, lanes, 1) for row in rows]
-        return _four(*(cast(self.f, value, self.dtype, "int16") for value in loaded))
+        """The numbers of a column of pixels."""
+        shape, tiles, side, step = self.shape, self.tiles, self.algorithm.side, self.algorithm.step
+        last = side - step + tiles.rows - 1
+        element = ELEMENT_TYPES[shape.dtype].nbytes
+        loaded = [load(self.f, shape.dtype, at + row * tiles.row, lanes, element) for row in range(last + 1)]
+        values = [cast(self.f, value, shape.dtype, shape.stored) for value in loaded]
+        return applied(self.f, self.algorithm.data, [*values, *values[-1:] * (step - tiles.rows)])
 
     def _store(self, columns: Sequence[Sequence[Value]], numbers: Value) -> None:
-        for row in range(SIDE):
-            for column, value in enumerate(_four(*(column[row] for column in columns))):
-                self.f.store(value, numbers + (SIDE * row + column) * self.shape.apart, 16)
-
-
-def _four(a: Value, b: Value, c: Value, d: Value) -> list[Value]:
-    """What four numbers along a side of a tile become."""
-    return [a - c, b + c, c - b, b - d]
-
-
-def _two(a: Value, b: Value, c: Value, d: Value) -> list[Value]:
-    """The results of four sums."""
-    return [a + b + c, b - c - d]
+        side = self.algorithm.side
+        for row in range(side):
+            for column, value in enumerate(applied(self.f, self.algorithm.data, [each[row] for each in columns])):
+                self.f.store(value, numbers + (side * row + column) * self.tiles.apart, 16)
 
 
 @dataclass(frozen=True)
@@ -138,11 +154,11 @@ class _Results(Tile):
     def __init__(self, generator: Generator, shape: ResultShape, name: str) -> None:
         super().__init__(generator, shape, name, [])
         assert shape.tiles
-        self.tiles, self.tail = shape.tiles, shape.tail
+        self.tiles, self.algorithm, self.tail = shape.tiles, shape.tiles.algorithm, shape.tail
         self.block, self.blocks = shape.block, [stream.block for stream in shape.epilogue.streams]
 
     def write(self) -> None:
-        f, tiles, streams = self.f, self.tiles, self.epilogue.streams
+        f, tiles, streams, step = self.f, self.tiles, self.epilogue.streams, self.algorithm.step
         self.mask = f.first_lanes(f.index(self.tail), self.products.lanes) if self.masked else None
         self.prepare(has_segments=False)
         nbytes, type_ = self.products.bias_bytes, self.products.result_type
@@ -152,30 +168,30 @@ class _Results(Tile):
 
         def tile(sums: Value, pointers: Sequence[Value], columns: int) -> None:
             vectors = [self._results(sums + v * nbytes, line) for v, line in enumerate(bias)]
-            for y in range(STEP - tiles.is_low):
+            for y in range(tiles.rows):
                 for x in range(columns):
                     at = [p + (y * row + x * pixel) for p, row, pixel in zip(pointers, rows, pixels, strict=True)]
-                    self.finish_row(at, [results[STEP * x + y] for results in vectors])
+                    self.finish_row(at, [results[y][x] for results in vectors])
 
         def one(_: Value, sums: Value, *pointers: Value) -> list[Value]:
-            tile(sums, pointers, STEP)
-            return [sums + tiles.tile, *(p + STEP * pixel for p, pixel in zip(pointers, pixels, strict=True))]
+            tile(sums, pointers, step)
+            return [sums + tiles.tile, *(p + step * pixel for p, pixel in zip(pointers, pixels, strict=True))]
 
-        sums, *pointers = f.loop(tiles.across - tiles.is_last, one, self.a, self.c, *self.streams)
-        if tiles.is_last:
-            tile(sums, pointers, 1)
+        sums, *pointers = f.loop(tiles.whole, one, self.a, self.c, *self.streams)
+        if tiles.is_cut:
+            tile(sums, pointers, tiles.columns)
         f.finish()
 
-    def _results(self, at: Value, bias: Value) -> list[Value]:
-        """The results of a vector of sums, column by column."""
-        f, apart = self.f, self.tiles.apart
-
-        def column(x: int) -> list[Value]:
-            return _two(*(f.load(self.products.sum_type, at + (SIDE * y + x) * apart, 32) for y in range(SIDE)))
-
-        upper, lower = zip(*map(column, range(SIDE)), strict=True)
-        pairs = zip(_two(*upper), _two(*lower), strict=True)
-        return [f.ashr(result, SCALE_BITS) + bias for pair in pairs for result in pair]
+    def _results(self, at: Value, bias: Value) -> list[list[Value]]:
+        """The results of a vector of sums, row by row."""
+        f, apart, algorithm = self.f, self.tiles.apart, self.algorithm
+        side, type_, shift = algorithm.side, self.products.result_type, 2 * algorithm.scale_bits
+        columns = [
+            applied(f, algorithm.results, [f.load(type_, at + (side * y + x) * apart, 32) for y in range(side)])
+            for x in range(side)
+        ]
+        rows = [applied(f, algorithm.results, line) for line in zip(*columns, strict=True)]
+        return [[(f.ashr(value, shift) if shift else value) + bias for value in row] for row in rows]
 
     def lanes_left(self) -> Value:
         assert self.mask is not None
