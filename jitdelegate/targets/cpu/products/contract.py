@@ -23,7 +23,7 @@ from jitdelegate.targets.cpu.multiply.byte_pairs import BytePairs
 from jitdelegate.targets.cpu.multiply.pairs import WordPairs
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products, folded
 from jitdelegate.targets.cpu.products.chunks import Chunks, PanelProduct, PanelWalk, chunks_wanted, worth
-from jitdelegate.targets.cpu.products.winograd import write_winograd
+from jitdelegate.targets.cpu.products.winograd import algorithm_for, slices, write_winograd
 from jitdelegate.targets.cpu.sources.converted import Converted
 from jitdelegate.targets.cpu.sources.filters import ContractFilters, contract_filters
 from jitdelegate.targets.cpu.sources.indirect_gemm import Sweep, sweeps
@@ -150,19 +150,24 @@ class ContractWriter:
         outputs = filters.stored.shape[0] // form.groups
         inputs = filters.stored.shape[3]
         jobs = list[Job]()
-        for group in range(form.groups):
-            rows = slice(group * outputs, (group + 1) * outputs)
+        algorithm = algorithm_for(form, products, filters.stored, a.layout, c.layout)
+        parts = [(slice(group * outputs, (group + 1) * outputs), group * inputs) for group in range(form.groups)]
+        if algorithm:
+            parts = [(rows, 0) for rows in slices(algorithm, outputs, products.lanes)]
+        for rows, first in parts:
             part = filters.part(rows)
             shifted = replace(epilogue, streams=tuple(self._shift(s, rows.start) for s in epilogue.streams))
             for sweep in sweeps(form, a.layout, c.layout, part.stored):
-                a_start = sweep.a_start + self._to_channel(group * inputs, a.layout)
+                a_start = sweep.a_start + self._to_channel(first, a.layout)
                 c_start = sweep.c_start + self._to_channel(rows.start, c.layout)
                 sweep = replace(sweep, a_start=a_start, c_start=c_start)
                 zero = form.input_zero + products.offset
                 bias = folded(part.bias, sweep.weights, zero, products.accumulator, part.sums)
                 ready = replace(part, bias=bias)
-                faster = write_winograd(self.generator, form, sweep, products, (a, c), ready, shifted)
-                jobs += faster or self._sweep_jobs(sweep, products, a, c, ready, shifted)
+                if algorithm:
+                    jobs.append(write_winograd(self.generator, algorithm, sweep, products, (a, c), ready, shifted))
+                else:
+                    jobs += self._sweep_jobs(sweep, products, a, c, ready, shifted)
         return jobs
 
     def _to_channel(self, channel: int, layout: Layout, block: int | None = None) -> int:
