@@ -22,6 +22,7 @@ from jitdelegate.targets.cpu.code.epilogue import Epilogue, numbers_pointer, str
 from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, Memory, channel_vector, odd_lines, split
 from jitdelegate.targets.cpu.code.narrow import without_cast
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Value
+from jitdelegate.targets.cpu.multiply.narrow_products import HalfProducts
 from jitdelegate.targets.cpu.multiply.pairs import WordPairs
 from jitdelegate.targets.cpu.multiply.products import Products
 from jitdelegate.targets.cpu.multiply.winograd_algorithm import Algorithm
@@ -70,7 +71,7 @@ def algorithm_for(form: Contract, products: Products, weights: np.ndarray, a: La
         return None
     if isinstance(products, WordPairs):
         return _for_bytes(weights, products.lanes, a, c)
-    if products == Products(products.machine):
+    if isinstance(products, HalfProducts) or products == Products(products.machine):
         return _for_floats(weights, products.lanes, a, c)
     return None
 
@@ -132,7 +133,7 @@ def write_winograd(
     """
     bias = np.zeros(len(sweep.weights), products.accumulator) if filters.bias is None else filters.bias
     depth = filters.stored.shape[3]
-    own = _Winograd(algorithm, generator, sweep, products, *ends, depth, without_cast(epilogue).shared())
+    own = _Winograd(algorithm, generator, sweep, products.unpacked, *ends, depth, without_cast(epilogue).shared())
     return own.job(sweep.weights, bias)
 
 
