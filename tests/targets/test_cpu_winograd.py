@@ -12,7 +12,7 @@ from jitdelegate.ir.forms import Contract, Shape
 from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.ir.quantized import quantize
 from jitdelegate.targets.cpu.generate import generate
-from jitdelegate.targets.cpu.products import winograd
+from jitdelegate.targets.cpu.products import choose_winograd
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.fenced import run_fenced
@@ -118,7 +118,7 @@ def test_a_large_bias_makes_results_wrap(features: str) -> None:
 def test_sums_that_might_wrap_when_they_are_four_times_as_large_are_computed_directly(
     features: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(winograd, "MOST", 1 << 21)
+    monkeypatch.setattr(choose_winograd, "MOST", 1 << 21)
     assert "winograd" not in names_of(window("whole tiles"), features)
 
 

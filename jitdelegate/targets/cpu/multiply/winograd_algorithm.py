@@ -1,11 +1,11 @@
 """Winograd's algorithms for filters of three taps: their matrices, and their application to vectors.
 
-Data of a tile are a polynomial, which is evaluated at 0, at pairs of points +-p, and at infinity. There as many products
+Data of a tile are a polynomial, which is evaluated at 0, at pairs of points p and -p, and at infinity. Products there
 give what becomes two results for each pair. Filters are transformed when the model is compiled, in float64.
 
-Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks (https://arxiv.org/abs/1509.09308). Points near
-1 keep rounding errors small: Barabasz et al., Error Analysis and Improving the Accuracy of Winograd Convolution for Deep
-Neural Networks (https://arxiv.org/abs/1803.10986).
+Sources: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks (https://arxiv.org/abs/1509.09308); Barabasz
+et al., Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural Networks
+(https://arxiv.org/abs/1803.10986), on points.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy as np
 from jitdelegate.targets.cpu.code.vector_ir import Function, Value
 
 Stages = tuple[np.ndarray, np.ndarray]
-"""A matrix as a product of two sparse ones, that is applied first before the other: the even and the odd parts at a
-point p are those at -p."""
+"""A matrix as a product of two sparse ones, the right one first: a pair of points shares even and odd parts."""
+TAPS = np.arange(3)
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,20 @@ class Algorithm:
         """Products of a tile and a channel."""
         return self.side**2
 
+    @property
+    def _pairs(self) -> Iterable[tuple[int, float]]:
+        """(number of the position at p, p) of each pair; that at -p follows."""
+        return zip(range(1, self.side - 1, 2), self.points, strict=True)
+
     @cached_property
     def filter(self) -> np.ndarray:
         """f64[side, 3]: taps -> numbers."""
-        rows = [(1 / _even(self.points)[0], 0, 0)]
-        for p in self.points:
+        numbers = np.zeros((self.side, len(TAPS)))
+        numbers[0, 0], numbers[-1, -1] = 1 / _even(self.points)[0], 1
+        for even, p in self._pairs:
             scale = 2 * p**2 * prod(p**2 - other**2 for other in self.points if other != p)
-            rows += [(1 / scale, sign * p / scale, p**2 / scale) for sign in (1, -1)]
-        return np.array([*rows, (0, 0, 1)]) * 2**self.scale_bits
+            numbers[even], numbers[even + 1] = p**TAPS / scale, (-p) ** TAPS / scale
+        return numbers * float(1 << self.scale_bits)
 
     @cached_property
     def data(self) -> Stages:
@@ -66,7 +72,7 @@ class Algorithm:
         first, second = np.zeros((self.side, self.side)), np.eye(self.side)
         all_points = _even(self.points)
         first[0, : len(all_points)] = first[-1, 1 : 1 + len(all_points)] = all_points
-        for even, p in zip(range(1, self.side, 2), self.points, strict=False):
+        for even, p in self._pairs:
             others = _even([other for other in self.points if other != p])
             first[even, 2 : 2 + len(others)] = first[even + 1, 1 : 1 + len(others)] = others
             second[even : even + 2, even : even + 2] = (1, p), (1, -p)
@@ -77,7 +83,7 @@ class Algorithm:
         """Sums -> results."""
         first, second = np.eye(self.side), np.zeros((self.step, self.side))
         second[0, 0] = second[-1, -1] = 1
-        for even, p in zip(range(1, self.side, 2), self.points, strict=False):
+        for even, p in self._pairs:
             first[even : even + 2, even : even + 2] = (1, 1), (1, -1)
             for power in range(self.step):
                 second[power, even + power % 2] = p**power
@@ -92,7 +98,7 @@ def _even(points: Iterable[float]) -> np.ndarray:
 def applied(f: Function, stages: Stages, values: Sequence[Value]) -> list[Value]:
     """The product of a matrix and vectors."""
     for stage in stages:
-        values = [_sum(f, [(factor, value) for factor, value in zip(row, values) if factor]) for row in stage.tolist()]
+        values = [_sum(f, [term for term in zip(row, values, strict=True) if term[0]]) for row in stage.tolist()]
     return list(values)
 
 

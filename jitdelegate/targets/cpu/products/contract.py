@@ -22,8 +22,9 @@ from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.multiply.byte_pairs import BytePairs
 from jitdelegate.targets.cpu.multiply.pairs import WordPairs
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products, folded
+from jitdelegate.targets.cpu.products.choose_winograd import algorithm_for, slices
 from jitdelegate.targets.cpu.products.chunks import Chunks, PanelProduct, PanelWalk, chunks_wanted, worth
-from jitdelegate.targets.cpu.products.winograd import algorithm_for, slices, write_winograd
+from jitdelegate.targets.cpu.products.winograd import write_winograd
 from jitdelegate.targets.cpu.sources.converted import Converted
 from jitdelegate.targets.cpu.sources.filters import ContractFilters, contract_filters
 from jitdelegate.targets.cpu.sources.indirect_gemm import Sweep, sweeps

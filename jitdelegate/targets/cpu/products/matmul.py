@@ -156,8 +156,9 @@ class Product(PanelProduct):
     def groups(self) -> tuple[PanelGroup, ...]:
         """All columns as panels. There are twice as wide ones for a few rows, so that sums do not wait for each
         other."""
-        is_masked, widest = self.columns % self.products.lanes > 0, len(self.products.rows)
-        return panel_groups(self.products, self.columns, masked=is_masked, widest=2 * widest if self.rows <= FEW_ROWS else widest)
+        is_masked = self.columns % self.products.lanes > 0
+        widest = (2 if self.rows <= FEW_ROWS else 1) * len(self.products.rows)
+        return panel_groups(self.products, self.columns, masked=is_masked, widest=widest)
 
     def tile_rows(self, group: PanelGroup) -> int:
         rows = self.products.rows
