@@ -33,7 +33,7 @@ TUNINGS = ("none", "fast", "full")
 PREFERENCES = ("FAST_SINGLE_ANSWER", "SUSTAINED_SPEED", "BALANCED")
 """In the order of TFLite's numbers, as `PRIORITIES`."""
 PRIORITIES = ("AUTO", "MAX_PRECISION", "MIN_LATENCY", "MIN_MEMORY_USAGE")
-AUTO, MAX_PRECISION = PRIORITIES[:2]
+AUTO, MAX_PRECISION, MIN_LATENCY, MIN_MEMORY_USAGE = PRIORITIES
 FLAGS = ("ENABLE_QUANT", "CL_ONLY", "GL_ONLY", "ENABLE_SERIALIZATION")
 """In the order of TFLite's bits, the lowest first."""
 ENABLE_QUANT, *_FOREIGN, ENABLE_SERIALIZATION = FLAGS
@@ -459,7 +459,9 @@ class DelegateOptions(Checked):
         inference_priority1: the first priority: "MAX_PRECISION" means "float32", "MIN_LATENCY" and "MIN_MEMORY_USAGE"
             mean "float16". TFLite's numbers are 1, 2 and 3; 0 is "AUTO", which the first priority cannot be.
         inference_priority2: the second priority, other than the first. "AUTO" means none. If the first priority is not
-            precision, any value means float16 with sums in float32.
+            precision, any value means float16 with sums in float32. On the CPU, "MIN_MEMORY_USAGE" before "MIN_LATENCY"
+            keeps Winograd's algorithms off, whose weights are larger, and whose rounding errors are about twice those
+            of direct sums.
         inference_priority3: the third priority; "AUTO" if the second is.
         max_delegated_partitions: most partitions to compile, the largest first; None is any number. 0 and less mean 1,
             as in TFLite.
@@ -536,7 +538,7 @@ class DelegateOptions(Checked):
         Raises:
             OptionError: TFLite refuses this order of priorities.
         """
-        order = self.inference_priority1, self.inference_priority2, self.inference_priority3
+        order = self._order
         loses = self.is_precision_loss_allowed
         if loses is None:
             _check_order(order)
@@ -546,6 +548,16 @@ class DelegateOptions(Checked):
             "precision": "float16" if loses else "float32",
             "quantized_models_allowed": ENABLE_QUANT in self.experimental_flags,
         }
+
+    @property
+    def _order(self) -> tuple[str, str, str]:
+        return self.inference_priority1, self.inference_priority2, self.inference_priority3
+
+    @property
+    def saves_memory(self) -> bool:
+        """Whether memory has priority over latency; TFLite has it the other way where neither is given."""
+        order = self._order
+        return MIN_MEMORY_USAGE in (order if MIN_LATENCY not in order else order[: order.index(MIN_LATENCY)])
 
     @property
     def changed(self) -> tuple[str, ...]:

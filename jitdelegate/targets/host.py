@@ -55,6 +55,9 @@ _HWCAPS = {
 _known: tuple[str, ...] = ()
 
 
+RANKS = ("inference_priority1", "inference_priority2", "inference_priority3")
+
+
 class HostDevice:
     """This machine's CPU; see `targets.target.Device`."""
 
@@ -86,7 +89,7 @@ class HostTarget:
     is_accelerator = False
     bare_rows = 0
     ignored_options: tuple[str, ...] = (
-        *("device", "inference_preference", "inference_priority1", "inference_priority2", "inference_priority3"),
+        *("device", "inference_preference", *RANKS),
         *("is_precision_loss_allowed", "precision", "precision_bound", "precision_inputs", "stream", "tuning"),
     )
 

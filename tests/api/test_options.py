@@ -190,6 +190,18 @@ def test_an_order_that_tflite_refuses_is_refused_beside_a_precision_too() -> Non
         DelegateOptions(inference_priority1="AUTO", precision="tf32")
 
 
+@pytest.mark.parametrize(
+    ("order", "saves"),
+    [
+        *(((1, 0, 0), False), ((1, 2, 3), False), ((2, 0, 0), False), ((2, 3, 1), False), ((2, 1, 0), False)),
+        *(((3, 0, 0), True), ((1, 3, 0), True), ((1, 3, 2), True), ((3, 2, 1), True), ((3, 1, 0), True)),
+    ],
+)
+def test_memory_is_saved_where_it_comes_before_latency(order: tuple[int, int, int], saves: bool) -> None:
+    given = {f"inference_priority{place}": number for place, number in enumerate(order, 1)}
+    assert DelegateOptions.from_mapping(given).saves_memory == saves
+
+
 @pytest.mark.parametrize("numbers", ALL_ORDERS)
 def test_the_older_option_overrules_the_priorities_as_in_tflite(numbers: tuple[int, int, int]) -> None:
     given = {f"inference_priority{place}": number for place, number in enumerate(numbers, 1)}

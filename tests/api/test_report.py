@@ -163,6 +163,7 @@ def test_litert_s_interpreter_reports_every_signature_too() -> None:
         ({"target": "cpu", "precision": "float16"}, ("precision",)),
         ({"target": "auto", "stream": 7, "device": "H100", "precision": "tf32"}, ("device", "precision", "stream")),
         ({"target": "cpu", "inference_priority1": "MIN_LATENCY"}, ("inference_priority1",)),
+        ({"target": "cpu", "inference_priority2": "MIN_MEMORY_USAGE"}, ()),
         ({"target": "reference", "profile": True, "cpu_features": "generic"}, ("cpu_features", "profile")),
         ({"target": "litert", "only_ops": "ADD", "num_threads": 2}, ("only_ops",)),
         ({"target": "cpu", "only_ops": "ADD"}, ()),

@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
+from jitdelegate.base.options import DelegateOptions
 from jitdelegate.base.targets import LEVELS as ROWS
+from jitdelegate.engine.load_path import find_key
 from jitdelegate.ir.expr import RESULT, Arg
 from jitdelegate.ir.forms import Contract, Shape
 from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.ir.layout import Layout
+from jitdelegate.program.known_constants import NO_CONSTANTS
+from jitdelegate.targets import target_named
 from jitdelegate.targets.cpu.multiply.products import Products
 from jitdelegate.targets.cpu.multiply.winograd_algorithm import Algorithm
 from jitdelegate.targets.cpu.products import choose_winograd
@@ -163,6 +167,18 @@ def test_the_algorithm_is_the_one_that_was_measured_to_be_fastest(
 @pytest.mark.parametrize("window", [{"stride": (1, 2)}, {"dilation": (2, 1)}, {"kernel": (3, 5)}])
 def test_other_windows_are_computed_directly(window: dict[str, tuple[int, int]]) -> None:
     assert step_for(56, 64, 16, **window) == 0
+
+
+def test_it_is_kept_off_where_memory_comes_before_latency() -> None:
+    graph, target = window((1, 20, 20, 32), 64), target_named("cpu")
+    generated = []
+    for options in (DelegateOptions(), DelegateOptions(inference_priority2="MIN_MEMORY_USAGE")):
+        key = find_key(target.find_device(options), options, "0")
+        generated.append(target.generate(graph, options, key, lambda *_: None, NO_CONSTANTS))
+    names = [" ".join(kernel.name for kernel in each.kernels) for each in generated]
+    assert ["winograd" in each for each in names] == [True, False], names
+    fast, small = (len(each.weights) for each in generated)
+    assert fast > 3 * small
 
 
 @LEVELS

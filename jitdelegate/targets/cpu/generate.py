@@ -50,6 +50,7 @@ def generate(
     trace: Trace = _ignore,
     *,
     profile: bool = False,
+    saves_memory: bool = False,
     precision: str = EXACT,
     known: Known = NO_CONSTANTS,
 ) -> Generated:
@@ -60,6 +61,7 @@ def generate(
         features: a key of `LEVELS`.
         trace: called with the plan of steps and memory, the LLVM IR and the machine code.
         profile: whether the code writes time stamps for `runtime.cpu.profile`.
+        saves_memory: whether weights are stored as they are even where larger ones would be faster.
         precision: EXACT, BFLOAT16 or FLOAT16.
         known: constants that other programs store.
     Raises:
@@ -71,7 +73,8 @@ def generate(
     planned = plan(graph, layouts)
     trace("plan", lambda: plan_text(planned))
     status = -(-planned.arena_bytes // ALIGN) * ALIGN
-    generator = Generator(machine, Module(machine), Constants(ALIGN, known), status=status)
+    constants = Constants(ALIGN, known)
+    generator = Generator(machine, Module(machine), constants, saves_memory=saves_memory, status=status)
     write_steps(generator, planned)
     generator.weights.close(ALIGN)
     steps = place_constants(generator.steps, generator.weights.large, len(graph.inputs) + len(graph.outputs))

@@ -19,7 +19,7 @@ from jitdelegate.runtime.cache.key import (
     this_machine,
 )
 from jitdelegate.runtime.memory import MACHINES
-from jitdelegate.targets.host import SLOWER, HostDevice, HostTarget, facts_of, level, levels
+from jitdelegate.targets.host import RANKS, SLOWER, HostDevice, HostTarget, facts_of, level, levels
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 IN_LITERT = tuple(f"linux {machine} " for machine in MACHINES)
 """Beginnings of the key part "machine" if LiteRT's interpreter may call compiled code there."""
-PROFILE = "profile"
-"""Part of the key of profiled code."""
+PROFILE, MEMORY = "profile", "memory"
+"""Parts of the key of profiled code, and of code that saves memory."""
 _VERSION_NAMES = ("version_version", "__version__", "version")
 _LARGEST_VERSION_FILE = 1 << 16
 
@@ -60,7 +60,8 @@ class CpuDevice(HostDevice):
         return TARGET
 
     def key_parts(self, options: DelegateOptions) -> KeyParts:
-        own = ((PROFILE, "1"),) if options.profile else ()
+        flags = (PROFILE, options.profile), (MEMORY, options.saves_memory)
+        own = tuple((part, "1") for part, is_set in flags if is_set)
         precision = EXACT
         if options.precision == BFLOAT16 or (options.precision == ANY_PRECISION and not self.kind):
             from jitdelegate.targets.precision import precision_parts  # not before: few models are not in float32
@@ -140,15 +141,20 @@ class CpuTarget(HostTarget):
             from jitdelegate.targets.precision import precision_of
 
             precision = precision_of(key)
-        profile = bool(key.part(PROFILE))
-        return generate(graph, key.part(FEATURES), trace, profile=profile, precision=precision, known=known)
+        profile, saves_memory = bool(key.part(PROFILE)), bool(key.part(MEMORY))
+        features = key.part(FEATURES)
+        return generate(
+            graph, features, trace, profile=profile, saves_memory=saves_memory, precision=precision, known=known
+        )
 
     def ignored(self, options: DelegateOptions) -> tuple[str, ...]:
-        """Other precisions than bfloat16 are those of GPUs, and float16 where the level has no sums of it."""
+        """Other precisions than bfloat16 are those of GPUs, and float16 where the level has no sums of it. Priorities
+        only say whether memory is saved."""
         used = {BFLOAT16: ("precision",), ANY_PRECISION: ("precision", "precision_bound", "precision_inputs")}
         if facts_of(level() if options.cpu_features == AUTO else options.cpu_features).has_half_sums:
             used[FLOAT16] = ("precision",)
-        return tuple(name for name in super().ignored(options) if name not in used.get(options.precision, ()))
+        names = (*used.get(options.precision, ()), *(RANKS if options.saves_memory else ()))
+        return tuple(name for name in super().ignored(options) if name not in names)
 
     def runs_in_litert(self, key: Key) -> bool:
         return key.part("machine").startswith(IN_LITERT)

@@ -165,6 +165,7 @@ class Generator:
     are constants of the module instead; `tables` are those that are tensors.
 
     Attributes:
+        saves_memory: whether weights are stored as they are even where larger ones would be faster.
         status: offset in the arena of the status word, which is not 0 once a run is refused.
         refusals: what it may say.
         places: (space, offset) of the places that the current task has seen, to their numbers.
@@ -174,6 +175,7 @@ class Generator:
     machine: Level
     module: Module
     weights: Constants = field(default_factory=lambda: Constants(ALIGN))
+    saves_memory: bool = False
     scratch: int = 0
     steps: list[Step] = field(default_factory=list)
     names: int = 0

@@ -151,7 +151,8 @@ class ContractWriter:
         outputs = filters.stored.shape[0] // form.groups
         inputs = filters.stored.shape[3]
         jobs = list[Job]()
-        algorithm = algorithm_for(form, products, filters.stored, a.layout, c.layout)
+        may_grow = not self.generator.saves_memory
+        algorithm = algorithm_for(form, products, filters.stored, a.layout, c.layout) if may_grow else None
         parts = [(slice(group * outputs, (group + 1) * outputs), group * inputs) for group in range(form.groups)]
         if algorithm:
             parts = [(rows, 0) for rows in slices(algorithm, outputs, products.lanes)]
