@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from operator import add
 
 import numpy as np
 
-from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, numbers_pointer, stream_pointers
 from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, Memory, channel_vector, odd_lines, split
 from jitdelegate.targets.cpu.code.narrow import without_cast
-from jitdelegate.targets.cpu.code.vector_ir import Value
+from jitdelegate.targets.cpu.code.vector_ir import POINTER, Value
 from jitdelegate.targets.cpu.multiply.products import Products
 from jitdelegate.targets.cpu.multiply.winograd_algorithm import Algorithm
 from jitdelegate.targets.cpu.products.choose_winograd import FEWEST_TILES, GROUP
@@ -167,21 +167,27 @@ class _Winograd:
         groups = self.groups * algorithm.positions
         return pack(self.generator, self.products, groups, steps, [(np.arange(steps.shape[1]), 0)])
 
-    def _row(self, layout: Layout, tile: int, apart: int, rows: int) -> TileRow:
-        """A row of tiles of so many rows of results, or of all."""
-        algorithm, step = self.algorithm, self.algorithm.step
-        columns = self.sweep.columns % step or step
-        return TileRow(algorithm, self.across, columns, rows or step, layout.row, layout.pixel, tile, apart)
+    def _tiles(self, rows: int) -> TileRow:
+        """A row of tiles of so many rows of results, or of all where that is 0."""
+        step = self.algorithm.step
+        return TileRow(self.algorithm, self.sweep.columns % step, rows or step)
+
+    def _geometry(self, kernel: Kernel, *values: int) -> Value:
+        """A constant: the number of whole tiles of a row, and further values."""
+        module, geometry = self.generator.module, (self.sweep.columns // self.algorithm.step, *values)
+        name = self.generator.once("geometry", geometry, lambda name: module.constant(name, geometry))
+        return Value(kernel.f, POINTER, f"@{name}")
 
     def _transform(self, kernel: Kernel, pointers: Sequence[Value], rows: int, apart: int, low: int) -> None:
         """Writes the numbers of some rows of tiles."""
         a, groups, nbytes = self.a.layout, self.data_groups, self.tile_bytes[0]
-        block = a.block if a.blocked else groups[0][0] * a.element
+        (lanes, count), *_ = groups
+        block = a.block if a.blocked else lanes * a.element
+        geometry = self._geometry(kernel, a.row, a.pixel, nbytes, apart, count, block)
 
         def one(_: Value, image: Value, data: Value, low: int = 0) -> list[Value]:
-            tiles, line = self._row(a, nbytes, apart, low), groups[0][0] * self.number_bytes
-            shape = DataShape(tiles, a.dtype, self.products.stored, groups, block, line)
-            kernel.f.call(data_function(kernel.generator, shape), image, data)
+            shape = DataShape(self._tiles(low), a.dtype, self.products.stored, tuple(lanes for lanes, _ in groups))
+            kernel.f.call(data_function(kernel.generator, shape), image, data, geometry)
             return [image + self.algorithm.step * a.row, data + self.across * nbytes]
 
         _rows(kernel, rows, one, pointers, low)
@@ -230,19 +236,20 @@ class _Winograd:
         blocks, tail = [line, line, c.block, *(stream.block for stream in streams)], outputs % lanes
         masked = tail > 0 and (not c.blocked or epilogue.lanes_to_mask(c) > 0)
         groups = panel_groups(self.products, outputs, masked=masked, widest=1 if self.is_float else 0)
+        followed = [(stream.row, stream.pixel, stream.block) for stream in streams]
+        still = tuple(row == pixel == 0 for row, pixel, _ in followed)
+        geometry = self._geometry(kernel, c.row, c.pixel, nbytes, apart, c.block, tail, *chain(*followed))
 
         def some(_: Value, *at: Value, shape: ResultShape) -> list[Value]:
-            kernel.f.call(result_function(kernel.generator, shape), *at, *numbers)
+            kernel.f.call(result_function(kernel.generator, shape), *at[:3], geometry, *at[3:], *numbers)
             return [p + shape.vectors * block for p, block in zip(at, blocks, strict=True)]
 
         def one(_: Value, *at: Value, low: int = 0) -> list[Value]:
-            tiles = self._row(c, nbytes, apart, low)
+            tiles = self._tiles(low)
             for group in groups:
                 packed = 0 if self.is_float else group.columns(outputs, lanes)
                 first = [group.start * block for block in blocks]
-                shape = ResultShape(
-                    self.products, 1, group.vectors, group.masked, epilogue, packed, tiles, c.block, tail
-                )
+                shape = ResultShape(self.products, 1, group.vectors, group.masked, epilogue, packed, tiles, still)
                 kernel.f.loop(group.count, partial(some, shape=shape), *map(add, at, first))
             moves = [self.across * nbytes, 0, step * c.row, *(step * stream.row for stream in streams)]
             return [p + move for p, move in zip(at, moves, strict=True)]
