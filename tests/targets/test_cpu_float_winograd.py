@@ -17,6 +17,7 @@ from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.ir.layout import Layout
 from jitdelegate.program.known_constants import NO_CONSTANTS
 from jitdelegate.targets import target_named
+from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cpu.multiply.products import Products
 from jitdelegate.targets.cpu.multiply.winograd_algorithm import Algorithm
 from jitdelegate.targets.cpu.products import choose_winograd
@@ -133,6 +134,12 @@ def test_threads_share_tiles_and_outputs(data: Shape, outputs: int, features: st
     graph = window(data, outputs)
     assert "winograd" in names_of(graph, features)
     check(graph, features, threads=2)
+
+
+@pytest.mark.parametrize("size, channels, chunks", [(14, 64, 2), (14, 256, 4), (28, 128, 6)])
+def test_small_images_are_cut_for_threads(size: int, channels: int, chunks: int) -> None:
+    generated = generate(window((1, size, size, channels), channels), "x86-64-v4")
+    assert sum(kernel.chunks for kernel in generated.kernels if "winograd" in kernel.name) == chunks
 
 
 @LEVELS
