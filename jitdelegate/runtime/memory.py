@@ -199,9 +199,14 @@ def _map(nbytes: int) -> int:
     address = libc.mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
     if address is None or address == _FAILED:
         raise _refusal(f"no memory of {nbytes} bytes")
-    if _HUGE is not None and nbytes >= LARGE_PAGE:
-        libc.madvise(address, nbytes, _HUGE)  # a refusal does not matter
+    ask_for_large_pages(address, nbytes)
     return int(address)
+
+
+def ask_for_large_pages(address: int, nbytes: int) -> None:
+    """Let the system map memory by large pages. Kernels that have none refuse, which does not matter."""
+    if _HUGE is not None and nbytes >= LARGE_PAGE:
+        libc.madvise(address, nbytes, _HUGE)
 
 
 def _refusal(what: str) -> DeviceError:

@@ -20,7 +20,7 @@ from jitdelegate.errors import DeviceError
 from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.bus_guard import renew_net, spread_net
 from jitdelegate.runtime.cache.directory import read_pieces
-from jitdelegate.runtime.memory import LARGE_PAGE, Memory, libc
+from jitdelegate.runtime.memory import LARGE_PAGE, Memory, ask_for_large_pages, libc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -335,9 +335,8 @@ def keep(pieces: Sequence[Piece]) -> SharedFile:
     """
     stamps = {descriptor: _stamp(descriptor) for descriptor, _, _ in pieces}
     made = SharedFile(-1, _size(pieces), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        made.madvise(mmap.MADV_HUGEPAGE)
     made.begin(pieces)
+    ask_for_large_pages(made._address, len(made))
     read_pieces(pieces, memoryview(made))
     made._is_doubtful = any(_stamp(descriptor) != stamp for descriptor, stamp in stamps.items())
     made.offer(pieces, stamps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import signal
@@ -311,6 +312,19 @@ def kept(path: Path) -> SharedFile:
         return keep([(descriptor, START, os.fstat(descriptor).st_size - START)])
     finally:
         os.close(descriptor)
+
+
+def test_private_bytes_do_without_large_pages_where_the_kernel_has_none(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(errno.EINVAL, "there are none")
+
+    content = bytes(START) + bytes(LARGE_PAGE) + CONTENT
+    path.write_bytes(content)
+    monkeypatch.setattr(SharedFile, "madvise", refuse)
+    monkeypatch.setattr(module.libc, "madvise", lambda *_: -1)
+    assert bytes(kept(path)) == content[START:]
 
 
 def whole(file: SharedFile) -> bytes:
