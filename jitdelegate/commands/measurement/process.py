@@ -35,7 +35,7 @@ def run_module(
     start = time.perf_counter()
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, env=environment, timeout=most_seconds
+            command, capture_output=True, errors="replace", check=False, env=environment, timeout=most_seconds
         )
     except subprocess.TimeoutExpired as error:
         raise ModelError(f"{name}: it took more than {most_seconds:g} seconds") from error
