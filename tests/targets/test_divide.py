@@ -29,7 +29,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(divide, "LEAST_APART", 4000)
     monkeypatch.setattr(machine, "compile_object", counted)
-    machine.compile_again.cache_clear()
+    monkeypatch.setattr(machine, "_KEPT", {})
     return texts
 
 
@@ -46,17 +46,34 @@ def test_a_further_shape_compiles_no_function_again(compiled: list[str]) -> None
     further = generate(layers(24), RUNNABLE[-1])
     assert count > 0
     assert len(compiled) == count
-    machine.compile_again.cache_clear()
+    machine._KEPT.clear()
     assert generate(layers(24), RUNNABLE[-1]).code == further.code != first.code
 
 
 def test_names_and_other_functions_do_not_matter(compiled: list[str]) -> None:
     """What both networks have is compiled once, however much of it there is on this machine."""
     generate(layers(12), RUNNABLE[-1])
-    assert machine.compile_again.cache_info().hits == 0
+    count = len(compiled)
     generate(layers(12, is_deep=True), RUNNABLE[-1])
-    assert machine.compile_again.cache_info().hits > 0
-    assert len(compiled) == len({*compiled}) > 2
+    both = [*compiled]
+    machine._KEPT.clear()
+    compiled.clear()
+    generate(layers(12, is_deep=True), RUNNABLE[-1])
+    assert len(both) == len({*both}) < count + len(compiled)
+
+
+def test_hundreds_are_found_again_and_the_oldest_forgotten(
+    compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = f'target triple = "{machine.triple(RUNNABLE[-1])}"\n'
+    texts = [head + f"define i32 @apart() {{\n  ret i32 {number}\n}}\n" for number in range(200)]
+    for text in texts * 2:
+        assert machine.compile_again(text, RUNNABLE[-1])
+    assert compiled == texts
+    monkeypatch.setattr(machine, "MOST_KEPT", 2)
+    for text in (head, texts[-1], texts[0]):
+        machine.compile_again(text, RUNNABLE[-1])
+    assert compiled == [*texts, head, texts[0]]
 
 
 @pytest.mark.parametrize("features", RUNNABLE)
