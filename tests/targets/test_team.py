@@ -26,7 +26,6 @@ from tests.targets.test_cpu_graphs import RUNNABLE, Network, pyramid
 pytestmark = pytest.mark.skipif(RUNNABLE[-1] == "generic", reason="no threads on this machine")
 ALONE = 1000
 """Ticks of a run by the calling thread alone."""
-THREADS = 2
 
 
 class Team:
@@ -43,9 +42,7 @@ class Team:
         self._code = Memory(len(code))
         self._code.write(code)
         self._code.make_executable()
-        self._learn = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
-            self._code.address + entries["learn"]
-        )
+        self._learn = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(self._code.address + entries["learn"])
         self._memory = (ctypes.c_int64 * 8)()
         self.runs: list[tuple[bool, int]] = []
 
@@ -57,7 +54,7 @@ class Team:
         """Runs that take `ticks(whether alone)`; returns them."""
         for _ in range(count):
             self.runs.append((self.is_alone, ticks(self.is_alone)))
-            self._learn(ctypes.addressof(self._memory), self.runs[-1][1], THREADS)
+            self._learn(ctypes.addressof(self._memory), self.runs[-1][1])
         return self.runs[-count:]
 
 
@@ -85,7 +82,7 @@ def test_trials_of_a_network_of_seconds_cost_a_hundredth_of_the_time_from_the_fi
     alone, together = round(400 * team.LONG), round(400 * team.LONG * share)
     runs = decision.run(1000, lambda is_alone: alone if is_alone else together)
     firsts = [is_alone for is_alone, _ in runs].index(True)
-    assert firsts == team.COST * (THREADS - 1)
+    assert firsts == team.COST
     paid = [max(ticks - min(alone, together), 0) for _, ticks in runs]
     if share < 1:
         assert all(sum(paid[:end]) <= sum(ticks for _, ticks in runs[:end]) / 50 for end in range(1, 1001))

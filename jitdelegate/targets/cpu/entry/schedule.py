@@ -405,8 +405,7 @@ def _write_infer(module: Module, own: Architecture, stamps: Stamps | None, *, ha
         f.store(runs, sync + RUNS)
         stamps.begin(f, sync, runs)
     if has_team:
-        threads = f.cast("zext", f.load(I32, sync + TEAM), INDEX)
-        f.branch(f.compare("ugt", threads, 1), "team", "solo")
+        f.branch(f.compare("ugt", f.load(I32, sync + TEAM), 1), "team", "solo")
         f.start_block("team")
         begin = own.now(f)
         f.branch(team.is_alone(f, sync + MEMORY), "without", "with")
@@ -420,7 +419,7 @@ def _write_infer(module: Module, own: Architecture, stamps: Stamps | None, *, ha
         _wake_sleepers(f, sync + RUN, sync + SLEEPERS)
         f.call("pass", *f.parameters, f.cast("zext", run, INDEX), f.index(0))
         f.enter("ran")
-        f.call("learn", sync + MEMORY, own.now(f) - begin, threads)
+        f.call("learn", sync + MEMORY, own.now(f) - begin)
         f.do("ret void")
         f.start_block("solo")
     f.call("alone", *f.parameters)

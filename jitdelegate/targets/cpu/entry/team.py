@@ -6,7 +6,7 @@ the reverse. Trials are as rare as they are dear, so that all of them take less 
 are suddenly slower than usual bring the next trial forward.
 
 One run of a large network takes as long as hundreds of small ones. So its trials last one run, and the first one waits
-until it, too, costs no more than a hundredth.
+until it, too, costs no more than a hundredth where two threads share runs.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def is_alone(f: Function, memory: Value) -> Value:
 
 
 def write_learn(module: Module, *, exported: bool = False) -> None:
-    """`void learn(memory, ticks, threads)`: takes note of how long a run took, and changes between both ways to run."""
-    f = module.function("learn", [("memory", POINTER), ("ticks", INDEX), ("threads", INDEX)], exported=exported)
-    memory, ticks, threads = f.parameters
+    """`void learn(memory, ticks)`: takes note of how long a run took, and changes between both ways to run."""
+    f = module.function("learn", [("memory", POINTER), ("ticks", INDEX)], exported=exported)
+    memory, ticks = f.parameters
     alone, trial, age, limit, usual, slow, one, two = (f.load(INDEX, memory + WORD * k) for k in range(8))
     median = _median(f, one, two, ticks)
     f.store(two, memory + LAST)
@@ -55,7 +55,7 @@ def write_learn(module: Module, *, exported: bool = False) -> None:
     age = age + 1
     is_trial = f.compare("ne", trial, 0)
     runs = f.select(is_long, f.index(1), f.index(TRIAL))
-    first = f.select(is_long, (threads - 1) * COST, f.index(FIRST))
+    first = f.select(is_long, f.index(COST), f.index(FIRST))
     limit = f.select(is_trial, runs, f.select(f.compare("eq", limit, 0), first, limit))
     f.store(age, memory + AGE)
     f.store(usual, memory + USUAL)
