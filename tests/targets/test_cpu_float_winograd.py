@@ -90,6 +90,22 @@ def test_tiles_may_reach_over_the_border(rows: int, columns: int, features: str)
 
 @LEVELS
 @BOTH
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+@pytest.mark.usefixtures("forced")
+def test_what_is_not_finite_stays_in_its_tiles(number: float, algorithm: Algorithm, features: str) -> None:
+    graph = window((1, 24, 24, 16), 16)
+    (feed,) = feeds_of(graph)
+    (before,) = execute(graph, [feed], features)
+    feed[0, 12, 12, 3] = number
+    (after,) = execute(graph, [feed], features)
+    assert not np.isfinite(after[0, 11:14, 11:14]).any()
+    far = np.abs(np.arange(24) - 12) > algorithm.step
+    np.testing.assert_array_equal(after[0, far], before[0, far])
+    np.testing.assert_array_equal(after[0, :, far], before[0, :, far])
+
+
+@LEVELS
+@BOTH
 @pytest.mark.parametrize("channels, outputs", [(16, 1), (32, 40), (48, 130), (600, 16)])
 @pytest.mark.parametrize("padding", [0, 1])
 @pytest.mark.usefixtures("forced")
