@@ -61,7 +61,7 @@ def _added(instruction: str) -> int:
 
 
 def assembly_of(content: bytes, features: str, precision: str = EXACT) -> str:
-    """The machine code of a model for a level, as text."""
+    """The machine code of a model for a level, as text; convolutions of it are computed directly."""
     graph = specialize_subgraph(read(content)).graphs[0]
     graph = passes.run(passes.run(graph, passes=passes.FOLD), passes=passes.REWRITE)
     texts: dict[str, str] = {}
@@ -71,7 +71,7 @@ def assembly_of(content: bytes, features: str, precision: str = EXACT) -> str:
             texts[stage] = make()
 
     with patch.object(cpu, "_machine_code", lambda ir, features, names: (b"", tuple((name, 0) for name in names))):
-        cpu.generate(graph, features, trace, precision=precision)
+        cpu.generate(graph, features, trace, precision=precision, saves_memory=True)
     return texts["assembly"]
 
 

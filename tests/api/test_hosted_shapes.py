@@ -17,6 +17,7 @@ from jitdelegate.engine.litert_delegate import callbacks
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial
 from tests.api import small_models
+from tests.child import answer_of
 
 
 @pytest.fixture(autouse=True)
@@ -154,11 +155,11 @@ def batch(rows: int) -> np.ndarray:
     return np.linspace(-1, 1, rows * WIDTH, dtype=np.float32).reshape(rows, WIDTH)
 
 
-@pytest.mark.parametrize("private", [False, True])
-def test_all_shapes_share_one_copy_of_the_weights(tmp_path: Path, private: bool) -> None:
+def runs_many_shapes(folder: str, private: str) -> None:
+    """In a process of its own, whose memory other tests leave alone."""
     content, found, memory = matrices(), set(), []
     for _ in range(2):  # as they are compiled, and from the cache
-        interpreter, _ = hosted(content, tmp_path, private_weights=private, num_threads=1)
+        interpreter, _ = hosted(content, Path(folder), private_weights=private == "private", num_threads=1)
         for rows in range(1, MOST_SHAPES + 5):
             answer(interpreter, batch(rows))
             found |= places()
@@ -170,6 +171,11 @@ def test_all_shapes_share_one_copy_of_the_weights(tmp_path: Path, private: bool)
         memory.clear()
         del interpreter
         gc.collect()
+
+
+@pytest.mark.parametrize("weights", ["shared", "private"])
+def test_all_shapes_share_one_copy_of_the_weights(tmp_path: Path, weights: str) -> None:
+    answer_of(runs_many_shapes, tmp_path, weights)
 
 
 def test_two_interpreters_share_one_copy_of_the_weights(tmp_path: Path) -> None:
