@@ -92,9 +92,15 @@ class Memory:
 
     __slots__ = ("address", "nbytes")
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: int, *, has_gaps: bool = False) -> None:
+        """
+        Args:
+            has_gaps: whether parts will never be touched, which large pages would make resident.
+        """
         self.nbytes = max(nbytes, 1)
         self.address = _map(self.nbytes)
+        if not has_gaps:
+            ask_for_large_pages(self.address, self.nbytes)
 
     def write(self, content: Bytes) -> None:
         """Copy `content`, at most `nbytes` bytes, to the start."""
@@ -199,7 +205,6 @@ def _map(nbytes: int) -> int:
     address = libc.mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
     if address is None or address == _FAILED:
         raise _refusal(f"no memory of {nbytes} bytes")
-    ask_for_large_pages(address, nbytes)
     return int(address)
 
 

@@ -250,7 +250,8 @@ class SharedFile(mmap.mmap):
                 return
             for source in self._sources:
                 source.own()
-            copy = Memory(self._nbytes)
+            has_gaps = any(there != start for (start, _), there in self._read_at.items())
+            copy = Memory(self._nbytes, has_gaps=has_gaps)
             try:
                 self._copy(copy.address - self._address)
                 copy.replace(self._address)

@@ -31,6 +31,7 @@ def test_memory_is_zeroed_and_aligned(nbytes: int) -> None:
 def test_large_memory_may_have_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[int, ...]] = []
     monkeypatch.setattr(module.libc, "madvise", lambda *call: calls.append(call))
+    Memory(LARGE_PAGE, has_gaps=True).close()
     for nbytes in (LARGE_PAGE - 1, LARGE_PAGE):
         memory = Memory(nbytes)
         at = memory.address

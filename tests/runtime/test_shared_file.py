@@ -488,7 +488,7 @@ def test_what_is_read_elsewhere_is_not_offered_again(pages: Path) -> None:
 def test_without_memory_for_a_copy_a_private_object_reads_its_own(pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = shared(pages)
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise DeviceError("no memory")
 
     monkeypatch.setattr(module, "Memory", refuse)

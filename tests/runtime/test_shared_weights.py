@@ -177,7 +177,7 @@ def test_a_file_that_is_replaced_or_removed_goes_on_as_it_is(path: Path, sums: S
 
 
 def test_no_memory_for_a_copy_is_a_device_error(path: Path, sums: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise DeviceError("no memory of 5000 bytes")
 
     assert run_once(sums) == 2
