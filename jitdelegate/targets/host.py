@@ -52,10 +52,8 @@ _HWCAPS = {
     **{name: (_HWCAP2, bit) for name, bit in (("sve2", 1), ("i8mm", 13), ("bf16", 14))},
 }
 """Linux's name of a flag of AArch64 -> word of the auxiliary vector, bit."""
-_known: tuple[str, ...] = ()
-
-
 RANKS = ("inference_priority1", "inference_priority2", "inference_priority3")
+_known: tuple[str, ...] = ()
 
 
 class HostDevice:

@@ -168,7 +168,5 @@ def numbers_pointer(kernel: Kernel, numbers: Sequence[Number]) -> list[Value]:
     """Pointer to the numbers of an epilogue, as a list; an empty one if there are none."""
     if not numbers:
         return []
-    generator = kernel.generator
-    bits = tuple(int(np.array(value, dtype).view(np.int32)) for dtype, value in numbers)
-    name = generator.once("numbers", bits, lambda name: generator.module.constant(name, bits, "i32"))
-    return [Value(kernel.f, POINTER, f"@{name}")]
+    bits = [int(np.array(value, dtype).view(np.int32)) for dtype, value in numbers]
+    return [Value(kernel.f, POINTER, kernel.generator.integers("numbers", bits, "i32"))]

@@ -211,6 +211,11 @@ class Generator:
             write(self.functions[kind])
         return self.functions[kind]
 
+    def integers(self, prefix: str, values: Sequence[int], element: str = INDEX) -> str:
+        """The pointer operand of a read-only array of integers in the code, once for equal ones of this kind."""
+        key = tuple(values)
+        return f"@{self.once(prefix, key, lambda name: self.module.constant(name, key, element))}"
+
     def table(self, content: bytes) -> int:
         """The number of a table beside the code; a vector load of its tail may read beyond the end."""
         if content not in self.tables:

@@ -241,8 +241,7 @@ def _table(generator: Generator, form: Resize, source: int, target: int, distanc
     table[:, 0] = low * distance
     table[:, 1] = high * distance
     table[:, 2] = weight.view(np.uint32) if weight.dtype == np.float32 else weight
-    numbers = table.reshape(-1).tolist()
-    return f"@{generator.once('places', table.tobytes(), lambda name: generator.module.constant(name, numbers))}"
+    return generator.integers("places", table.reshape(-1).tolist())
 
 
 def _resize_pixel(

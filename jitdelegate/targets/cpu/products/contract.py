@@ -241,12 +241,10 @@ class ContractWriter:
                 values += [stream.pixel, stream.row, stream.block]
             values += [*offsets[quads].tolist(), *offsets[singles].tolist()]
         apart = 8 * len(values) // len(orders) if len(orders) > 1 else 0
-        geometry = generator.once("geometry", tuple(values), lambda name: generator.module.constant(name, values))
+        geometry = generator.integers("geometry", values)
         epilogue = (without_cast(epilogue) if _gives_bytes(products, c) else epilogue).shared()
         epilogue = replace(epilogue, streams=streams)
-        return Multiplication(
-            products, epilogue, c.block, f"@{geometry}", sweep, source, panels, c, segments > 1, apart
-        )
+        return Multiplication(products, epilogue, c.block, geometry, sweep, source, panels, c, segments > 1, apart)
 
     def _source(self, sweep: Sweep, products: Products, a: Layout, pixels: int, scratch: int) -> Converted | None:
         """The sweep's data where they are converted first; None where they are read as they are."""

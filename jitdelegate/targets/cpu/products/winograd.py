@@ -174,9 +174,8 @@ class _Winograd:
 
     def _geometry(self, kernel: Kernel, *values: int) -> Value:
         """A constant: the number of whole tiles of a row, and further values."""
-        module, geometry = self.generator.module, (self.sweep.columns // self.algorithm.step, *values)
-        name = self.generator.once("geometry", geometry, lambda name: module.constant(name, geometry))
-        return Value(kernel.f, POINTER, f"@{name}")
+        geometry = self.sweep.columns // self.algorithm.step, *values
+        return Value(kernel.f, POINTER, self.generator.integers("geometry", geometry))
 
     def _transform(self, kernel: Kernel, pointers: Sequence[Value], rows: int, apart: int, low: int) -> None:
         """Writes the numbers of some rows of tiles."""
