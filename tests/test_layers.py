@@ -34,7 +34,7 @@ LAYERS = (
     (
         *("interpreter", "compiled_model", "tensor_buffer", "environment", "hardware_accelerator", "cpu_kernel_mode"),
         *("cpu_options", "gpu_options", "qualcomm_options", "intel_openvino_options", "options"),
-        *("warm", "demo", "analyze", "replay", "benchmark", "diff", "__main__"),
+        *("warm", "demo", "analyze", "replay", "benchmark", "diff", "telemetry", "__main__"),
     ),
 )
 """Parts of the package, lowest first; a part imports its own layer's and lower ones. The table of targets names modules
@@ -71,6 +71,8 @@ COLD_MODULES = {
     "jitdelegate.base.option_types",
     "jitdelegate.base.user_warning",
     "jitdelegate.api.dynamic_batcher",
+    "jitdelegate.api.metrics",
+    "jitdelegate.api.tracing",
 }
 WARM_IMPORTS = {
     "_signal",

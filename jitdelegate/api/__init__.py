@@ -6,6 +6,7 @@
   `signature_arguments.py`: the order of the buffers. `environment.py`: `Environment`.
 - `tensor_buffer.py`: `TensorBuffer`; `array_types.py`: the types of arrays that it takes.
 - `batch_predictor.py`: `BatchPredictor`; `dynamic_batcher.py`: `DynamicBatcher`. Both use `row_batches.py`.
+- `tracing.py`: spans of OpenTelemetry; `metrics.py`: counters for Prometheus.
 - `interpreter.py`: `Interpreter` and `SignatureRunner`, with LiteRT's methods.
 - `delegate.py`: `GpuDelegate` and `load_delegate`, for our interpreter and for LiteRT's own.
 - `report.py`: `Report`, where each operator runs and why. `delegate_warning.py`: the same as a warning.

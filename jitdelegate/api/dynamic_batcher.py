@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import numpy as np
 
@@ -26,6 +27,32 @@ if TYPE_CHECKING:
     Shapes = tuple[tuple[int, ...], ...]
 
 
+class BatchCounts:
+    """Running totals of a batcher, of batches that have ended.
+
+    Attributes:
+        batches: that ran.
+        rows: in them.
+        failed_rows: those that got an error.
+        run_seconds: of all batches' runs.
+        row_seconds: of all rows, from the call until the batch's end.
+    """
+
+    __slots__ = ("batches", "failed_rows", "row_seconds", "rows", "run_seconds")
+
+    def __init__(self) -> None:
+        self.batches = self.rows = self.failed_rows = 0
+        self.run_seconds = self.row_seconds = 0.0
+
+    def add(self, batch: Sequence[_Request], outcomes: Sequence[object], run_seconds: float, now: float) -> None:
+        """Count a batch; only the worker's thread calls it. `now` is by the clock of the rows' event loop."""
+        self.batches += 1
+        self.rows += len(batch)
+        self.failed_rows += sum(isinstance(outcome, Exception) for outcome in outcomes)
+        self.run_seconds += run_seconds
+        self.row_seconds += sum(now - request.came for request in batch)
+
+
 class DynamicBatcher:
     """Collects rows that coroutines await, and runs those that wait at the same time as one batch.
 
@@ -35,6 +62,9 @@ class DynamicBatcher:
 
         async with DynamicBatcher(jitdelegate.load("model.tflite"), max_batch_size=16) as batcher:
             outputs = await batcher({"image": pixels})
+
+    Attributes:
+        counts: how many batches and rows ran, and how long they took.
     """
 
     def __init__(
@@ -62,6 +92,7 @@ class DynamicBatcher:
         self._most = min(max_batch_size, max_waiting)  # rows that must not wait together cannot run together
         self._max_delay = max_delay
         self._worker = Worker(_drop)
+        self.counts = BatchCounts()
         self._gatherings: dict[asyncio.AbstractEventLoop, _Gathering] = {}
         self._is_closed = False
 
@@ -109,8 +140,15 @@ class DynamicBatcher:
             for other in [*self._gatherings]:
                 if other.is_closed():
                     self._gatherings.pop(other, None)
-            self._gatherings[loop] = _Gathering(loop, self._worker, self._rows, self._most, self._max_delay)
+            self._gatherings[loop] = _Gathering(
+                loop, self._worker, self._rows, self._most, self._max_delay, self.counts
+            )
         return self._gatherings[loop]
+
+    @property
+    def waiting(self) -> int:
+        """Rows that wait for their batch."""
+        return sum(each.waiting for each in [*self._gatherings.values()])
 
     async def aclose(self) -> None:
         """Stop; rows that wait or run fail with a RuntimeError. The model stays open. Harmless a second time."""
@@ -163,24 +201,37 @@ class _Gathering:
     so nothing happens in between.
     """
 
-    __slots__ = ("_loop", "_max_delay", "_most", "_rows", "_running", "_timer", "_waiting", "_worker")
+    __slots__ = ("_counts", "_loop", "_max_delay", "_most", "_rows", "_running", "_timer", "_waiting", "_worker")
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, worker: Worker, rows: RowBatches, most: int, max_delay: float
+        self,
+        loop: asyncio.AbstractEventLoop,
+        worker: Worker,
+        rows: RowBatches,
+        most: int,
+        max_delay: float,
+        counts: BatchCounts,
     ) -> None:
         """
         Args:
             worker: the thread that runs batches.
             most: rows of a batch.
+            counts: gets what runs.
         """
         self._loop = loop
         self._worker = worker
         self._rows = rows
         self._most = most
         self._max_delay = max_delay
+        self._counts = counts
         self._waiting: dict[Shapes, list[_Request]] = {}
         self._running: list[_Request] = []
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Rows that wait; other threads may ask."""
+        return sum(len(equal) for equal in [*self._waiting.values()])
 
     def add(self, request: _Request) -> None:
         """Let a row wait; a batch that it fills may start."""
@@ -230,7 +281,10 @@ class _Gathering:
 
     def _run(self, batch: list[_Request]) -> None:
         """Run a batch and pass on its outcomes; in the worker's thread, to which nothing may be raised."""
-        _call_soon(self._loop, self._end, batch, self._outcomes(batch))
+        start = time.perf_counter()
+        outcomes = self._outcomes(batch)
+        self._counts.add(batch, outcomes, time.perf_counter() - start, self._loop.time())
+        _call_soon(self._loop, self._end, batch, outcomes)
 
     def _outcomes(self, batch: list[_Request]) -> list[Outputs | Exception]:
         """The outputs of each row, or its error. Where the model refuses a value, each row runs alone."""
