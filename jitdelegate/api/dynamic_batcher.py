@@ -56,9 +56,10 @@ class BatchCounts:
 class DynamicBatcher:
     """Collects rows that coroutines await, and runs those that wait at the same time as one batch.
 
-    A batch starts when `max_batch_size` rows of equal shapes wait, or `max_delay` seconds after its first row came;
-    while one runs, the next one gathers. The model runs in one thread of its own, so the event loop stays free. Calls
-    may come from several event loops; the rows of each make batches of their own.
+    A batch starts when `max_batch_size` rows of equal shapes wait, or as many as an inference takes where the model
+    says how many, or `max_delay` seconds after its first row came; while one runs, the next one gathers. The model runs
+    in one thread of its own, so the event loop stays free. Calls may come from several event loops; the rows of each
+    make batches of their own.
 
         async with DynamicBatcher(jitdelegate.load("model.tflite"), max_batch_size=16) as batcher:
             outputs = await batcher({"image": pixels})
@@ -90,6 +91,7 @@ class DynamicBatcher:
         self._rows = RowBatches(model, max_batch_size if is_open else None)
         self._inputs = {tensor.name: (tensor.shape_signature[1:], tensor.dtype) for tensor in model.inputs}
         self._most = min(max_batch_size, max_waiting)  # rows that must not wait together cannot run together
+        self._enough = self._most if is_open else min(self._most, self._rows.batch_size)
         self._max_delay = max_delay
         self._worker = Worker(_drop)
         self.counts = BatchCounts()
@@ -141,7 +143,7 @@ class DynamicBatcher:
                 if other.is_closed():
                     self._gatherings.pop(other, None)
             self._gatherings[loop] = _Gathering(
-                loop, self._worker, self._rows, self._most, self._max_delay, self.counts
+                loop, self._worker, self._rows, self._most, self._enough, self._max_delay, self.counts
             )
         return self._gatherings[loop]
 
@@ -201,7 +203,9 @@ class _Gathering:
     so nothing happens in between.
     """
 
-    __slots__ = ("_counts", "_loop", "_max_delay", "_most", "_rows", "_running", "_timer", "_waiting", "_worker")
+    __slots__ = (
+        *("_counts", "_enough", "_loop", "_max_delay", "_most", "_rows", "_running", "_timer", "_waiting", "_worker"),
+    )
 
     def __init__(
         self,
@@ -209,6 +213,7 @@ class _Gathering:
         worker: Worker,
         rows: RowBatches,
         most: int,
+        enough: int,
         max_delay: float,
         counts: BatchCounts,
     ) -> None:
@@ -216,12 +221,14 @@ class _Gathering:
         Args:
             worker: the thread that runs batches.
             most: rows of a batch.
+            enough: rows that need not wait for others.
             counts: gets what runs.
         """
         self._loop = loop
         self._worker = worker
         self._rows = rows
         self._most = most
+        self._enough = enough
         self._max_delay = max_delay
         self._counts = counts
         self._waiting: dict[Shapes, list[_Request]] = {}
@@ -237,7 +244,7 @@ class _Gathering:
         """Let a row wait; a batch that it fills may start."""
         equal = self._waiting.setdefault(request.shapes, [])
         equal.append(request)
-        if len(equal) >= self._most:
+        if len(equal) >= self._enough:
             self._advance()
         elif self._timer is None:  # even for a delay of 0: calls that come at the same time run together
             self._timer = self._loop.call_at(request.came + self._max_delay, self._advance)
@@ -264,7 +271,7 @@ class _Gathering:
         oldest_first = sorted(self._waiting.values(), key=lambda equal: equal[0].came)
         now = self._loop.time()
         for equal in oldest_first:
-            if len(equal) >= self._most or equal[0].came + self._max_delay <= now:
+            if len(equal) >= self._enough or equal[0].came + self._max_delay <= now:
                 batch = equal[: self._most]
                 del equal[: self._most]
                 return batch

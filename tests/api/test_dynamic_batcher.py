@@ -398,3 +398,15 @@ def test_a_row_waits_for_others_from_when_it_came(model: jitdelegate.Model) -> N
 
     assert [each["a"].tolist() for each in asyncio.run(serve())] == [[0], [2], [4]]
     assert doubling.seen == [(2, 1), (2, 1)]
+
+
+def test_a_model_of_one_row_waits_for_no_others() -> None:
+    """Rows that would run one after another gain nothing from each other."""
+    opened = jitdelegate.load(small_models.convolution(), target="cpu")
+
+    async def ask() -> None:
+        async with DynamicBatcher(opened, max_batch_size=8, max_delay=3600) as batcher:
+            await _within(batcher({"image": ROWS[0]}))
+            await _within(asyncio.gather(*(batcher({"image": row}) for row in ROWS[:5])))
+
+    asyncio.run(ask())
