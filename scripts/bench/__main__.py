@@ -31,6 +31,7 @@ SUITES = {
     "decoders": "decoders with caches: start, first token, prefill, decode, memory",
     "asynchronous": "throughput of run_async",
     "call": "the cost of a call on a tiny model",
+    "serving": "a server on loopback: throughput, p50 and p99 against LiteRT in the same server",
     "host": "LiteRT's interpreter with and without the delegate",
     "partitions": "the cost model's choice of partitions against others",
     "shapes": "memory, time and entries of further input shapes",
