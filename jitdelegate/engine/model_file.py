@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from jitdelegate.errors import ModelError
+from jitdelegate.errors import DeviceError, ModelError
 from jitdelegate.runtime.cache.key import fingerprint
 from jitdelegate.runtime.cache.store import open_store
 
@@ -68,7 +68,11 @@ class ModelFile:
             listener: as the attribute.
         Raises:
             ModelError: `source` is neither.
+            DeviceError: the system is neither Linux nor macOS.
         """
+        if os.name != "posix":
+            here = "Windows; WSL runs Linux there" if os.name == "nt" else os.name
+            raise DeviceError(f"jitdelegate runs on Linux and macOS, but this is {here}. LiteRT runs the model alone")
         self.options = options
         self.threads = options.num_threads or default_threads()
         self.store = open_store(options.serialization_dir, private_weights=options.private_weights)
