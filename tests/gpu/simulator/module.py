@@ -14,6 +14,7 @@ from tests.gpu.simulator.errors import SimulationError
 from tests.gpu.simulator.group import WARP, WARP_GROUP, Group, Placement
 from tests.gpu.simulator.inline import inline_calls
 from tests.gpu.simulator.memory import BASE, Memory
+from tests.gpu.simulator.order import Clock
 from tests.gpu.simulator.parse import parse
 from tests.gpu.simulator.program import Block, build
 from tests.gpu.simulator.run import Strands, run_batch
@@ -140,6 +141,7 @@ class _Launch:
         self.cluster = self.kernel.cluster
         self.shared_bytes = self.layout.shared_bytes + shared_bytes
         self.granule = _granule(self.kernel, "shared")
+        self.clock = Clock()
         shadow = GlobalShadow(memory.data.size, _granule(self.kernel, "global"), memory.raced) if check_races else None
         self.global_space = GlobalSpace(memory, shadow)
 
@@ -201,6 +203,7 @@ class _Launch:
             self.global_space,
             local_bytes,
             self.parameters,
+            self.clock,
             is_dependent=self.is_dependent,
         )
 

@@ -137,6 +137,7 @@ class Strands:
         for number in np.unique(self.waiting_at[released]):
             self.send(int(number), Active(released & (self.waiting_at == number), True))
         self.waiting_at[released] = RUNNING
+        self.group.pass_barrier(released, self.group.clock.now, whole_block=True)
 
 
 def run_batch(strands: list[Strands], shared: SharedSpace, blocks: int, rng: np.random.Generator | None) -> None:
@@ -154,7 +155,7 @@ def run_batch(strands: list[Strands], shared: SharedSpace, blocks: int, rng: np.
         released = (last >= 0) & (~of_cluster | together)
         if not released.any():
             raise SimulationError("barrier divergence", "blocks of a cluster wait for others that do not come")
-        shared.shadow.on_barrier(released)
+        strands[0].group.clock.tick()
         shared.shadow.on_cluster_barrier(of_cluster & together)
         for one in strands:
             one.release(released)

@@ -45,7 +45,8 @@ def _ldmatrix(decoder: Decoder, instruction: Instruction) -> Step:
         for number, put in enumerate(puts):
             rows = slice(8 * number, 8 * number + 8)
             lanes = (warps[:, None] * WARP + np.arange(WARP)[rows]).reshape(-1)
-            columns = group.shared.load_lanes(group, lanes, addresses[:, rows].reshape(-1), 4, ROW_BYTES // 4)
+            starts = addresses[:, rows].reshape(-1)
+            columns = group.shared.load_lanes(group, lanes, starts, 4, ROW_BYTES // 4, together=True)
             put(group, _to_lanes(np.stack(columns, axis=1), transposed))
 
     return step

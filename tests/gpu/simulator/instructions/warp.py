@@ -174,6 +174,11 @@ def _elect(decoder: Decoder, instruction: Instruction) -> Step:
 
 
 def warp_barrier(decoder: Decoder, instruction: Instruction) -> Step:
-    """bar.warp.sync: all lanes of the mask must be here."""
+    """bar.warp.sync: all lanes of the mask must be here, and see what each other did before."""
     mask = decoder.get(instruction.operands[0], U32)
-    return lambda group: require_members(group, mask)
+
+    def step(group: Group) -> None:
+        require_members(group, mask)
+        group.pass_barrier(group.active.lanes, group.clock.tick(), whole_block=False)
+
+    return step
