@@ -300,6 +300,23 @@ def test_an_endless_loop_ends():
 def test_a_launch_that_cannot_be_is_refused():
     assert refusal("", threads=2048).kind == "launch"
     assert refusal("", schedule="other").kind == "launch"
+    assert refusal("", threads=32, shared_bytes=228 << 10).kind == "launch"
+    accepted("", threads=32, shared_bytes=226 << 10)
+    assert refusal("", threads=32, module=".shared .align 16 .b8 tile[49168];").kind == "launch"
+
+
+@pytest.mark.parametrize(("architecture", "most"), [("sm_75", 64), ("sm_86", 99), ("sm_90a", 227)])
+def test_each_architecture_has_its_shared_memory(architecture, most):
+    text = kernel("").replace("sm_90", architecture)
+    Module(text).launch("k", (1,), (32,), [], most << 10, memory=Memory())
+    with pytest.raises(SimulationError, match=f"at most 49152 and {most << 10}"):
+        Module(text).launch("k", (1,), (32,), [], (most << 10) + 16, memory=Memory())
+
+
+@pytest.mark.parametrize(("grid", "block"), [((1, 65536), (32,)), ((1, 1, 65536), (32,)), ((1,), (1, 1, 65))])
+def test_a_grid_and_a_block_have_an_end(grid, block):
+    with pytest.raises(SimulationError, match="launch"):
+        Module(kernel("")).launch("k", grid, block, [], memory=Memory())
 
 
 def test_text_that_is_no_ptx_is_refused():
