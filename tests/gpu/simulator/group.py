@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.gpu.simulator.copies import CopyQueue
-from tests.gpu.simulator.order import BLOCK, WARP, Clock
+from tests.gpu.simulator.order import BLOCK, Clock
 from tests.gpu.simulator.spaces import GlobalSpace, LocalSpace, SharedSpace
 from tests.gpu.simulator.types import REGISTER_DTYPES, Array
 

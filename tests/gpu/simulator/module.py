@@ -11,10 +11,10 @@ import numpy as np
 import tests.gpu.simulator.instructions  # noqa: F401 - registers the instructions
 from tests.gpu.simulator.decode import Decoder, immediate
 from tests.gpu.simulator.errors import SimulationError
-from tests.gpu.simulator.group import WARP, WARP_GROUP, Group, Placement
+from tests.gpu.simulator.group import WARP_GROUP, Group, Placement
 from tests.gpu.simulator.inline import inline_calls
 from tests.gpu.simulator.memory import BASE, Memory
-from tests.gpu.simulator.order import Clock
+from tests.gpu.simulator.order import WARP, Clock
 from tests.gpu.simulator.parse import parse
 from tests.gpu.simulator.program import Block, build
 from tests.gpu.simulator.run import Strands, run_batch
@@ -31,13 +31,14 @@ MOST_THREADS, MOST_BLOCKS_OF_CLUSTER = 1024, 8
 STATIC_SHARED = 48 << 10
 """Bytes of shared memory that a kernel may declare; more has to be asked for at the launch."""
 SHARED = {
-    **dict.fromkeys((86, 89, 120, 121), 99),
+    72: 96,
+    75: 64,
     **dict.fromkeys((80, 87), 163),
+    **dict.fromkeys((86, 89, 120, 121), 99),
     **dict.fromkeys((90, 100, 103, 110), 227),
-    **{72: 96, 75: 64},
 }
-"""KiB of shared memory that a block may have, by architecture. Source of all limits: CUDA C++ Programming Guide, "Compute
-Capabilities", table "Technical Specifications per Compute Capability"."""
+"""KiB of shared memory that a block may have, by architecture. Source of all limits: CUDA C++ Programming Guide, table
+"Technical Specifications per Compute Capability"."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tests.gpu.simulator.errors import Fault, SimulationError
-from tests.gpu.simulator.group import WARP, Active, Group
+from tests.gpu.simulator.group import Active, Group
+from tests.gpu.simulator.order import WARP
 from tests.gpu.simulator.program import Block, Leave
 from tests.gpu.simulator.spaces import SharedSpace
 from tests.gpu.simulator.syntax import Instruction

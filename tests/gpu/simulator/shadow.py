@@ -175,7 +175,7 @@ def _require(lanes: Array, good: Array, kind: str, message: str) -> None:
 
 
 def _claim(wrote: Array, group: Group, lanes: Array, cells: Array, message: str, agree: Agree | None) -> None:
-    """Notes that `lanes` write their cells now. Only lanes of one warp may write one cell together, and equal values."""
+    """Notes that `lanes` write their cells now. Only lanes of one warp may write one cell together, equal values."""
     mine = access(group, lanes)
     wrote[cells] = mine
     now = wrote[cells]

@@ -11,7 +11,8 @@ import numpy as np
 from tests.gpu.simulator.decode import Decoder, Get, Put, Step, instruction, items
 from tests.gpu.simulator.errors import Fault
 from tests.gpu.simulator.fragments import Layout, a_layout, b_layout, c_layout
-from tests.gpu.simulator.group import WARP, Group
+from tests.gpu.simulator.group import Group
+from tests.gpu.simulator.order import WARP
 from tests.gpu.simulator.syntax import Instruction
 from tests.gpu.simulator.types import TYPES, Array, bf16_values
 

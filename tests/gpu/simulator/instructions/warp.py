@@ -6,7 +6,8 @@ import numpy as np
 
 from tests.gpu.simulator.decode import Decoder, Get, Step, instruction, items, types_of
 from tests.gpu.simulator.errors import Fault
-from tests.gpu.simulator.group import WARP, Group
+from tests.gpu.simulator.group import Group
+from tests.gpu.simulator.order import WARP
 from tests.gpu.simulator.syntax import Instruction, Sink
 from tests.gpu.simulator.types import TYPES, Array
 
