@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 
 Edit = Callable[[re.Match[str]], str]
 
@@ -12,27 +13,50 @@ class NoSuchPlaceError(Exception):
     """The text has nothing where the bug could be planted."""
 
 
-def remove_barrier(text: str, number: int = 0) -> str:
-    """Without the number-th `bar.sync` (or `barrier.sync`) of the text."""
-    return _edit(text, r"\bbar(?:rier)?(?:\.cta)?\.sync(?:\.aligned)?\s+\d+\s*;", number, lambda match: "")
+@dataclass(frozen=True)
+class Mutation:
+    """One kind of bug.
+
+    Attributes:
+        pattern: where it fits.
+        edit: what stands there then.
+    """
+
+    pattern: str
+    edit: Edit
+
+    def places(self, text: str) -> list[re.Match[str]]:
+        """Where the bug changes the text."""
+        found = re.finditer(self.pattern, text)
+        return [match for match in found if self.edit(match) != match.group()]
+
+    def planted(self, text: str, place: re.Match[str]) -> str:
+        """The text with the bug in one place."""
+        return text[: place.start()] + self.edit(place) + text[place.end() :]
+
+    def __call__(self, text: str, number: int = 0) -> str:
+        """The text with the bug in the number-th place; NoSuchPlaceError where there are fewer."""
+        places = self.places(text)
+        if number >= len(places):
+            raise NoSuchPlaceError(f"{len(places)} matches of {self.pattern}, none numbered {number}")
+        return self.planted(text, places[number])
 
 
-def raise_wait_group(text: str, number: int = 0) -> str:
-    """Lets the number-th `cp.async.wait_group` leave one more group under way."""
-    pattern = r"\bcp\.async\.wait_group\s+(\d+)\s*;"
-    return _edit(text, pattern, number, lambda match: f"cp.async.wait_group {int(match.group(1)) + 1};")
+def _without(pattern: str) -> Mutation:
+    return Mutation(pattern, lambda match: "")
 
 
-def drop_zero_fill(text: str, number: int = 0) -> str:
-    """Lets the number-th cp.async with a source size copy all its bytes."""
-    pattern = r"(\bcp\.async\.c[ag]\.[^;]*\],\s*(\d+)\s*),\s*[%\w]+\s*;"
-    return _edit(text, pattern, number, lambda match: f"{match.group(1)};")
+def _one_more(match: re.Match[str]) -> str:
+    return f"{match.group(1)}{int(match.group(2)) + 1}{match.group(3)}"
 
 
-def drop_global_predicate(text: str, number: int = 0) -> str:
-    """Lets every lane execute the number-th predicated load from, store to or copy from global memory."""
-    pattern = r"@!?%?\w+\s+((?:ld|st)\.(?:\w+\.)*?global\b|cp\.async\.c[ag]\b)"
-    return _edit(text, pattern, number, lambda match: match.group(1))
+def _shifted(nbytes: int) -> Edit:
+    return lambda match: f"{match.group(1)}+{int(match.group(2) or 0) + nbytes}]"
+
+
+def shift_global_store(text: str, nbytes: int, number: int = 0) -> str:
+    """Moves the number-th store to global memory by `nbytes`."""
+    return Mutation(_STORE.format("global"), _shifted(nbytes))(text, number)
 
 
 def drop_branch_before_store(text: str, number: int = 0) -> str:
@@ -50,31 +74,69 @@ def drop_branch_before_store(text: str, number: int = 0) -> str:
     return text[: before[-1].start()] + text[before[-1].end() :]
 
 
-def transpose_ldmatrix(text: str, number: int = 0) -> str:
-    """Adds `.trans` to the number-th ldmatrix, or takes it away."""
+_COMPARISON = r"\bsetp\.(lt|le|gt|ge)\.([us]\d+)(\s+)(%\w+)([^;]*);"
+_NEAREST = {"lt": "le", "le": "lt", "gt": "ge", "ge": "gt"}
+_OTHER_LANE = {"bfly": "down", "down": "up", "up": "down", "idx": "bfly"}
+_STORE = r"(\bst\.(?:[\w:]+\.)*?(?:{})[\w.:]*\s+\[\s*[%\w$]+)\s*(?:\+\s*(-?\d+))?\s*\]"
+_LOAD = r"(\bld\.(?:[\w:]+\.)*?(?:global|shared)[\w.:]*\s+[^\[;]*\[\s*[%\w$]+)\s*(?:\+\s*(-?\d+))?\s*\]"
 
-    def flip(match: re.Match[str]) -> str:
-        return match.group(1) + ("" if match.group(2) else ".trans") + match.group(3)
+remove_barrier = _without(r"\bbar(?:rier)?(?:\.cta)?\.sync(?:\.aligned)?\s+\d+\s*;")
+raise_wait_group = Mutation(
+    r"\bcp\.async\.wait_group\s+(\d+)\s*;", lambda match: f"cp.async.wait_group {int(match.group(1)) + 1};"
+)
+"""Lets one more group of copies be under way."""
+drop_zero_fill = Mutation(
+    r"(\bcp\.async\.c[ag]\.[^;]*\],\s*(\d+)\s*),\s*[%\w]+\s*;", lambda match: f"{match.group(1)};"
+)
+"""Lets a cp.async with a source size copy all its bytes."""
+drop_global_predicate = Mutation(
+    r"@!?%?\w+\s+((?:ld|st)\.(?:\w+\.)*?global\b|cp\.async\.c[ag]\b)", lambda match: match.group(1)
+)
+"""Lets every lane execute a predicated load from, store to or copy from global memory."""
+transpose_ldmatrix = Mutation(
+    r"(\bldmatrix\.[\w.]*?x[124])(\.trans)?(\.shared)",
+    lambda match: match.group(1) + ("" if match.group(2) else ".trans") + match.group(3),
+)
+swap_mma_registers = Mutation(
+    r"(\bmma\.sync[^;{]*\{[^}]*\}\s*,\s*\{[^}]*\}\s*,\s*)\{\s*([%\w]+)\s*,\s*([%\w]+)\s*\}",
+    lambda match: f"{match.group(1)}{{{match.group(3)}, {match.group(2)}}}",
+)
+"""Exchanges the two B registers of an mma that has two."""
 
-    return _edit(text, r"(\bldmatrix\.[\w.]*?x[124])(\.trans)?(\.shared)", number, flip)
+MUTATIONS = {
+    "bar.sync is missing": remove_barrier,
+    "bar.warp.sync is missing": _without(r"\bbar\.warp\.sync\s[^;]*;"),
+    "cluster barrier is missing": _without(r"\bbarrier\.cluster\.arrive[^;]*;\s*barrier\.cluster\.wait[^;]*;"),
+    "launches are not waited for": _without(r"\bgriddepcontrol\.wait;"),
+    "copies are not waited for": _without(r"\bcp\.async\.wait_(?:group\s+\d+|all)\s*;"),
+    "one copy more is under way": raise_wait_group,
+    "copies are not committed": _without(r"\bcp\.async\.commit_group\s*;"),
+    "zeros are not filled in": drop_zero_fill,
+    "a bound is one off": Mutation(
+        _COMPARISON, lambda match: "setp.{}.{}{}{}{};".format(_NEAREST[match.group(1)], *match.groups()[1:])
+    ),
+    "a load or store is unguarded": drop_global_predicate,
+    "a lane is another": Mutation(
+        r"\bshfl\.sync\.(bfly|down|up|idx)\b", lambda match: f"shfl.sync.{_OTHER_LANE[match.group(1)]}"
+    ),
+    "a stride is one off": Mutation(r"(\b(?:mad|mul)\.(?:lo|wide)\.[us]\d+\s+[^;]*?,\s*)(\d+)(\s*[,;])", _one_more),
+    "a store lies beside its place": Mutation(_STORE.format("global|shared"), _shifted(16)),
+    "a load lies beside its place": Mutation(_LOAD, _shifted(16)),
+    "rows of a matrix are columns": transpose_ldmatrix,
+    "operands of mma are exchanged": swap_mma_registers,
+}
+"""What `scripts/mutate_kernels.py` plants in every family."""
 
 
-def shift_global_store(text: str, nbytes: int, number: int = 0) -> str:
-    """Moves the number-th store to global memory by `nbytes`."""
-    pattern = r"(\bst\.(?:[\w:]+\.)*?global[\w.:]*\s+\[\s*[%\w$]+)\s*(?:\+\s*(-?\d+))?\s*\]"
-    return _edit(text, pattern, number, lambda match: f"{match.group(1)}+{int(match.group(2) or 0) + nbytes}]")
-
-
-def swap_mma_registers(text: str, number: int = 0) -> str:
-    """Exchanges the two B registers of the number-th mma that has two."""
-    pattern = r"(\bmma\.sync[^;{]*\{[^}]*\}\s*,\s*\{[^}]*\}\s*,\s*)\{\s*([%\w]+)\s*,\s*([%\w]+)\s*\}"
-    return _edit(text, pattern, number, lambda match: f"{match.group(1)}{{{match.group(3)}, {match.group(2)}}}")
-
-
-def _edit(text: str, pattern: str, number: int, edit: Edit) -> str:
-    """The text with the number-th match edited; NoSuchPlaceError where there are fewer."""
-    matches = list(re.finditer(pattern, text))
-    if number >= len(matches):
-        raise NoSuchPlaceError(f"{len(matches)} matches of {pattern}, none numbered {number}")
-    match = matches[number]
-    return text[: match.start()] + edit(match) + text[match.end() :]
+def witness(text: str, place: re.Match[str], mutant: str) -> str:
+    """The text with a trap where a bug makes a difference: a thread for which a comparison has another answer, or a
+    guard holds it back, or that comes to the place at all."""
+    if re.fullmatch(_COMPARISON, place.group()):
+        wrong, predicate = mutant[place.start() : len(mutant) - (len(text) - place.end())], place.group(4)
+        both = place.group().replace(predicate, "%right", 1), wrong.replace(predicate, "%wrong", 1)
+        check = f"{{ .reg .pred %right, %wrong; {' '.join(both)} xor.pred %right, %right, %wrong; @%right trap; }} "
+    elif guard := re.match(r"@(!?)(%?\w+)\s", place.group()):
+        check = f"@{'' if guard.group(1) else '!'}{guard.group(2)} trap; "
+    else:
+        check = "trap; "
+    return text[: place.start()] + check + text[place.start() :]

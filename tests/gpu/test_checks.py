@@ -89,10 +89,69 @@ def test_a_read_of_what_another_warp_wrote_needs_a_barrier(schedule):
     accepted(body.replace("{barrier}", "bar.sync 0;"), schedule=schedule)
 
 
-def test_lanes_of_one_warp_may_exchange_without_a_barrier():
-    accepted(
-        f"{SLOT} st.shared.u32 [%r2], %r0; xor.b32 %r3, %r0, 1; mad.lo.u32 %r3, %r3, 4, %r1; ld.shared.u32 %r4, [%r3];"
-    )
+NEIGHBOUR = "xor.b32 %r3, %r0, 1; mad.lo.u32 %r3, %r3, 4, %r1;"
+
+
+@SCHEDULES
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{SLOT} {NEIGHBOUR} st.shared.u32 [%r2], %r0; {{barrier}} ld.shared.u32 %r4, [%r3];",
+        f"{SLOT} {NEIGHBOUR} st.shared.u32 [%r2], %r0; bar.sync 0; "
+        "ld.shared.u32 %r4, [%r3]; {barrier} st.shared.u32 [%r2], %r0;",
+        f"{SLOT} {NEIGHBOUR} st.shared.u32 [%r2], %r0; {{barrier}} st.shared.u32 [%r3], %r0;",
+    ],
+    ids=["read after write", "write after read", "write after write"],
+)
+def test_lanes_of_one_warp_need_a_barrier_of_the_warp(body, schedule):
+    assert refusal(body.replace("{barrier}", ""), schedule=schedule).kind == "race"
+    assert refusal(body.replace("{barrier}", "shfl.sync.bfly.b32 %r5, %r0, 1, 0x1f, -1;"), schedule=schedule)
+    accepted(body.replace("{barrier}", "bar.warp.sync -1;"), schedule=schedule)
+    accepted(body.replace("{barrier}", "bar.sync 0;"), schedule=schedule)
+
+
+@SCHEDULES
+def test_a_barrier_of_the_warp_is_none_of_the_block(schedule):
+    body = f"{SLOT} xor.b32 %r3, %r0, 32; mad.lo.u32 %r3, %r3, 4, %r1; st.shared.u32 [%r2], %r0; {{barrier}} "
+    body += "st.shared.u32 [%r3], %r0;"
+    assert refusal(body.replace("{barrier}", "bar.warp.sync -1;"), schedule=schedule).kind == "race"
+    accepted(body.replace("{barrier}", "bar.sync 0;"), schedule=schedule)
+
+
+def test_a_matrix_is_read_by_the_whole_warp():
+    body = f"""{SLOT} mad.lo.u32 %r2, %r0, 16, %r1; st.shared.v4.u32 [%r2], {{%r0, %r0, %r0, %r0}}; BARRIER
+    ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%r3, %r4, %r5, %r6}}, [%r2];"""
+    assert refusal(body.replace("BARRIER", ""), threads=32).kind == "race"
+    accepted(body.replace("BARRIER", "bar.warp.sync -1;"), threads=32)
+
+
+@SCHEDULES
+@pytest.mark.parametrize("other", [1, 32])
+def test_threads_that_meet_in_global_memory_need_a_barrier(other, schedule):
+    body = f"""{ADDRESS} xor.b32 %r1, %r0, {other}; mad.wide.u32 %d2, %r1, 4, %d0;
+    st.global.u32 [%d1], %r0; {{barrier}} ld.global.u32 %r2, [%d2];"""
+    assert refusal(body.replace("{barrier}", ""), schedule=schedule).kind == "race"
+    accepted(body.replace("{barrier}", "bar.sync 0;"), schedule=schedule)
+    warp = body.replace("{barrier}", "bar.warp.sync -1;")
+    if other < 32:
+        accepted(warp, schedule=schedule)
+    else:
+        assert refusal(warp, schedule=schedule).kind == "race"
+
+
+@SCHEDULES
+@pytest.mark.parametrize("space", ["global.u32 [%d0]", "shared.u32 [tile]"])
+def test_two_writers_of_one_word_are_a_race_unless_of_one_warp_and_equal(space, schedule):
+    assert refusal(f"st.{space}, 7;", schedule=schedule).kind == "race"
+    assert refusal(f"st.{space}, %r0;", threads=32, schedule=schedule).kind == "race"
+    accepted(f"st.{space}, 7;", threads=32, schedule=schedule)
+
+
+@pytest.mark.parametrize("order", ["{write} bar.sync 0; {read}", "{read} bar.sync 0; {write}"])
+def test_what_a_launch_writes_is_not_constant(order):
+    body = order.format(read="ld.global.nc.f32 %f1, [%d1];", write="st.global.f32 [%d1], 0f00000000;")
+    assert "ld.global.nc" in refusal(f"{ADDRESS} {body}").message
+    accepted(f"{ADDRESS} {body.replace('.nc', '')}")
 
 
 @SCHEDULES
@@ -111,12 +170,6 @@ def test_none_of_several_readers_may_write_before_the_barrier(writer, schedule):
     ld.shared.u32 %r1, [tile]; {{barrier}} setp.eq.u32 %p2, %r0, {writer}; @%p2 st.shared.u32 [tile], 8;"""
     assert refusal(body.replace("{barrier}", ""), schedule=schedule).kind == "race"
     accepted(body.replace("{barrier}", "bar.sync 0;"), schedule=schedule)
-
-
-@SCHEDULES
-def test_two_warps_that_write_one_place_are_a_race(schedule):
-    assert refusal("st.shared.u32 [tile], %r0;", schedule=schedule).kind == "race"
-    accepted("st.shared.u32 [tile], %r0;", threads=32, schedule=schedule)
 
 
 def test_neighbouring_bytes_of_two_warps_are_no_race():
@@ -247,6 +300,23 @@ def test_an_endless_loop_ends():
 def test_a_launch_that_cannot_be_is_refused():
     assert refusal("", threads=2048).kind == "launch"
     assert refusal("", schedule="other").kind == "launch"
+    assert refusal("", threads=32, shared_bytes=228 << 10).kind == "launch"
+    accepted("", threads=32, shared_bytes=226 << 10)
+    assert refusal("", threads=32, module=".shared .align 16 .b8 tile[49168];").kind == "launch"
+
+
+@pytest.mark.parametrize(("architecture", "most"), [("sm_75", 64), ("sm_86", 99), ("sm_90a", 227)])
+def test_each_architecture_has_its_shared_memory(architecture, most):
+    text = kernel("").replace("sm_90", architecture)
+    Module(text).launch("k", (1,), (32,), [], most << 10, memory=Memory())
+    with pytest.raises(SimulationError, match=f"at most 49152 and {most << 10}"):
+        Module(text).launch("k", (1,), (32,), [], (most << 10) + 16, memory=Memory())
+
+
+@pytest.mark.parametrize(("grid", "block"), [((1, 65536), (32,)), ((1, 1, 65536), (32,)), ((1,), (1, 1, 65))])
+def test_a_grid_and_a_block_have_an_end(grid, block):
+    with pytest.raises(SimulationError, match="launch"):
+        Module(kernel("")).launch("k", grid, block, [], memory=Memory())
 
 
 def test_text_that_is_no_ptx_is_refused():

@@ -127,7 +127,7 @@ def test_a_kernel_says_what_it_lacks():
 def test_memory_stays_between_launches_and_modules():
     memory = Memory()
     target = memory.place(np.zeros(32, np.uint32))
-    text = kernel(f"ld.global.u32 %r1, [%d0+0]; ld.global.u32 %r9, [total]; add.u32 %r9, %r9, 1; {STORE}", ["u64"])
+    text = kernel(f"ld.global.u32 %r9, [total]; add.u32 %r9, %r9, 1; {STORE}", ["u64"])
     text = text.replace(".visible", ".global .align 4 .u32 total = 41;\n.visible", 1)
     for _ in range(3):
         Module(text).launch("k", (1,), (32,), [target], memory=memory)

@@ -70,3 +70,46 @@ def test_a_store_one_tile_away_is_noticed(nbytes):
 def test_a_bug_that_has_no_place_is_refused():
     with pytest.raises(mutate.NoSuchPlaceError, match="2 matches"):
         mutate.remove_barrier(PTX, 2)
+
+
+KINDS = [
+    pytest.param(kind, number, id=f"{kind} {number}")
+    for kind, mutation in mutate.MUTATIONS.items()
+    for number in range(len(mutation.places(PTX)))
+]
+
+
+def outcome(text: str, **options) -> str:
+    """The kind of error, "wrong", or "right", of the product in any schedule."""
+    for schedule in ("lockstep", "random"):
+        try:
+            if not relative_error(text, schedule=schedule, **options) < 1e-6:
+                return "wrong"
+        except SimulationError as error:
+            return error.kind
+    return "right"
+
+
+@pytest.mark.parametrize(("kind", "number"), KINDS)
+def test_every_bug_that_the_script_plants_is_killed_or_idle(kind, number):
+    mutation = mutate.MUTATIONS[kind]
+    place = mutation.places(PTX)[number]
+    mutant = mutation.planted(PTX, place)
+    seen = outcome(mutant) != "right"
+    assert seen or outcome(mutate.witness(PTX, place, mutant)) == "right"
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "rows", "expected"),
+    [
+        ("setp.lt.u32 %p5, %r51, %r1;", "a bound is one off", 37, "trap"),
+        ("setp.lt.u32 %p5, %r51, %r1;", "a bound is one off", 64, "right"),
+        ("@%p5 st.global", "a load or store is unguarded", 37, "trap"),
+        ("@%p5 st.global", "a load or store is unguarded", 64, "right"),
+        ("bar.sync 0;", "bar.sync is missing", 64, "trap"),
+    ],
+)
+def test_a_witness_traps_where_a_bug_makes_a_difference(body, kind, rows, expected):
+    mutation = mutate.MUTATIONS[kind]
+    place = next(place for place in mutation.places(PTX) if place.group() == body)
+    assert outcome(mutate.witness(PTX, place, mutation.planted(PTX, place)), rows=rows) == expected

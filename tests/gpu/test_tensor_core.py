@@ -128,7 +128,7 @@ def test_ldmatrix_gives_each_lane_two_neighbours_of_a_row(count, transposed):
     body = f"""
     .shared .align 16 .b8 tile[512];
     mad.wide.u32 %d20, %r0, 16, %d0; ld.global.v4.u32 {{%r1, %r2, %r3, %r4}}, [%d20];
-    mov.u32 %r5, tile; mad.lo.u32 %r6, %r0, 16, %r5; st.shared.v4.u32 [%r6], {{%r1, %r2, %r3, %r4}};
+    mov.u32 %r5, tile; mad.lo.u32 %r6, %r0, 16, %r5; st.shared.v4.u32 [%r6], {{%r1, %r2, %r3, %r4}}; bar.warp.sync -1;
     ldmatrix.sync.aligned.m8n8.x{count}{".trans" if transposed else ""}.shared.b16 {{{", ".join(registers)}}}, [%r6];
     mad.wide.u32 %d20, %r0, {4 * count}, %d1;
     {" ".join(f"st.global.b32 [%d20+{4 * n}], {name};" for n, name in enumerate(registers))}
@@ -146,7 +146,7 @@ def test_stmatrix_and_movmatrix_undo_ldmatrix():
     body = """
     .shared .align 16 .b8 tile[1024];
     mad.wide.u32 %d20, %r0, 16, %d0; ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%d20];
-    mov.u32 %r5, tile; mad.lo.u32 %r6, %r0, 16, %r5; st.shared.v4.u32 [%r6], {%r1, %r2, %r3, %r4};
+    mov.u32 %r5, tile; mad.lo.u32 %r6, %r0, 16, %r5; st.shared.v4.u32 [%r6], {%r1, %r2, %r3, %r4}; bar.warp.sync -1;
     ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r11, %r12, %r13, %r14}, [%r6];
     movmatrix.sync.aligned.m8n8.trans.b16 %r11, %r11;
     stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r6+512], {%r11, %r12, %r13, %r14};

@@ -15,7 +15,7 @@ pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
 pytest.importorskip("cuda.bindings.nvvm", reason="needs cuda-bindings, the extra 'cuda'")
 
 from jitdelegate.targets.cuda.code.choices import Choices
-from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.code.gpu import GPUS, REGISTERS
 from jitdelegate.targets.cuda.code.template import (
     Argument,
     NoPointer,
@@ -113,6 +113,7 @@ def assert_compiles_everywhere(templates: Sequence[Template]) -> None:
             code = ptx_of(template, architecture)
             cubin = back_end.cubin(code.encode(), architecture)
             assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0), (template, architecture)
+            assert template.threads * -(-cubin.registers // 8) * 8 <= REGISTERS, (template, architecture)
             assert ("mma.sync" in code or "wgmma" in code) == template.uses_tensor_cores, (template, architecture)
 
 

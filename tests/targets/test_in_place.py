@@ -311,3 +311,17 @@ def test_random_graphs_answer_alike_in_shared_memory_and_on_their_own_results(se
             for found, wanted in zip(run_in(session, graph, own, shared), expected, strict=True):
                 np.testing.assert_array_equal(found, wanted)
     session.close()
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_89", "sm_90"])
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_a_window_that_was_a_part_of_what_it_is_written_over(architecture: str, start: int) -> None:
+    """The simulator refuses a launch that writes what it reads as constant, as pointers that do not alias let it."""
+    draft = Draft()
+    given, place = draft.given((4, 64)), draft.given((2,), "int32")
+    data = draft.doubled(given)
+    part = draft.node(Map(Arg(0), (IndexMap.along(0, 1),)), (data,), (2, 64))
+    graph = draft.graph(draft.update(data, part, place))
+    feeds = [numbers((4, 64), "float32"), np.array([start, 0], np.int32)]
+    found = run_on_cuda(graph, feeds, architecture)
+    np.testing.assert_array_equal(found[0], run_graph(graph, feeds)[0])

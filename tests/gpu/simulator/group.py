@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tests.gpu.simulator.copies import CopyQueue
+from tests.gpu.simulator.order import BLOCK, Clock
 from tests.gpu.simulator.spaces import GlobalSpace, LocalSpace, SharedSpace
 from tests.gpu.simulator.types import REGISTER_DTYPES, Array
 
-WARP = 32
 WARP_GROUP = 128
 
 
@@ -48,6 +48,8 @@ class Group:
 
     Attributes:
         early: the lanes for which launches before this one may still run; None if there are none.
+        thread_tag, since_warp, since_block: who each lane is, and when its warp and its block last met at a barrier;
+            see `order.py`.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Group:
         global_space: GlobalSpace,
         local_bytes: int,
         parameters: Array,
+        clock: Clock,
         *,
         is_dependent: bool = False,
     ) -> None:
@@ -65,8 +68,9 @@ class Group:
         self.registers = [np.zeros(1, REGISTER_DTYPES[kind]) for kind in register_types]
         self.placement = placement
         self.block_in_batch = placement.block
-        self.warp_tag = (placement.thread // WARP + 1).astype(np.int32)
-        self.block_tag = (placement.block_number + 1).astype(np.int32)
+        self.clock = clock
+        self.thread_tag = (placement.block_number + 1).astype(np.int64) * BLOCK + placement.thread
+        self.since_warp, self.since_block = (np.zeros(self.size, np.int64) for _ in range(2))
         self.shared, self.global_space = shared, global_space
         self.local = LocalSpace(self.size, local_bytes)
         self.copies = CopyQueue(self.size)
@@ -76,6 +80,12 @@ class Group:
         self.steps = 0
         self.parameters = parameters
         self.early = placement.exists.copy() if is_dependent else None
+
+    def pass_barrier(self, lanes: Array, now: int, *, whole_block: bool) -> None:
+        """Notes that these lanes (their mask or numbers) passed a barrier of their warp, or of their block."""
+        self.since_warp[lanes] = now
+        if whole_block:
+            self.since_block[lanes] = now
 
     def await_launches(self) -> None:
         """The active lanes wait for the launches before this one."""

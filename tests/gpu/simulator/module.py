@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
 import tests.gpu.simulator.instructions  # noqa: F401 - registers the instructions
 from tests.gpu.simulator.decode import Decoder, immediate
 from tests.gpu.simulator.errors import SimulationError
-from tests.gpu.simulator.group import WARP, WARP_GROUP, Group, Placement
+from tests.gpu.simulator.group import WARP_GROUP, Group, Placement
 from tests.gpu.simulator.inline import inline_calls
 from tests.gpu.simulator.memory import BASE, Memory
+from tests.gpu.simulator.order import WARP, Clock
 from tests.gpu.simulator.parse import parse
 from tests.gpu.simulator.program import Block, build
 from tests.gpu.simulator.run import Strands, run_batch
@@ -24,6 +25,20 @@ from tests.gpu.simulator.types import TYPES, Array
 
 BATCH_LANES = 8192
 Size = tuple[int, int, int]
+LARGEST_GRID = (2**31 - 1, 65535, 65535)
+LARGEST_BLOCK = (1024, 1024, 64)
+MOST_THREADS, MOST_BLOCKS_OF_CLUSTER = 1024, 8
+STATIC_SHARED = 48 << 10
+"""Bytes of shared memory that a kernel may declare; more has to be asked for at the launch."""
+SHARED = {
+    72: 96,
+    75: 64,
+    **dict.fromkeys((80, 87), 163),
+    **dict.fromkeys((86, 89, 120, 121), 99),
+    **dict.fromkeys((90, 100, 103, 110), 227),
+}
+"""KiB of shared memory that a block may have, by architecture. Source of all limits: CUDA C++ Programming Guide, table
+"Technical Specifications per Compute Capability"."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +99,8 @@ class Module:
             grid, block: one to three sizes (x, y, z).
             arguments: one per parameter; ints wrap to the parameter's width, bytes are a structure passed by value.
             shared_bytes: dynamic shared memory.
-            schedule: "lockstep" runs all warps together; "random" runs them one after another, in an order drawn
-                from `seed` anew after every barrier.
+            schedule: "lockstep" runs all warps together; "random" lets them take turns, of some basic blocks each, in
+                an order drawn from `seed`.
             check_races: whether to look for races in shared memory and between the blocks in global memory.
             is_dependent: whether launches before this one may still run until the kernel waits for them: until then it
                 may touch only memory that `Memory.keep` has noted, and all its threads wait.
@@ -139,18 +154,33 @@ class _Launch:
         self.program = module.program(name, self.layout.addresses)
         self.cluster = self.kernel.cluster
         self.shared_bytes = self.layout.shared_bytes + shared_bytes
+        self._check_shared(self.layout.shared_bytes, module.text.architecture)
         self.granule = _granule(self.kernel, "shared")
+        self.clock = Clock()
         shadow = GlobalShadow(memory.data.size, _granule(self.kernel, "global"), memory.raced) if check_races else None
         self.global_space = GlobalSpace(memory, shadow)
 
     def _check_size(self) -> None:
-        most = self.kernel.max_threads or 1024
-        if not 1 <= self.threads <= min(most, 1024) or min(self.grid) < 1:
-            what = f"{self.threads} threads a block (at most {min(most, 1024)}) in a grid of {self.grid}"
-            raise SimulationError("launch", what, kernel=self.kernel.name)
-        if self.grid[2] % self.kernel.cluster:
-            what = f"a grid of {self.grid} is not made of clusters of {self.kernel.cluster} blocks along z"
-            raise SimulationError("launch", what, kernel=self.kernel.name)
+        """
+        Raises:
+            SimulationError: "launch", for what a driver refuses.
+        """
+        most, cluster = min(self.kernel.max_threads or MOST_THREADS, MOST_THREADS), self.kernel.cluster
+        sizes = [*zip(self.grid, LARGEST_GRID, strict=True), *zip(self.block, LARGEST_BLOCK, strict=True)]
+        if not (self.threads <= most and all(1 <= size <= limit for size, limit in sizes)):
+            self._refuse(f"{self.threads} threads a block (at most {most}) in a grid of {self.grid}")
+        if self.grid[2] % cluster or cluster > MOST_BLOCKS_OF_CLUSTER:
+            self._refuse(f"a grid of {self.grid} is not made of clusters of {cluster} blocks along z, at most 8")
+
+    def _check_shared(self, declared: int, architecture: int) -> None:
+        """As `_check_size`, for shared memory."""
+        most = SHARED.get(architecture, min(SHARED.values())) << 10
+        if declared > STATIC_SHARED or self.shared_bytes > most:
+            limits = f"at most {STATIC_SHARED} and {most} on sm_{architecture}"
+            self._refuse(f"{declared} bytes of shared memory are declared, {self.shared_bytes} in all; {limits}")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise SimulationError("launch", what, kernel=self.kernel.name)
 
     def run(self, rng: np.random.Generator | None) -> int:
         with np.errstate(all="ignore"):
@@ -201,6 +231,7 @@ class _Launch:
             self.global_space,
             local_bytes,
             self.parameters,
+            self.clock,
             is_dependent=self.is_dependent,
         )
 

@@ -41,8 +41,10 @@ def parse(text: str | bytes) -> Text:
     Raises:
         SimulationError: kind "syntax", with the line, for text that no rule here reads.
     """
-    source = _blank_comments(text.decode() if isinstance(text, bytes) else text).rstrip("\0")
-    module = Text({}, {})
+    text = text.decode() if isinstance(text, bytes) else text
+    source = _blank_comments(text).rstrip("\0")
+    target = re.search(r"^\s*\.target\s+sm_(\d+)", text, re.M)
+    module = Text(int(target.group(1)) if target else 0, {}, {})
     for line, header, body in _top_level(source):
         _add_top_level(module, line, header, body)
     return module

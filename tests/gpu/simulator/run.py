@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from tests.gpu.simulator.errors import Fault, SimulationError
-from tests.gpu.simulator.group import WARP, Active, Group
+from tests.gpu.simulator.group import Active, Group
+from tests.gpu.simulator.order import WARP
 from tests.gpu.simulator.program import Block, Leave
 from tests.gpu.simulator.spaces import SharedSpace
 from tests.gpu.simulator.syntax import Instruction
 from tests.gpu.simulator.types import Array
 
 RUNNING, DONE = -1, -2
+MOST_AT_ONCE = 16
+"""Basic blocks of a warp before another one may have its turn, less one, where warps take turns at random."""
 
 
 class Strands:
@@ -36,9 +39,10 @@ class Strands:
             lanes = Active(present.mask | lanes.mask, True)
         self.at[number] = lanes
 
-    def run(self) -> None:
-        """Runs until every lane waits at a barrier or is done."""
-        while self.at:
+    def run(self, most: int | None = None) -> None:
+        """Runs until every lane waits at a barrier or is done, or has entered `most` basic blocks."""
+        while self.at and most != 0:
+            most = None if most is None else most - 1
             number = min(self.at) if len(self.at) == 1 else self._next()
             lanes = self.at.pop(number)
             if lanes.partial:
@@ -137,13 +141,17 @@ class Strands:
         for number in np.unique(self.waiting_at[released]):
             self.send(int(number), Active(released & (self.waiting_at == number), True))
         self.waiting_at[released] = RUNNING
+        self.group.pass_barrier(released, self.group.clock.now, whole_block=True)
 
 
 def run_batch(strands: list[Strands], shared: SharedSpace, blocks: int, rng: np.random.Generator | None) -> None:
-    """Runs the groups of a batch of blocks to their end; with `rng`, in a new order between every two barriers."""
+    """Runs the groups of a batch of blocks to their end; with `rng`, some basic blocks of one and then of another."""
     while True:
-        for turn in range(len(strands)) if rng is None else rng.permutation(len(strands)):
-            strands[turn].run()
+        while running := [one for one in strands if one.at]:
+            if rng is None:
+                running[0].run()
+            else:
+                running[rng.integers(len(running))].run(int(rng.integers(1, MOST_AT_ONCE)))
         first, last = _barrier_range(strands, blocks)
         if (last == DONE).all():
             if shared.shadow.is_open():
@@ -154,7 +162,7 @@ def run_batch(strands: list[Strands], shared: SharedSpace, blocks: int, rng: np.
         released = (last >= 0) & (~of_cluster | together)
         if not released.any():
             raise SimulationError("barrier divergence", "blocks of a cluster wait for others that do not come")
-        shared.shadow.on_barrier(released)
+        strands[0].group.clock.tick()
         shared.shadow.on_cluster_barrier(of_cluster & together)
         for one in strands:
             one.release(released)

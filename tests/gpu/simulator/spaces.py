@@ -9,7 +9,7 @@ import numpy as np
 from tests.gpu.simulator.errors import Fault
 from tests.gpu.simulator.memory import BASE as GLOBAL_BASE
 from tests.gpu.simulator.memory import Memory
-from tests.gpu.simulator.shadow import GlobalShadow, SharedShadow
+from tests.gpu.simulator.shadow import INITIALISED, Agree, GlobalShadow, SharedShadow
 from tests.gpu.simulator.types import UNSIGNED, Array
 
 if TYPE_CHECKING:
@@ -48,7 +48,14 @@ class GlobalSpace:
         self._require_late(group, addresses, width * count, "reads")
         columns = self.memory.load(group, addresses, width, count)
         if self.shadow:
-            self.shadow.on_read(group, addresses - GLOBAL_BASE, width * count)
+            self.shadow.on_read(group, addresses - GLOBAL_BASE, width * count, is_constant=False)
+        return columns
+
+    def load_constant(self, group: Group, addresses: Array, width: int, count: int) -> list[Array]:
+        """As `load`, of memory that the launch does not write."""
+        columns = self.load(group, addresses, width, count)
+        if self.shadow:
+            self.shadow.on_read(group, addresses - GLOBAL_BASE, width * count, is_constant=True)
         return columns
 
     def store(self, group: Group, addresses: Array, width: int, columns: list[Array]) -> None:
@@ -56,7 +63,8 @@ class GlobalSpace:
         self._require_late(group, addresses, width * len(columns), "writes")
         self.memory.store(group, addresses, width, columns)
         if self.shadow:
-            self.shadow.on_write(group, addresses - GLOBAL_BASE, width * len(columns))
+            agree = _agree(self.memory.data, addresses - GLOBAL_BASE, width, columns)
+            self.shadow.on_write(group, addresses - GLOBAL_BASE, width * len(columns), agree)
 
     def update(self, group: Group, addresses: Array, width: int) -> tuple[Array, Array]:
         """See Space."""
@@ -113,26 +121,29 @@ class SharedSpace:
         """See Space."""
         return self.load_lanes(group, group.active.lanes, addresses, width, count)
 
-    def load_lanes(self, group: Group, lanes: Array, addresses: Array, width: int, count: int) -> list[Array]:
-        """As `load`, for the lanes named."""
+    def load_lanes(
+        self, group: Group, lanes: Array, addresses: Array, width: int, count: int, *, together: bool = False
+    ) -> list[Array]:
+        """As `load`, for the lanes named; `together` as of `SharedShadow.on_read`."""
         offsets = self.offsets(group, lanes, addresses, width * count, "reads")
-        self.shadow.on_read(group, lanes, offsets, width * count)
+        self.shadow.on_read(group, lanes, offsets, width * count, together=together)
         data, first = self.data.view(UNSIGNED[width]), offsets // width
         return [data[first + column] for column in range(count)]
 
     def store(self, group: Group, addresses: Array, width: int, columns: list[Array]) -> None:
         """See Space."""
         offsets = self.offsets(group, group.active.lanes, addresses, width * len(columns), "writes")
-        self.shadow.on_write(group, group.active.lanes, offsets, width * len(columns))
         data, first = self.data.view(UNSIGNED[width]), offsets // width
         for column, values in enumerate(columns):
             data[first + column] = values
+        agree = _agree(self.data, offsets, width, columns)
+        self.shadow.on_write(group, group.active.lanes, offsets, width * len(columns), agree)
 
     def update(self, group: Group, addresses: Array, width: int) -> tuple[Array, Array]:
         """See Space."""
         lanes = group.active.lanes
         offsets = self.offsets(group, lanes, addresses, width, "updates")
-        written = self.shadow.state[self.shadow.cells(offsets, width)] & (1 << 16)
+        written = self.shadow.state[self.shadow.cells(offsets, width)] & INITIALISED
         if not written.all():
             place = int(np.flatnonzero(written.min(axis=1) == 0)[0])
             raise Fault("uninitialised", "updates shared memory that nobody wrote", lanes[place])
@@ -169,11 +180,13 @@ class ClusterSpace:
         """See Space."""
         offsets, is_remote = self._offsets(group, addresses, width * len(columns), "writes")
         lanes, shadow = group.active.lanes, self.shared.shadow
-        shadow.on_write(group, lanes[~is_remote], offsets[~is_remote], width * len(columns))
-        shadow.on_remote(lanes[is_remote], offsets[is_remote], width * len(columns), writes=True)
         data, first = self.shared.data.view(UNSIGNED[width]), offsets // width
         for column, values in enumerate(columns):
             data[first + column] = values
+        own = [values[~is_remote] for values in columns]
+        agree = _agree(self.shared.data, offsets[~is_remote], width, own)
+        shadow.on_write(group, lanes[~is_remote], offsets[~is_remote], width * len(columns), agree)
+        shadow.on_remote(lanes[is_remote], offsets[is_remote], width * len(columns), writes=True)
 
     def update(self, group: Group, addresses: Array, width: int) -> tuple[Array, Array]:
         """See Space."""
@@ -215,6 +228,17 @@ class LocalSpace:
     def update(self, group: Group, addresses: Array, width: int) -> tuple[Array, Array]:
         """See Space."""
         return self.data.view(UNSIGNED[width]), self._offsets(group, addresses, width) // width
+
+
+def _agree(data: Array, offsets: Array, width: int, columns: list[Array]) -> Agree:
+    """Whether memory holds the columns that each lane has just written."""
+
+    def agree() -> Array:
+        words, first = data.view(UNSIGNED[width]), offsets // width
+        equal: Array = np.all([words[first + column] == values for column, values in enumerate(columns)], axis=0)
+        return equal
+
+    return agree
 
 
 def generic_space(group: Group, addresses: Array) -> Space:

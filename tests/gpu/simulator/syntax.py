@@ -113,7 +113,8 @@ class Function:
 
 @dataclass
 class Text:
-    """A whole PTX module."""
+    """A whole PTX module, for GPUs from this architecture on: 90 of sm_90."""
 
+    architecture: int
     functions: dict[str, Function]
     variables: dict[str, Variable]

@@ -37,10 +37,14 @@ def _load(decoder: Decoder, instruction: Instruction) -> Step:
         return _load_parameter(decoder, instruction)
     where, space, size = decoder.address(address), space_of(instruction), kind.size
     puts = [decoder.put_active(item, kind) for item in items(target)]
+    is_constant = "nc" in instruction.parts
 
     def step(group: Group) -> None:
         addresses = where(group)
-        columns = space(group, addresses).load(group, addresses, size, len(puts))
+        if is_constant:
+            columns = group.global_space.load_constant(group, addresses, size, len(puts))
+        else:
+            columns = space(group, addresses).load(group, addresses, size, len(puts))
         for put, column in zip(puts, columns, strict=True):
             put(group, column)
 

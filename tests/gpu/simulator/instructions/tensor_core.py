@@ -11,7 +11,8 @@ import numpy as np
 from tests.gpu.simulator.decode import Decoder, Get, Put, Step, instruction, items
 from tests.gpu.simulator.errors import Fault
 from tests.gpu.simulator.fragments import Layout, a_layout, b_layout, c_layout
-from tests.gpu.simulator.group import WARP, Group
+from tests.gpu.simulator.group import Group
+from tests.gpu.simulator.order import WARP
 from tests.gpu.simulator.syntax import Instruction
 from tests.gpu.simulator.types import TYPES, Array, bf16_values
 
@@ -45,7 +46,8 @@ def _ldmatrix(decoder: Decoder, instruction: Instruction) -> Step:
         for number, put in enumerate(puts):
             rows = slice(8 * number, 8 * number + 8)
             lanes = (warps[:, None] * WARP + np.arange(WARP)[rows]).reshape(-1)
-            columns = group.shared.load_lanes(group, lanes, addresses[:, rows].reshape(-1), 4, ROW_BYTES // 4)
+            starts = addresses[:, rows].reshape(-1)
+            columns = group.shared.load_lanes(group, lanes, starts, 4, ROW_BYTES // 4, together=True)
             put(group, _to_lanes(np.stack(columns, axis=1), transposed))
 
     return step

@@ -6,7 +6,8 @@ import numpy as np
 
 from tests.gpu.simulator.decode import Decoder, Get, Step, instruction, items, types_of
 from tests.gpu.simulator.errors import Fault
-from tests.gpu.simulator.group import WARP, Group
+from tests.gpu.simulator.group import Group
+from tests.gpu.simulator.order import WARP
 from tests.gpu.simulator.syntax import Instruction, Sink
 from tests.gpu.simulator.types import TYPES, Array
 
@@ -174,6 +175,11 @@ def _elect(decoder: Decoder, instruction: Instruction) -> Step:
 
 
 def warp_barrier(decoder: Decoder, instruction: Instruction) -> Step:
-    """bar.warp.sync: all lanes of the mask must be here."""
+    """bar.warp.sync: all lanes of the mask must be here, and see what each other did before."""
     mask = decoder.get(instruction.operands[0], U32)
-    return lambda group: require_members(group, mask)
+
+    def step(group: Group) -> None:
+        require_members(group, mask)
+        group.pass_barrier(group.active.lanes, group.clock.tick(), whole_block=False)
+
+    return step

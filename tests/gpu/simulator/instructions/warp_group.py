@@ -13,7 +13,7 @@ import numpy as np
 from tests.gpu.simulator.decode import Decoder, Step, instruction, items
 from tests.gpu.simulator.errors import Fault
 from tests.gpu.simulator.fragments import a_layout, c_layout
-from tests.gpu.simulator.group import WARP, WARP_GROUP, Group
+from tests.gpu.simulator.group import WARP_GROUP, Group
 from tests.gpu.simulator.instructions.tensor_core import (
     B32,
     ELEMENTS,
@@ -24,6 +24,7 @@ from tests.gpu.simulator.instructions.tensor_core import (
     registers_of,
     whole_warps,
 )
+from tests.gpu.simulator.order import WARP
 from tests.gpu.simulator.syntax import Immediate, Instruction, Operand, Vector
 from tests.gpu.simulator.types import TYPES, Array
 
