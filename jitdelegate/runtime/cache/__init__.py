@@ -14,6 +14,7 @@ Read `store.py` first.
       `store.fingerprint(path_or_bytes) -> str`     with the memo where there is one; `store.forget_fingerprint`
       `open_entry(directory, name) -> Program`      for tools; large weights are shared with the file
 - `prebuilt_store.py`: `PrebuiltStore(folders, serialization_dir)`, which looks into prebuilt folders before.
+- `output_folder.py`: `open_output(path)`, the store of a folder that all users may read.
 - `memo.py`: stores fingerprints of large files. `shared_weights.py`: weights in other entries.
 - `eviction.py`: `evict(directory, key, uses)`, so that a model with many shapes does not fill the disk.
 - `model_names.py`: the names of the models whose programs are in a directory.

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 _PRIVATE_DIRECTORY = 0o700
 _PRIVATE_FILE = 0o600
-_FILE_FOR_OTHERS = 0o644
+FILE_FOR_OTHERS = 0o644
+"""Mode of files in a folder for all users, whatever they are."""
 READ_ONLY_FILE = 0o400
 """Mode of files that are mapped: `cp` over one fails for its owner, and `cp -f` makes a new one."""
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -98,6 +99,10 @@ class CacheDirectory:
         """Status of the directory."""
         return os.fstat(self._descriptor)
 
+    def change_mode(self, mode: int) -> None:
+        """Give the directory these access rights."""
+        os.fchmod(self._descriptor, mode)
+
     def stat(self, name: str) -> os.stat_result:
         """Status of the name itself; links are not followed."""
         return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
@@ -150,7 +155,7 @@ class CacheDirectory:
         Raises:
             OSError: as `write`. What `parts` raises, too, leaves no file.
         """
-        mode = _FILE_FOR_OTHERS if self.for_others else mode
+        mode = FILE_FOR_OTHERS if self.for_others else mode
         temporary = f".{name}.{os.urandom(8).hex()}{TEMPORARY_SUFFIX}"
         descriptor = self.create(temporary, mode)
         try:
@@ -201,16 +206,17 @@ def open_cache_directory(serialization_dir: str | None) -> CacheDirectory:
         CacheError: it is not a directory, belongs to someone else, is writable by others, or cannot be made or opened.
     """
     path = user_directory() if serialization_dir is None else os.fspath(serialization_dir)
-    return _checked(path, "cache directory", _open_or_make)
+    return checked_directory(path, "cache directory", _open_or_make)
 
 
 def open_prebuilt_folder(path: str) -> CacheDirectory:
     """A folder of programs that is only read, and not made where it is missing; raises as `open_cache_directory`."""
-    return _checked(path, "prebuilt folder", open_directory)
+    return checked_directory(path, "prebuilt folder", open_directory)
 
 
-def _checked(path: str, title: str, open_it: Callable[[str], int]) -> CacheDirectory:
-    """
+def checked_directory(path: str, title: str, open_it: Callable[[str], int]) -> CacheDirectory:
+    """The directory at a path.
+
     Args:
         title: what the directory is called in messages.
         open_it: gives its descriptor.
