@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import pytest
 import jitdelegate
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.base.targets import LEVELS
-from jitdelegate.commands import warm
+from jitdelegate.commands import analyze, timed_start, warm
+from jitdelegate.commands.measurement.starts import _plain as measured_options
 from jitdelegate.engine.load_path import find_key
 from jitdelegate.errors import CacheWarning
 from jitdelegate.runtime.cache import trouble
@@ -116,6 +118,18 @@ def test_a_folder_is_found_by_the_environment_unless_the_option_names_others(
     with pytest.warns(CacheWarning, match="nowhere cannot be used"):
         loaded = jitdelegate.load(model, options=options, prebuilt=tmp_path / "nowhere")
     assert loaded.report().cache.outcome == "miss"
+
+
+def test_commands_that_measure_or_explain_compilation_look_into_no_folder(
+    output: Path, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JITDELEGATE_PREBUILT", str(output))
+    (tmp_path / "input-0.bin").write_bytes(bytes(768))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CacheWarning)  # there is no such folder
+        assert analyze.main([model]) == 0
+        timed_start.main(["jitdelegate", model, str(tmp_path / "own"), str(tmp_path), "1", "1"])
+    assert measured_options(DelegateOptions(prebuilt=output), "own") == {"prebuilt": [], "serialization_dir": "own"}
 
 
 def test_a_damaged_program_is_replaced_in_the_own_directory(output: Path, model: str, tmp_path: Path) -> None:
