@@ -49,7 +49,10 @@ class MappedModel:
         Args:
             file: maps the whole file; it is not kept, as LiteRT's mapping is the one that is needed.
             content: the fingerprint of its bytes.
+        Raises:
+            OSError: the process has too many files open, or the system tells nothing about this one.
         """
+        self._descriptor = -1
         self._descriptor = os.dup(file.descriptors[0])
         self.path = f"/proc/self/fd/{self._descriptor}"
         self._content = content
@@ -58,7 +61,8 @@ class MappedModel:
         self._known = () if file.changes else stamp
 
     def __del__(self) -> None:
-        os.close(self._descriptor)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
 
     def mappings(self) -> set[Range]:
         """The addresses at which this process maps the file from its first byte on."""
