@@ -441,8 +441,8 @@ class DelegateOptions(Checked):
             "reference" evaluates it with numpy, for comparison, and "auto" takes the fastest available one: LiteRT
             where generic code alone runs. `backend` is another name of this option.
         serialization_dir: directory of programs; None is the user's cache directory, False turns the cache off.
-        prebuilt: folders of programs that are only read, and looked into before that directory: a path, or a list or
-            tuple of paths, in their order. `warm --output` makes them. With None, the variable JITDELEGATE_PREBUILT
+        prebuilt: folders of programs that are only read, and looked into before `serialization_dir`: a path, or a list
+            or tuple of paths, in their order. `warm --output` makes them. With None, the variable JITDELEGATE_PREBUILT
             names them, with a colon between two; an empty list means none.
         model_token: names the entry instead of the model's fingerprint; the content is still checked.
         num_threads: threads that share one inference; None takes the CPUs that this process and its container may
