@@ -90,15 +90,18 @@ class MappedModel:
         Args:
             nets: those of an interpreter.
         Raises:
-            DeviceError: the interpreter may have read other bytes than the model's.
+            DeviceError: the interpreter may have read other bytes than the model's, or nobody can tell.
         """
-        stamp = self._stamp()
-        if any(net.hits for net in nets):
+        try:
+            stamp = self._stamp()
+            is_same = not any(net.hits for net in nets) and (
+                stamp == self._known or fingerprint(self.path) == self._content
+            )
+        except OSError as error:
+            raise DeviceError(f"nobody can tell whether the model's file changed: {error.strerror}") from error
+        if not is_same:
             raise DeviceError(CHANGED)
-        if stamp != self._known:
-            if fingerprint(self.path) != self._content:
-                raise DeviceError(CHANGED)
-            self._known = stamp
+        self._known = stamp
 
     def _stamp(self) -> tuple[int, ...]:
         """Another one after each change of the file."""

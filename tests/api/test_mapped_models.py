@@ -186,6 +186,23 @@ def test_litert_gets_a_copy_where_the_mapping_cannot_be_watched(
         gc.collect()
 
 
+def test_a_run_of_litert_is_an_error_where_nobody_can_tell_whether_the_file_changed(
+    path: Path, source: ModelFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with open_on_litert(path) as model:
+        expected = bytes(model(IMAGE))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fstat", fail)
+            with pytest.raises(
+                DeviceError, match="nobody can tell whether the model's file changed: Input/output error"
+            ):
+                model(IMAGE)
+        assert bytes(model(IMAGE)) == expected
+
+
 @pytest.mark.parametrize("happens", [touch, move_away, replace_atomically, Path.unlink])
 def test_a_file_that_is_touched_or_replaced_changes_no_answer_of_litert(
     path: Path, source: ModelFile, happens: Callable[[Path], None]
