@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from jitdelegate.base.options import environment_folders
 from jitdelegate.base.progress import progress
 from jitdelegate.errors import CacheError, IncompleteError, JitDelegateError, ProgramError
 from jitdelegate.program.program import Port, Program
 from jitdelegate.program.read import verify_weights
-from jitdelegate.runtime.cache.directory import CacheDirectory, open_cache_directory, user_directory
+from jitdelegate.runtime.cache.directory import (
+    CacheDirectory,
+    open_cache_directory,
+    open_prebuilt_folder,
+    user_directory,
+)
 from jitdelegate.runtime.cache.key import MODEL, SUFFIX, TOKEN, VARIANTS, stored_key
 from jitdelegate.runtime.cache.model_names import model_names
 from jitdelegate.runtime.cache.store import open_entry
@@ -86,7 +93,9 @@ class Entry(Kept):
         super().__init__(directory, name, lambda: self._read(directory, verify))
 
     def _read(self, directory: CacheDirectory, verify: bool) -> None:
-        program = _checked(open_entry(directory, self.name, verify_code=verify), verify)
+        program = _checked(
+            open_entry(directory, self.name, verify_code=verify, open_source=partial(_open_source, directory)), verify
+        )
         # let go at once: a directory may hold more than a process can map
         self.weights_bytes, program.weights = len(program.weights), b""
         self.program = program
@@ -205,6 +214,23 @@ def open_directory(path: str | None) -> CacheDirectory | None:
     directory = open_cache_directory(wanted)
     directory.unseen = True  # looking is no use
     return directory
+
+
+def _open_source(directory: CacheDirectory, name: str) -> int:
+    """A descriptor of an entry that has weights of others: in a directory, or in the environment's prebuilt folders.
+
+    Raises:
+        OSError, CacheError: as `CacheDirectory.open`.
+    """
+    try:
+        return directory.open(name)
+    except FileNotFoundError:
+        for folder in environment_folders():
+            try:
+                return open_prebuilt_folder(folder).open(name)
+            except (OSError, CacheError):
+                continue
+        raise
 
 
 UNUSABLE = (JitDelegateError, OSError, ImportError, ValueError, OverflowError, MemoryError)

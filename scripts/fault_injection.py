@@ -6,7 +6,8 @@ Each system call of a cold start, of a warm one and of their runs fails, once or
 matters, or writes only a part; the process is killed before each call; memory runs out; entries are written, truncated,
 restored and removed while a process runs from them; entries are damaged; many processes start cold at the same time.
 After each fault the result must be right, nothing may be raised, and the next starts must recover: a right result, and
-then a hit. If a start needs what failed (the model's file, memory), one clear error of this project may end it.
+then a hit. If a start needs what failed (the model's file, memory), one clear error of this project may end it. A
+prebuilt folder must stay as it was.
 
 --rounds limits the number of faults of each sweep, chosen at random; without it, all are tried.
 """
@@ -41,6 +42,7 @@ from scripts.faults.injector import (
     KILL,
     MEMORY,
     MODEL,
+    PREBUILT,
     PRELOADED,
     SHORT,
     compiled_library,
@@ -91,6 +93,7 @@ class Sweeps:
         self._injector = injector()
         self._injector.watch(CACHE, self._scene.cache)
         self._injector.watch(MODEL, self._scene.models)
+        self._injector.watch(PREBUILT, self._scene.prebuilt)
         self._scene.models.mkdir()
         for start in STARTS.values():
             self._scene.model(start).write_bytes(model(signatures=bool(start.signature)))
@@ -153,7 +156,7 @@ class Sweeps:
                 path.unlink(missing_ok=True)
             child = Child(lambda: (prepare(start), live(start, scene, expected))[1])  # noqa: B023  # forked at once
             child.wait_until(scene.ready.exists)
-            entries = scene.entries
+            entries = scene.entries(start)
             changes = self._chance.choices(CHANGES, k=self._chance.randint(1, 4))
             for change in changes:
                 time.sleep(self._chance.random() * 0.02)
@@ -241,7 +244,10 @@ class Sweeps:
             found = outcome(start, scene, expected, self._injector.disarm)
             return found, self._injector.disarm()[1]
 
+        before = scene.prebuilt_state()
         ended = run_child(work)
+        if scene.prebuilt_state() != before:
+            return Ended("the prebuilt folder is not as it was", ended.status), -1
         if not isinstance(ended.answer, tuple):
             return ended, -1
         return Ended(ended.answer[0], ended.status), ended.answer[1]
@@ -323,7 +329,9 @@ MODULES = (
     "jitdelegate.base.user_warning",
     *("jitdelegate.program.check", "jitdelegate.runtime.cpu.session", "jitdelegate.runtime.fallback"),
     *("jitdelegate.runtime.partitioned_session", "jitdelegate.runtime.profile", "jitdelegate.runtime.shared_file"),
-    *("jitdelegate.runtime.cache.shared_weights", "jitdelegate.base.option_file", "jitdelegate.program.shared_pages"),
+    *("jitdelegate.runtime.cache.prebuilt_store", "jitdelegate.runtime.cache.shared_weights"),
+    *("jitdelegate.runtime.mapped_model", "jitdelegate.runtime.string_guard"),
+    *("jitdelegate.base.option_file", "jitdelegate.program.shared_pages"),
     *("jitdelegate.targets.cpu.target", "jitdelegate.targets.litert.target", "llvmlite.binding"),
 )
 """What starts would read when they need it."""

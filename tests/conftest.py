@@ -109,8 +109,9 @@ def code_compiled_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def private_cache(cache_homes: Iterator[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or writes the user's cache."""
+    """No test reads or writes the user's cache, or reads a prebuilt folder of the environment's."""
     monkeypatch.setenv("XDG_CACHE_HOME", next(cache_homes))
+    monkeypatch.delenv("JITDELEGATE_PREBUILT", raising=False)
 
 
 @pytest.fixture(autouse=True)

@@ -159,6 +159,17 @@ def test_a_warm_start_opens_few_files(warm: tuple[str, str]) -> None:
     assert sorted(Path(name).name for name in own) == sorted(["model.tflite", entry, *_steps(cache)])
 
 
+def test_a_start_from_a_prebuilt_folder_takes_one_more_module_and_no_directory_of_its_own(
+    warm: tuple[str, str],
+) -> None:
+    usual, found = (start(act, *warm) for act in (starts.on_bytes, starts.from_a_folder))
+    assert found["outcome"] == "hit"
+    assert sorted({*found["loaded"]} - {*usual["loaded"]}) == ["jitdelegate.runtime.cache.prebuilt_store"]
+    of_usual, of_found = (sorted(name for name in one["opened"] if not name.endswith(".py")) for one in (usual, found))
+    assert of_found == of_usual
+    assert not Path(os.environ["XDG_CACHE_HOME"]).exists()
+
+
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU needs no limit")
 def test_the_default_number_of_threads_takes_one_more_file(warm: tuple[str, str]) -> None:
     asked, default = (start(act, *warm)["opened"] for act in (starts.on_bytes, starts.with_default_threads))

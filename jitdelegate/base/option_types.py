@@ -15,6 +15,7 @@ class Checked:
 
     target: str
     serialization_dir: str | bool | None
+    prebuilt: tuple[str, ...] | None
     model_token: str | None
     num_threads: int | None
     cpu_features: str
@@ -54,6 +55,7 @@ class Arguments(TypedDict, total=False):
 
     target: str
     serialization_dir: str | os.PathLike[str] | bool | None
+    prebuilt: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     model_token: str | None
     num_threads: int | None
     cpu_features: str
@@ -93,6 +95,7 @@ class Arguments(TypedDict, total=False):
 class Common(TypedDict, total=False):
     """Keywords that all take; None leaves an option as it is."""
 
+    prebuilt: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     cpu_features: str | None
     hardware_accelerators: int | None
     stream: int | None

@@ -73,7 +73,14 @@ def _debug_level(text: str) -> int:
     return int(text)
 
 
+def environment_folders() -> tuple[str, ...]:
+    """The prebuilt folders that the environment names."""
+    return tuple(folder for folder in os.environ.get(PREBUILT, "").split(os.pathsep) if folder)
+
+
 DEBUG_LEVELS = ("0", "1", "2", "3", "4")
+PREBUILT = "JITDELEGATE_PREBUILT"
+"""The variable that names prebuilt folders, as PATH does, where the option `prebuilt` is not given."""
 DEBUG_LEVEL = _debug_level(os.environ.get("JITDELEGATE_DEBUG") or "0")
 """Level of the debug log, read once; `debug.py` describes the levels."""
 TIMED_LEVEL = 2
@@ -151,8 +158,8 @@ class Field:
             return text == "True" or (False if text == "False" else text)
         if "bool" in types and text in (_TRUTHS if "int" in types else _NO):
             return _TRUTHS[text]
-        if "tuple[str, ...]" in types and text[:1] + text[-1:] in ("()", "[]"):
-            return tuple(name.strip().strip("'\"") for name in text[1:-1].rstrip(", ").split(","))
+        if self.kept.startswith("tuple[str, ...]") and text[:1] + text[-1:] in ("()", "[]"):
+            return _listed(text)
         if len(text) > LONGEST_NUMBER:
             return text
         if "float" in types:
@@ -215,6 +222,14 @@ def _directory(name: str, value: Any) -> str | bool:
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise refused(name, value, "a directory, None (user cache) or False (no cache)")
     return os.fspath(value)
+
+
+def _folders(name: str, value: Any) -> tuple[str, ...]:
+    """Paths of folders; a text is one path."""
+    given = value if isinstance(value, list | tuple) else [value]
+    if all(isinstance(folder, str | os.PathLike) and os.fspath(folder) for folder in given):
+        return tuple(map(os.fsdecode, given))
+    raise refused(name, value, "a folder, a list or tuple of folders, or None")
 
 
 def _inputs_file(name: str, value: Any) -> str:
@@ -336,6 +351,7 @@ _index = whole(0, LARGEST_INDEX)
 FIELDS = {
     "target": Field("auto", choices=NAMES, key=OTHER, alias="backend"),
     "serialization_dir": Field(None, f"{_PATH} | bool | None", "str | bool | None", check=_directory),
+    "prebuilt": Field(None, f"{_PATH} | Sequence[{_PATH}] | None", "tuple[str, ...] | None", check=_folders),
     "model_token": Field(None, "str | None", check=_token, key=OTHER),
     "num_threads": Field(None, "int | None", check=whole(1, MOST_THREADS, "None or a whole number from {} to {}")),
     "cpu_features": Field("auto", choices=CPU_FEATURES, key=OTHER),
@@ -425,6 +441,9 @@ class DelegateOptions(Checked):
             "reference" evaluates it with numpy, for comparison, and "auto" takes the fastest available one: LiteRT
             where generic code alone runs. `backend` is another name of this option.
         serialization_dir: directory of programs; None is the user's cache directory, False turns the cache off.
+        prebuilt: folders of programs that are only read, and looked into before `serialization_dir`: a path, or a list
+            or tuple of paths, in their order. `warm --output` makes them. With None, the variable JITDELEGATE_PREBUILT
+            names them, with a colon between two; an empty list means none.
         model_token: names the entry instead of the model's fingerprint; the content is still checked.
         num_threads: threads that share one inference; None takes the CPUs that this process and its container may
             use, at most 4.
@@ -558,6 +577,11 @@ class DelegateOptions(Checked):
         """Whether memory has priority over latency; TFLite has it the other way where neither is given."""
         order = self._order
         return MIN_MEMORY_USAGE in (order if MIN_LATENCY not in order else order[: order.index(MIN_LATENCY)])
+
+    @property
+    def prebuilt_folders(self) -> tuple[str, ...]:
+        """The folders of `prebuilt`, or of the environment where the option is not given."""
+        return environment_folders() if self.prebuilt is None else self.prebuilt
 
     @property
     def changed(self) -> tuple[str, ...]:

@@ -117,7 +117,7 @@ def _target(text: str) -> Target:
 
 def _all_options(arguments: argparse.Namespace) -> DelegateOptions:
     """The options of the file, with --target instead of its target, and no cache."""
-    given = {"serialization_dir": False, "target": arguments.target.name}
+    given = {"serialization_dir": False, "prebuilt": (), "target": arguments.target.name}
     return DelegateOptions.from_keywords(given, arguments.options)
 
 

@@ -81,7 +81,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parse_flags(parser, sys.argv[1:] if argv is None else argv)
     model = model_of(parser, arguments)
     try:
-        options = options_of(arguments, serialization_dir=False)
+        options = options_of(arguments, serialization_dir=False, prebuilt=())
     except OptionError as error:
         parser.error(str(error))
     tell_passed_over(arguments)

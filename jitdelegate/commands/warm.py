@@ -5,6 +5,8 @@ architecture, or with cuda:sm_90:114 one with this number of multiprocessors. --
 compiles for other CPUs with Linux. Several targets, with commas between them or each with a --target of its own, go to
 one folder.
 
+--output writes the programs to a folder that all users may read, wherever it is copied to: the option `prebuilt`.
+
 --input-shape ids=1x128:mask=1x128 compiles for these sizes of inputs as well; give it once for each set of sizes.
 """
 
@@ -31,7 +33,8 @@ from jitdelegate.engine.load_path import open_hosted, open_model
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import CacheWarning, DelegateWarning, JitDelegateError
 from jitdelegate.runtime.cache.eviction import MOST_STORED
-from jitdelegate.runtime.cache.store import counts
+from jitdelegate.runtime.cache.output_folder import open_output
+from jitdelegate.runtime.cache.store import Store, counts
 from jitdelegate.targets import target_named
 from jitdelegate.targets.target import Device
 
@@ -55,8 +58,6 @@ def main(argv: list[str] | None = None) -> int:
     if _token(arguments) is not None and len(arguments.model) > 1:
         parser.error(f"--model-token names one entry, but {len(arguments.model)} models were given; expected one")
     targets = [target for given in arguments.target or [[Target()]] for target in given]
-    if arguments.output is not None and not all(target.devices for target in targets):
-        parser.error("--output takes programs for --target cuda:ARCHITECTURES or cpu:INSTRUCTION_SETS only")
     if arguments.litert_interpreter and any(one.target.is_accelerator for target in targets for one in target.devices):
         parser.error("--litert-interpreter is for CPUs, not for cuda:ARCHITECTURES")
     if len(arguments.input_shape) > MOST_STORED:
@@ -107,7 +108,10 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(f"--{name.replace('_', '-')}", help=help, **how)
     add_options_file(parser, "further options from JSON or TOML; others win")
     parser.add_argument(
-        "--output", type=directory, metavar="D", help="keep programs for other devices in a folder to carry away"
+        "--output",
+        type=directory,
+        metavar="D",
+        help="keep programs in a folder to carry away, which all may read",
     )
     parser.add_argument(
         "--litert-interpreter", action="store_true", help="also for LiteRT's own interpreter with a GpuDelegate"
@@ -147,13 +151,14 @@ def warm(model: str, arguments: argparse.Namespace, bar: Bar, target: str | None
     }
     try:
         options = DelegateOptions.from_keywords(named, _further(arguments))
-        source = ModelFile(model, options, listener=announce)
+        store = _output(arguments)
+        source = ModelFile(model, options, listener=announce, store=store)
         with source.kept(), Model(open_model(source)) as loaded:
             loaded.prepare(progress=bar)
             shapes = [_warm_shape(loaded, one, bar) for one in arguments.input_shape]
             report = loaded.report()
         if arguments.litert_interpreter:
-            source = ModelFile(model, options)
+            source = ModelFile(model, options, store=store)
             with source.kept():
                 open_hosted(source).prepare(arguments.input_shape)
     except (JitDelegateError, OSError, MemoryError) as error:
@@ -171,6 +176,15 @@ def warm(model: str, arguments: argparse.Namespace, bar: Bar, target: str | None
         "subgraphs": [one.to_dict() for one in report.subgraphs],
         **(_trouble(trouble) if report.failure or not _size(report.cache.path) else {}),
     }
+
+
+def _output(arguments: argparse.Namespace) -> Store | None:
+    """The store of the folder that the programs go to; None for the one that the options name.
+
+    Raises:
+        CacheError: the folder cannot be used.
+    """
+    return None if arguments.output is None else open_output(arguments.output)
 
 
 def _warm_shape(loaded: Model, sizes: dict[str, Shape], bar: Bar) -> dict[str, Any]:
@@ -194,7 +208,7 @@ def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[
     kind = {"gpu" if device.target.is_accelerator else "cpu": device.kind}
     try:
         hosted = arguments.litert_interpreter
-        precompiled = precompile(model, device, options, arguments.output, arguments.input_shape, hosted=hosted)
+        precompiled = precompile(model, device, options, _output(arguments), arguments.input_shape, hosted=hosted)
     except (JitDelegateError, OSError, MemoryError) as error:
         return {**_failed(model, error, start), **kind}
     programs = (precompiled.program, *precompiled.further)

@@ -92,7 +92,7 @@ class HostedModel(DelegateClient):
 
     def delegate(self) -> NativeDelegate:
         """A delegate for one interpreter; raises the errors of `NativeDelegate`."""
-        return NativeDelegate(self, directory=self._source.store.directory)
+        return NativeDelegate(self, directory=self._source.store.machine_notes)
 
     def introduce(self) -> None:
         """Announce the operators on LiteRT now: later, errors reach the user through LiteRT only.
@@ -100,7 +100,7 @@ class HostedModel(DelegateClient):
         Raises:
             DelegationError: full delegation was required, and some operators cannot be delegated.
         """
-        trouble = refusal(self._source.store.directory)
+        trouble = refusal(self._source.store.machine_notes)
         if trouble and self._source.options.require_full_delegation:
             raise DelegationError(f"full delegation was required of {self._source.name}: {trouble}")
         if trouble:

@@ -332,7 +332,7 @@ def _host(executable: Executable) -> None:
     from jitdelegate.engine.litert_delegate.trust import refusal
 
     source = executable.source
-    trouble = refusal(source.store.directory)
+    trouble = refusal(source.store.machine_notes)
     if trouble:
         _begin_on_litert(executable, f"the compiled partitions cannot go into LiteRT's interpreter: {trouble}.")
         return

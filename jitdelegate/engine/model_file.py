@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from jitdelegate.base.options import DelegateOptions
     from jitdelegate.program.program import Signature
+    from jitdelegate.runtime.cache.store import Store
     from jitdelegate.runtime.fallback import Fallback
     from jitdelegate.runtime.mapped_model import MappedModel
     from jitdelegate.runtime.shared_file import SharedFile
@@ -60,12 +61,14 @@ class ModelFile:
         options: DelegateOptions,
         litert_arguments: Mapping[str, Any] | None = None,
         listener: Listener | None = None,
+        store: Store | None = None,
     ) -> None:
         """
         Args:
             source: a path, or the content of a .tflite file.
             litert_arguments: keyword arguments of LiteRT's interpreter, if the model runs there.
             listener: as the attribute.
+            store: as the attribute; None opens the one that the options name.
         Raises:
             ModelError: `source` is neither.
             DeviceError: the system is neither Linux nor macOS.
@@ -75,7 +78,7 @@ class ModelFile:
             raise DeviceError(f"jitdelegate runs on Linux and macOS, but this is {here}. LiteRT runs the model alone")
         self.options = options
         self.threads = options.num_threads or default_threads()
-        self.store = open_store(options.serialization_dir, private_weights=options.private_weights)
+        self.store = store or _open_store(options)
         self.listener = listener
         self.narrow_states = False
         self._source = _keep(source)
@@ -295,11 +298,14 @@ class ModelFile:
             return self.content()
         from jitdelegate.runtime.mapped_model import MappedModel  # not before: a compiled model never needs it
 
-        return MappedModel(mapped[0], self.fingerprint())
+        try:
+            return MappedModel(mapped[0], self.fingerprint())
+        except OSError:
+            return self.content()
 
     def apart(self) -> ModelFile:
         """A copy without LiteRT's instance, for a delegate in that instance, which would otherwise never be freed."""
-        other = ModelFile(self._source, self.options, self._litert_arguments, self.listener)
+        other = ModelFile(self._source, self.options, self._litert_arguments, self.listener, self.store)
         other._fingerprint, other._given = self._fingerprint, self._given
         return other
 
@@ -365,6 +371,16 @@ def with_ports(content: bytes, options: DelegateOptions) -> bytes:
 
     converted = with_float_ports(content, inputs=options.quantize_inputs, outputs=options.dequantize_outputs)
     return with_extra_outputs(converted, options.extra_outputs or ())
+
+
+def _open_store(options: DelegateOptions) -> Store:
+    """The store that the options name."""
+    folders = options.prebuilt_folders
+    if not folders:
+        return open_store(options.serialization_dir, private_weights=options.private_weights)
+    from jitdelegate.runtime.cache.prebuilt_store import PrebuiltStore  # not before: few models have such folders
+
+    return PrebuiltStore(folders, options.serialization_dir, private_weights=options.private_weights)
 
 
 def _keep(source: Source) -> str | bytes:

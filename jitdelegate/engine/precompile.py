@@ -16,7 +16,7 @@ from jitdelegate.engine.named_shapes import all_subgraphs, named_shapes
 from jitdelegate.errors import CompilerFailedError
 from jitdelegate.program.program import Program
 from jitdelegate.runtime.cache.key import variant_parts
-from jitdelegate.runtime.cache.store import Lookup, Store, open_store
+from jitdelegate.runtime.cache.store import Lookup, Store
 from jitdelegate.targets.target import Device
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def precompile(
     model: str,
     device: Device,
     options: DelegateOptions,
-    output: str | None = None,
+    store: Store | None = None,
     shapes: Sequence[NamedShapes] = (),
     *,
     hosted: bool = False,
@@ -60,7 +60,7 @@ def precompile(
         device: a device that this machine may lack.
         options: precision, token and cache directory.
         shapes: of inputs by name, to compile for as well.
-        output: directory of the program instead; the templates' IR stays in `options.serialization_dir`.
+        store: keeps the programs instead; the templates' IR stays in `options.serialization_dir`.
         hosted: whether LiteRT's own interpreter gets its programs, too.
     Raises:
         OptionError: LiteRT's own interpreter has no such inputs and outputs.
@@ -71,19 +71,17 @@ def precompile(
     """
     if hosted:
         refuse_other_ports(options)
-    source, store = ModelFile(model, options), open_store(options.serialization_dir if output is None else output)
+    source = ModelFile(model, options, store=store)
     with source.kept():
-        fetch = partial(_fetch, source, device, store)
+        fetch = partial(_fetch, source, device)
         precompiled = _precompiled(fetch, shapes)
         if hosted:
             _precompile_hosted(fetch, shapes)
         return precompiled
 
 
-def _fetch(
-    source: ModelFile, device: Device, store: Store, subgraph: int, sizes: Shapes = (), *, hosted: bool = False
-) -> Lookup:
-    options, variant = source.options, variant_parts(subgraph, sizes, hosted=hosted)
+def _fetch(source: ModelFile, device: Device, subgraph: int, sizes: Shapes = (), *, hosted: bool = False) -> Lookup:
+    options, store, variant = source.options, source.store, variant_parts(subgraph, sizes, hosted=hosted)
     key = find_key(device, options, source.fingerprint(), variant)
 
     def parts() -> FileParts:
@@ -91,6 +89,8 @@ def _fetch(
         return source.make(lambda content: compiled(content, options, key, {}, sources, source.reading))
 
     lookup = store.fetch(key, parts)
+    if not lookup.hit and isinstance(source.origin, str):
+        store.remember_model(source.fingerprint(), source.origin)
     if lookup.program is not None and lookup.program.failure:
         raise CompilerFailedError(lookup.program.failure)
     return lookup

@@ -49,7 +49,10 @@ class MappedModel:
         Args:
             file: maps the whole file; it is not kept, as LiteRT's mapping is the one that is needed.
             content: the fingerprint of its bytes.
+        Raises:
+            OSError: the process has too many files open, or the system tells nothing about this one.
         """
+        self._descriptor = -1
         self._descriptor = os.dup(file.descriptors[0])
         self.path = f"/proc/self/fd/{self._descriptor}"
         self._content = content
@@ -58,7 +61,8 @@ class MappedModel:
         self._known = () if file.changes else stamp
 
     def __del__(self) -> None:
-        os.close(self._descriptor)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
 
     def mappings(self) -> set[Range]:
         """The addresses at which this process maps the file from its first byte on."""
@@ -86,15 +90,18 @@ class MappedModel:
         Args:
             nets: those of an interpreter.
         Raises:
-            DeviceError: the interpreter may have read other bytes than the model's.
+            DeviceError: the interpreter may have read other bytes than the model's, or nobody can tell.
         """
-        stamp = self._stamp()
-        if any(net.hits for net in nets):
+        try:
+            stamp = self._stamp()
+            is_same = not any(net.hits for net in nets) and (
+                stamp == self._known or fingerprint(self.path) == self._content
+            )
+        except OSError as error:
+            raise DeviceError(f"nobody can tell whether the model's file changed: {error.strerror}") from error
+        if not is_same:
             raise DeviceError(CHANGED)
-        if stamp != self._known:
-            if fingerprint(self.path) != self._content:
-                raise DeviceError(CHANGED)
-            self._known = stamp
+        self._known = stamp
 
     def _stamp(self) -> tuple[int, ...]:
         """Another one after each change of the file."""

@@ -17,6 +17,7 @@ import numpy as np
 import jitdelegate
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.runtime.cache import key, memo
+from jitdelegate.runtime.cache.store import counts
 from jitdelegate.targets.cpu import target as cpu_target
 from jitdelegate.tflite.write import ModelBuilder
 
@@ -61,12 +62,14 @@ class Start:
         loader: what the program is made for.
         signature: the signature that runs; "" for the model as such.
         remembered: whether the model counts as so large, and left alone for so long, that its fingerprint is kept.
+        prebuilt: whether a filled cache is a prebuilt folder before an empty one.
     """
 
     options: dict[str, Any]
     loader: str = "flat"
     signature: str = ""
     remembered: bool = False
+    prebuilt: bool = False
 
 
 PARTLY = {"partitioning": "all", "only_ops": ONLY}
@@ -77,6 +80,8 @@ STARTS = {
     "compiled, fingerprint remembered": Start({"target": "cpu", "model_token": "net"}, remembered=True),
     "further signature": Start({"target": "cpu"}, signature=FURTHER),
     "further signature, private weights": Start({"target": "cpu", "private_weights": True}, signature=FURTHER),
+    "prebuilt": Start({"target": "cpu"}, prebuilt=True),
+    "prebuilt, further signature": Start({"target": "cpu"}, signature=FURTHER, prebuilt=True),
     "partly compiled": Start({"target": "cpu", **PARTLY}, loader="partitions"),
     "partly compiled, token": Start({"target": "cpu", "model_token": "net", **PARTLY}, loader="partitions"),
     "partly compiled, inside LiteRT": Start({"target": "cpu", **PARTLY}, loader="delegate"),
@@ -101,6 +106,11 @@ class Scene:
     def cache(self) -> Path:
         return self.folder / "cache"
 
+    @property
+    def prebuilt(self) -> Path:
+        """The prebuilt folder, for starts that have one."""
+        return self.folder / "prebuilt"
+
     def filled(self, name: str) -> Path:
         """The filled cache for a start of STARTS."""
         return self.folder / f"filled for {name}"
@@ -115,17 +125,24 @@ class Scene:
         """There once a process may end."""
         return self.folder / "stop"
 
-    @property
-    def entries(self) -> list[Path]:
-        """The entries in the cache."""
-        return sorted(self.cache.glob("*.jitd"))
+    def entries(self, start: Start) -> list[Path]:
+        """The entries that a start finds."""
+        return sorted((self.prebuilt if start.prebuilt else self.cache).glob("*.jitd"))
 
     def set(self, filled_for: str = "") -> None:
-        """An empty cache, or a copy of the one that is filled for a start."""
-        shutil.rmtree(self.cache, ignore_errors=True)
+        """An empty cache and prebuilt folder, or a copy of what is filled for a start in place of one of them."""
+        for folder in self.cache, self.prebuilt:
+            shutil.rmtree(folder, ignore_errors=True)
+        filled = self.prebuilt if filled_for and STARTS[filled_for].prebuilt else self.cache
         if filled_for:
-            shutil.copytree(self.filled(filled_for), self.cache)
-            os.chmod(self.cache, 0o700)
+            shutil.copytree(self.filled(filled_for), filled)
+            os.chmod(filled, 0o700)
+        self.prebuilt.mkdir(mode=0o755, exist_ok=True)
+
+    def prebuilt_state(self) -> list[tuple[object, ...]]:
+        """What a write, a lock or a change of modes in the prebuilt folder would alter."""
+        paths = [self.prebuilt, *sorted(self.prebuilt.iterdir())]
+        return [(path, *path.stat()[:7], path.stat().st_mtime_ns, path.stat().st_ctime_ns) for path in paths]
 
 
 def prepare(start: Start) -> None:
@@ -144,14 +161,27 @@ def values() -> np.ndarray:
 
 def infer(start: Start, scene: Scene) -> tuple[Any, Any, str]:
     """Two outputs of one start, and what the cache did; raises what the model's user would see."""
-    value = values()
-    path = scene.model(start)
-    with jitdelegate.load(path, serialization_dir=scene.cache, num_threads=1, options=start.options) as loaded:
+    value, before = values(), counts.writes + counts.write_failures
+    with opened(start, scene, num_threads=1) as loaded:
         outputs = answer(start, loaded, value), answer(start, loaded, value)
         report = loaded.report()
         str(report)
+        if start.prebuilt:  # a damaged folder stays so, and each start misses there and hits in the cache
+            return *outputs, "miss" if counts.writes + counts.write_failures > before else "hit"
         outcomes = {report.cache.outcome, *(each.outcome for each in report.subgraphs)}
         return *outputs, "miss" if "miss" in outcomes else report.cache.outcome
+
+
+def opened(start: Start, scene: Scene, *, num_threads: int) -> jitdelegate.Model:
+    """The model of a start; raises what its user would see."""
+    prebuilt = [scene.prebuilt] if start.prebuilt else []
+    return jitdelegate.load(
+        scene.model(start),
+        serialization_dir=scene.cache,
+        prebuilt=prebuilt,
+        num_threads=num_threads,
+        options=start.options,
+    )
 
 
 def answer(start: Start, loaded: jitdelegate.Model, value: np.ndarray) -> Any:
@@ -183,8 +213,7 @@ def live(start: Start, scene: Scene, expected: bytes) -> str:
     """Infer until the file `stop` is there, and some times more; "right", or what else came of it."""
     value = values()
     try:
-        path = scene.model(start)
-        with jitdelegate.load(path, serialization_dir=scene.cache, num_threads=2, options=start.options) as loaded:
+        with opened(start, scene, num_threads=2) as loaded:
             left = RUNS_AFTER
             while left:
                 if bytes(answer(start, loaded, value)) != expected:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import mmap
 import os
@@ -166,6 +167,40 @@ def test_litert_maps_a_file_and_reads_no_copy(path: Path, source: ModelFile) -> 
         assert interpreter._mapped is not None and interpreter._mapped.mappings()
         assert len(interpreter._nets) == 1 and getattr(interpreter, "_model_content", None) is None
         assert bytes(model(IMAGE)) == bytes(jitdelegate.load(MODEL, target="litert", serialization_dir=False)(IMAGE))
+
+
+@pytest.mark.parametrize("name", ["dup", "fstat"])
+def test_litert_gets_a_copy_where_the_mapping_cannot_be_watched(
+    name: str, source: ModelFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mapped = source._mapped()
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(source, "_mapped", lambda: mapped)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, name, fail)
+        patch.setattr(source, "content", lambda: MODEL)
+        assert source._litert_source() == MODEL
+        gc.collect()
+
+
+def test_a_run_of_litert_is_an_error_where_nobody_can_tell_whether_the_file_changed(
+    path: Path, source: ModelFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with open_on_litert(path) as model:
+        expected = bytes(model(IMAGE))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fstat", fail)
+            with pytest.raises(
+                DeviceError, match="nobody can tell whether the model's file changed: Input/output error"
+            ):
+                model(IMAGE)
+        assert bytes(model(IMAGE)) == expected
 
 
 @pytest.mark.parametrize("happens", [touch, move_away, replace_atomically, Path.unlink])

@@ -88,6 +88,9 @@ VALUES: dict[str, list[tuple[Any, Any]]] = {
         (("ADD",), ("ADD",)),
     ],
     "partitioning": [("all", "all"), ("cost_model", "cost_model")],
+    "prebuilt": [
+        *(("folder", ("folder",)), (None, None), (["b", "a"], ("b", "a")), (("a,b",), ("a,b",)), ([], ())),
+    ],
     "precision": [("tf32", "tf32"), ("auto", "auto"), (None, "float32")],
     "precision_bound": [(0, 0.0), (1, 1.0), (0.002, 0.002)],
     "precision_inputs": [("samples.npz", "samples.npz"), (None, None)],
@@ -125,6 +128,7 @@ REFUSED: dict[str, list[Any]] = {
     "num_threads": [0, 65, 1.0, True, "many", [2]],
     "only_ops": [0, True, "", "ADD,,MUL", [], (), ["ADD", 1], ["ADD MUL"], ["ADD,MUL"], "A\nB", {"ADD": 1}],
     "partitioning": ["largest", None, 1, []],
+    "prebuilt": ["", True, 3, ["folder", ""], [3], {"folder": 1}],
     "precision": ["float8", True, 2, []],
     "precision_bound": [-0.1, 1.5, float("nan"), True, None, "small", []],
     "precision_inputs": ["samples.npy", "", 3, True, ["a.npz"]],

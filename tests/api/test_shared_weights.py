@@ -336,7 +336,7 @@ def precompiled(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "model.tflite"
     path.write_bytes(MODEL)
     device = target_named("cpu").find_device(DelegateOptions())
-    precompile(str(path), device, DelegateOptions(), str(tmp_path / "programs"))
+    precompile(str(path), device, DelegateOptions(serialization_dir=str(tmp_path / "programs")))
     yield tmp_path / "programs"
 
 

@@ -24,6 +24,7 @@ from jitdelegate.program.read import verify_weights
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cache.directory import CacheDirectory, open_cache_directory
 from jitdelegate.runtime.cache.model_names import remember_model
+from jitdelegate.runtime.cache.prebuilt_store import PrebuiltStore
 from jitdelegate.runtime.cache.store import LEAST_SHARED, Store, leftovers, open_store
 from jitdelegate.runtime.cache.tuned import table_content
 from jitdelegate.runtime.memory import shared_file
@@ -33,6 +34,7 @@ from tests.child import answer_of
 from tests.entries import overwrite
 from tests.program.test_program import cuda_program, full_program
 from tests.runtime.cache.programs import MODEL_A, MODEL_B, key
+from tests.runtime.cache.test_prebuilt_store import FURTHER, MAIN, keep
 
 
 @pytest.fixture
@@ -91,6 +93,18 @@ def test_entries_keep_no_weights(tmp_path: Path) -> None:
     assert len(os.listdir("/dev/fd")) == before
     assert entry.program is not None and not len(entry.program.weights)
     assert entry.details()["segments"]["weights"] == len(weights)
+
+
+def test_an_entry_may_have_its_weights_in_a_prebuilt_folder_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prebuilt, own = str(tmp_path / "prebuilt"), str(tmp_path / "own")
+    keep(open_store(prebuilt), key(), MAIN)
+    keep(PrebuiltStore([prebuilt], own), FURTHER, MAIN)
+    for named, status in ("", 1), (f"{tmp_path / 'nowhere'}:{prebuilt}", 0):
+        monkeypatch.setenv("JITDELEGATE_PREBUILT", named)
+        assert main(["verify", "--dir", own]) == status
+    assert "which has a part of its weights, is missing" in capsys.readouterr().out
 
 
 def test_no_memory_for_an_entry_makes_it_a_bad_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

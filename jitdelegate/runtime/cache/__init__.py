@@ -5,7 +5,7 @@ Read `store.py` first.
 - `key.py`: `fingerprint(path_or_bytes) -> str`, xxh3-128 of the content as 32 hex digits, and
   `model_key(fingerprint=..., token=..., target=..., features=..., loader=..., options=(...)) -> Key`: named parts.
 - `directory.py`: `open_cache_directory(serialization_dir) -> CacheDirectory`, to which no other user can write, or
-  `CacheError`.
+  `CacheError`; `open_prebuilt_folder(path)`, for one that is only read.
 - `store.py`: `open_store(serialization_dir) -> Store`, which never raises because of the cache, and
       `store.get(key) -> Lookup`                    hit, kind, reason, path, program
       `store.put(key, *parts) -> str`               "" or why nothing was written
@@ -13,6 +13,8 @@ Read `store.py` first.
       `store.refuse(key, reason) -> None`           the runtime found an entry damaged: count it and remove it
       `store.fingerprint(path_or_bytes) -> str`     with the memo where there is one; `store.forget_fingerprint`
       `open_entry(directory, name) -> Program`      for tools; large weights are shared with the file
+- `prebuilt_store.py`: `PrebuiltStore(folders, serialization_dir)`, which looks into prebuilt folders before.
+- `output_folder.py`: `open_output(path)`, the store of a folder that all users may read.
 - `memo.py`: stores fingerprints of large files. `shared_weights.py`: weights in other entries.
 - `eviction.py`: `evict(directory, key, uses)`, so that a model with many shapes does not fill the disk.
 - `model_names.py`: the names of the models whose programs are in a directory.

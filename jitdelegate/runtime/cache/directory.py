@@ -15,7 +15,7 @@ from jitdelegate.errors import CacheError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from _typeshed import ReadableBuffer
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _PRIVATE_DIRECTORY = 0o700
 _PRIVATE_FILE = 0o600
+FILE_FOR_OTHERS = 0o644
+"""Mode of files in a folder for all users, whatever they are."""
 READ_ONLY_FILE = 0o400
 """Mode of files that are mapped: `cp` over one fails for its owner, and `cp -f` makes a new one."""
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -37,14 +39,15 @@ class CacheDirectory:
     Attributes:
         path: as it was given.
         unseen: whether reading a file leaves its access time alone, where the system allows it.
+        for_others: whether all users may read what is written, whatever mode it is to have.
     """
 
-    __slots__ = ("_descriptor", "path", "unseen")
+    __slots__ = ("_descriptor", "for_others", "path", "unseen")
     _is_ending = staticmethod(sys.is_finalizing)  # a module's own names are gone before its last objects
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
-        self.unseen = False
+        self.unseen = self.for_others = False
         self._descriptor = descriptor
 
     def looking(self) -> CacheDirectory:
@@ -95,6 +98,10 @@ class CacheDirectory:
     def own_stat(self) -> os.stat_result:
         """Status of the directory."""
         return os.fstat(self._descriptor)
+
+    def change_mode(self, mode: int) -> None:
+        """Give the directory these access rights."""
+        os.fchmod(self._descriptor, mode)
 
     def stat(self, name: str) -> os.stat_result:
         """Status of the name itself; links are not followed."""
@@ -148,6 +155,7 @@ class CacheDirectory:
         Raises:
             OSError: as `write`. What `parts` raises, too, leaves no file.
         """
+        mode = FILE_FOR_OTHERS if self.for_others else mode
         temporary = f".{name}.{os.urandom(8).hex()}{TEMPORARY_SUFFIX}"
         descriptor = self.create(temporary, mode)
         try:
@@ -197,14 +205,34 @@ def open_cache_directory(serialization_dir: str | None) -> CacheDirectory:
     Raises:
         CacheError: it is not a directory, belongs to someone else, is writable by others, or cannot be made or opened.
     """
+    path = user_directory() if serialization_dir is None else os.fspath(serialization_dir)
+    return checked_directory(path, "cache directory", _open_or_make)
+
+
+def open_prebuilt_folder(path: str) -> CacheDirectory:
+    """A folder of programs that is only read, and not made where it is missing; raises as `open_cache_directory`."""
+    return checked_directory(path, "prebuilt folder", open_directory)
+
+
+def checked_directory(path: str, title: str, open_it: Callable[[str], int]) -> CacheDirectory:
+    """The directory at a path.
+
+    Args:
+        title: what the directory is called in messages.
+        open_it: gives its descriptor.
+    Raises:
+        CacheError: as `open_cache_directory`.
+    """
     if os.name != "posix":
         raise CacheError(f"no cache on {os.name}: its access rights cannot be checked, expected a POSIX system")
-    path = user_directory() if serialization_dir is None else os.fspath(serialization_dir)
     try:
-        directory = CacheDirectory(path, _open_directory(path))
-        _check_directory(path, directory.own_stat())
+        directory = CacheDirectory(path, open_it(path))
+        _check_directory(f"{title} {path}", path, directory.own_stat())
+    except NotADirectoryError as error:
+        kind = "a symbolic link" if os.path.islink(path.rstrip("/")) else "not a directory"
+        raise CacheError(f"{title} {path} is {kind}, expected a directory") from error
     except (OSError, ValueError, MemoryError) as error:
-        raise CacheError(f"cache directory {path} cannot be used: {str(error) or 'no memory'}") from error
+        raise CacheError(f"{title} {path} cannot be used: {str(error) or 'no memory'}") from error
     return directory
 
 
@@ -228,25 +256,26 @@ def user_directory() -> str:
     return path
 
 
-def _open_directory(path: str) -> int:
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+def open_directory(path: str) -> int:
+    """A descriptor of a directory; never follows a link. Raises OSError."""
     path = path.rstrip("/") or path  # a slash at the end would follow a link
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def _open_or_make(path: str) -> int:
     try:
-        return os.open(path, flags)
+        return open_directory(path)
     except FileNotFoundError:
-        for folder in _missing(path):
+        for folder in missing(path.rstrip("/") or path):
             _make_directory(folder)
-        return os.open(path, flags)
-    except NotADirectoryError as error:
-        kind = "a symbolic link" if os.path.islink(path) else "not a directory"
-        raise CacheError(f"cache directory {path} is {kind}, expected a directory") from error
+        return open_directory(path)
 
 
-def _missing(path: str) -> Iterator[str]:
+def missing(path: str) -> Iterator[str]:
     """The missing directories, outermost first."""
     parent = os.path.dirname(path)
     if parent not in ("", path) and not os.path.isdir(parent):  # "/" is its own parent
-        yield from _missing(parent)
+        yield from missing(parent)
     yield path
 
 
@@ -257,12 +286,12 @@ def _make_directory(path: str) -> None:
         pass  # another process was faster
 
 
-def _check_directory(path: str, status: os.stat_result) -> None:
+def _check_directory(called: str, path: str, status: os.stat_result) -> None:
     if status.st_uid not in (os.geteuid(), _ROOT):
-        raise CacheError(f"cache directory {path} belongs to user {status.st_uid}, expected {os.geteuid()} or root")
+        raise CacheError(f"{called} belongs to user {status.st_uid}, expected {os.geteuid()} or root")
     if status.st_mode & _OTHERS_MAY_WRITE:
         mode = stat.S_IMODE(status.st_mode)
-        reason = f"cache directory {path} has mode {mode:04o}, expected one that others cannot write"
+        reason = f"{called} has mode {mode:04o}, expected one that others cannot write"
         raise CacheError(reason, f"chmod 700 {path}")
 
 

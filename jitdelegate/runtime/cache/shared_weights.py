@@ -12,19 +12,19 @@ from jitdelegate.runtime.cache.key import stored_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from jitdelegate.program.program import Program, SharedPages
-    from jitdelegate.runtime.cache.directory import CacheDirectory
 
     Piece = tuple[int, int, int]
     """Descriptor of a file, first byte, bytes."""
 
 
-def whole_pieces(directory: CacheDirectory, program: Program, own: Piece, opened: list[int]) -> list[Piece]:
+def whole_pieces(open_source: Callable[[str], int], program: Program, own: Piece, opened: list[int]) -> list[Piece]:
     """The parts of files that are the program's weights, one after another.
 
     Args:
+        open_source: opens another entry by its name, as `CacheDirectory.open`.
         own: the weights in the program's own file.
         opened: receives the descriptors of further files, to be closed by the caller.
     Raises:
@@ -39,7 +39,7 @@ def whole_pieces(directory: CacheDirectory, program: Program, own: Piece, opened
     pieces, at, end = list[tuple[int, int, int]](), 0, start + stored
     for first, number, there, pages in program.shared:
         if number not in sources:
-            sources[number] = _stored(directory, names[number], opened)
+            sources[number] = _stored(open_source, names[number], opened)
         file, begin, nbytes = sources[number]
         if (there + pages) * PAGE > nbytes:
             needed = (there + pages) * PAGE
@@ -78,10 +78,10 @@ def whole_weights(program: Program, stored: memoryview, sources: Sequence[Progra
     return memoryview(content)
 
 
-def _stored(directory: CacheDirectory, name: str, opened: list[int]) -> Piece:
+def _stored(open_source: Callable[[str], int], name: str, opened: list[int]) -> Piece:
     """The weights in an entry's own file."""
     try:
-        descriptor = directory.open(name)
+        descriptor = open_source(name)
         opened.append(descriptor)
         nbytes = os.fstat(descriptor).st_size
         head = bytearray(HEADER_BYTES)

@@ -24,7 +24,7 @@ from jitdelegate.runtime.cache.directory import (
     open_cache_directory,
     read_pieces,
 )
-from jitdelegate.runtime.cache.key import MODEL, SHAPES, TOOLCHAIN, VALUES
+from jitdelegate.runtime.cache.key import MODEL, SHAPES, TOOLCHAIN, VALUES, hash_file
 from jitdelegate.runtime.cache.key import fingerprint as hash_content
 
 TYPE_CHECKING = False
@@ -119,13 +119,12 @@ class Store:
     """The entries of one directory.
 
     Attributes:
-        directory: the directory; None without a cache.
         trouble: why there is no directory; else "".
         kind: the kind of every miss without a directory.
         private_weights: whether programs share no memory with the file.
     """
 
-    __slots__ = ("directory", "kind", "private_weights", "trouble")
+    __slots__ = ("_directory", "kind", "private_weights", "trouble")
 
     def __init__(
         self,
@@ -135,10 +134,21 @@ class Store:
         *,
         private_weights: bool = False,
     ) -> None:
-        self.directory = directory
+        self._directory = directory
         self.private_weights = private_weights
         self.trouble = trouble
         self.kind = kind
+
+    @property
+    def directory(self) -> CacheDirectory | None:
+        """The directory; None without a cache."""
+        return self._directory
+
+    @property
+    def machine_notes(self) -> CacheDirectory | None:
+        """Where this machine notes what is of no use on others, beside the entries; None where it notes nothing."""
+        directory = self.directory
+        return None if directory is None or directory.for_others else directory
 
     def get(self, key: Key) -> Lookup:
         """The entry for `key`, checked and counted; its weights are not hashed yet."""
@@ -234,22 +244,23 @@ class Store:
 
     def fingerprint(self, path_or_bytes: PathOrBytes) -> str:
         """The content's fingerprint, remembered beside the entries; raises OSError for a file that cannot be read."""
-        return hash_content(path_or_bytes, large=self._remembered_fingerprint if self.directory else None)
+        return hash_content(path_or_bytes, large=self._remembered_fingerprint)
 
     def _remembered_fingerprint(self, descriptor: int) -> str:
+        if self.machine_notes is None:
+            return hash_file(descriptor)
         from jitdelegate.runtime.cache.memo import Memo  # not before: few models are so large
 
-        assert self.directory is not None
-        return Memo(self.directory).fingerprint(descriptor)
+        return Memo(self.machine_notes).fingerprint(descriptor)
 
     def forget_fingerprint(self, path_or_bytes: PathOrBytes) -> None:
         """Forget the remembered fingerprint of a file, which differs from its content's."""
-        if self.directory is None or not isinstance(path_or_bytes, (str, os.PathLike)):
+        if self.machine_notes is None or not isinstance(path_or_bytes, (str, os.PathLike)):
             return
         from jitdelegate.runtime.cache.memo import Memo  # not before: files rarely change while they are compiled
 
         try:
-            Memo(self.directory).forget(os.stat(path_or_bytes))
+            Memo(self.machine_notes).forget(os.stat(path_or_bytes))
         except OSError:
             return  # without the file nobody asks again
 
@@ -297,10 +308,13 @@ class Store:
     def _look_up(self, key: Key) -> Lookup:
         if self.directory is None:
             return Lookup(self.kind, self.trouble)
+        return self._look_up_in(self.directory, key, self.directory.open)
+
+    def _look_up_in(self, directory: CacheDirectory, key: Key, open_source: Callable[[str], int]) -> Lookup:
         name = key.entry_name()
-        path = os.path.join(self.directory.path, name)
+        path = os.path.join(directory.path, name)
         try:
-            program = open_entry(self.directory, name, key=key, private=self.private_weights)
+            program = open_entry(directory, name, key=key, private=self.private_weights, open_source=open_source)
         except FileNotFoundError:
             return Lookup(ABSENT, "there is no entry for it yet", path)
         except (OSError, ValueError, OverflowError, MemoryError) as error:
@@ -395,7 +409,13 @@ def _explain(key: Key, name: str, found: str, expected: str) -> str:
 
 
 def open_entry(
-    directory: CacheDirectory, name: str, *, key: Key | None = None, private: bool = False, verify_code: bool = True
+    directory: CacheDirectory,
+    name: str,
+    *,
+    key: Key | None = None,
+    private: bool = False,
+    verify_code: bool = True,
+    open_source: Callable[[str], int] | None = None,
 ) -> Program:
     """The program in a trusted file.
 
@@ -403,6 +423,8 @@ def open_entry(
         key: the key that is looked for. A program of another one, which is of no use, gets no weights.
         private: read the weights too, so that no file is used any more.
         verify_code: as in `read_parts`.
+        open_source: opens another entry that has a part of the weights, by its name, as `CacheDirectory.open`, which is
+            asked where it is None.
     Raises:
         OSError, CacheError: as `CacheDirectory.open`.
         IncompleteError: a part of the weights lies in an entry that is missing or bad.
@@ -424,7 +446,7 @@ def open_entry(
         if program.shared:
             from jitdelegate.runtime.cache.shared_weights import whole_pieces  # not before: most programs share nothing
 
-            pieces = whole_pieces(directory, program, pieces[0], opened)
+            pieces = whole_pieces(open_source or directory.open, program, pieces[0], opened)
         return complete(program, _weights(pieces, private=private))
     finally:
         for file in opened:

@@ -1,4 +1,4 @@
-"""Warns the user, once per directory and process, that compiled programs cannot be stored."""
+"""Warns the user, once per directory and process, that compiled programs cannot be stored, or are not found."""
 
 from __future__ import annotations
 
@@ -8,18 +8,28 @@ _told: set[str] = set()
 
 
 def tell(directory: str, reason: str, remedy: str = "") -> None:
-    """Warn, and log the same to the logger "jitdelegate".
+    """Warn that nothing can be stored.
 
     Args:
         directory: the cache directory; a second problem with it is not reported.
         reason: one sentence without a full stop, which names the directory.
         remedy: what helps besides another directory; "" for nothing.
     """
+    helps = [remedy] * bool(remedy) + ["another serialization_dir", "serialization_dir=False to do without a cache"]
+    _tell(directory, f"{reason}; models are compiled again at every start. What helps: {', or '.join(helps)}.")
+
+
+def tell_prebuilt(folder: str, reason: str, remedy: str = "") -> None:
+    """Warn that a prebuilt folder, or an entry there, is not used. The arguments are those of `tell`."""
+    helps = [remedy] * bool(remedy) + ["to write it anew with `python -m jitdelegate.warm --output`"]
+    _tell(folder, f"{reason}; other programs are used, or compiled. What helps: {', or '.join(helps)}.")
+
+
+def _tell(directory: str, text: str) -> None:
+    """Warn, and log the same to the logger "jitdelegate"; once for a directory."""
     if directory in _told:
         return
     _told.add(directory)
-    helps = [remedy] * bool(remedy) + ["another serialization_dir", "serialization_dir=False to do without a cache"]
-    text = f"{reason}; models are compiled again at every start. What helps: {', or '.join(helps)}."
     try:
         from logging import NullHandler, getLogger  # not before: a cache that works needs neither
 

@@ -1,0 +1,128 @@
+"""Programs of prebuilt folders, which are only read, before those of the user's own directory.
+
+A folder stays as it was made: nothing there is written, locked or removed. What cannot be used there is a counted miss
+with a reason, told once, and from then on as if it were absent. All that is compiled goes to the own directory.
+"""
+
+from __future__ import annotations
+
+from jitdelegate.errors import CacheError
+from jitdelegate.runtime.cache.directory import open_cache_directory, open_prebuilt_folder
+from jitdelegate.runtime.cache.store import ABSENT, DAMAGED, NO_DIRECTORY, Lookup, Store, counts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from _typeshed import ReadableBuffer
+
+    from jitdelegate.runtime.cache.directory import CacheDirectory
+    from jitdelegate.runtime.cache.key import Key
+
+
+class PrebuiltStore(Store):
+    """The entries of folders, in their order, and of the own directory.
+
+    The own directory is opened, and made if it is missing, where something is in no folder. So a start that finds all
+    it looks for needs neither a home nor a file system that can be written, and is told of no trouble with them.
+    """
+
+    __slots__ = ("_folders", "_is_open", "_refused", "_remedy", "_serialization_dir", "_served")
+
+    def __init__(
+        self, folders: Sequence[str], serialization_dir: str | bool | None, *, private_weights: bool = False
+    ) -> None:
+        super().__init__(None, private_weights=private_weights)
+        self._serialization_dir = serialization_dir
+        self._is_open, self._remedy = False, ""
+        self._folders = [folder for folder in map(_opened, folders) if folder is not None]
+        self._served: dict[str, CacheDirectory] = {}
+        self._refused: set[tuple[str, str]] = set()
+
+    @property
+    def directory(self) -> CacheDirectory | None:
+        """The own directory; None where there is none."""
+        if not self._is_open:
+            self._is_open = True
+            self._open_own()
+        return self._directory
+
+    def put(self, key: Key, *parts: ReadableBuffer) -> str:
+        if self.directory is None and self.kind == NO_DIRECTORY:
+            from jitdelegate.runtime.cache.trouble import tell  # not before: most caches work
+
+            tell(str(self._serialization_dir or ""), self.trouble, self._remedy)
+        return super().put(key, *parts)
+
+    def refuse(self, key: Key, reason: str) -> None:
+        name = key.entry_name()
+        folder = self._served.pop(name, None)
+        if folder is None:
+            super().refuse(key, reason)
+            return
+        counts.miss(DAMAGED)
+        self._leave_alone(folder, name, f"{name} is damaged: {reason}")
+
+    def _open_own(self) -> None:
+        if isinstance(self._serialization_dir, bool):
+            self.kind, self.trouble = ABSENT, "no prebuilt folder has an entry for it, and the cache is turned off"
+            return
+        try:
+            self._directory = open_cache_directory(self._serialization_dir)
+        except CacheError as error:
+            self.trouble, self._remedy = str(error), error.remedy
+
+    def _look_up(self, key: Key) -> Lookup:
+        name, bad = key.entry_name(), None
+        for folder in self._usable(name):
+            lookup = self._look_up_in(folder, key, folder.open)
+            if lookup.hit:
+                self._served[name] = folder
+                return lookup
+            if lookup.kind != ABSENT:
+                self._leave_alone(folder, name, lookup.reason)
+                bad = bad or lookup
+        self._served.pop(name, None)
+        own = self._look_up_own(key)
+        if bad and own.hit:
+            counts.miss(bad.kind)
+        return Lookup(bad.kind, bad.reason, own.path) if bad and not own.hit else own
+
+    def _look_up_own(self, key: Key) -> Lookup:
+        if self.directory is None:
+            return Lookup(self.kind, self.trouble)
+        return self._look_up_in(self.directory, key, self._open_source)
+
+    def _open_source(self, name: str) -> int:
+        """A descriptor of the entry that has weights of one in the own directory: where it was when they were shared,
+        which is where it is looked up; raises as `CacheDirectory.open`."""
+        for folder in self._usable(name):
+            try:
+                return folder.open(name)
+            except (OSError, CacheError):
+                continue
+        assert self.directory is not None
+        return self.directory.open(name)
+
+    def _usable(self, name: str) -> Iterator[CacheDirectory]:
+        """The folders whose entry of this name was not found bad."""
+        return (folder for folder in self._folders if (folder.path, name) not in self._refused)
+
+    def _leave_alone(self, folder: CacheDirectory, name: str, reason: str) -> None:
+        """Look no more for an entry of a folder, where it stays as it is."""
+        self._refused.add((folder.path, name))
+        _tell(folder.path, f"prebuilt folder {folder.path} has an entry that cannot be used: {reason}")
+
+
+def _opened(path: str) -> CacheDirectory | None:
+    try:
+        return open_prebuilt_folder(path)
+    except CacheError as error:
+        _tell(path, str(error), error.remedy)
+        return None
+
+
+def _tell(folder: str, reason: str, remedy: str = "") -> None:
+    from jitdelegate.runtime.cache.trouble import tell_prebuilt  # not before: most folders can be used
+
+    tell_prebuilt(folder, reason, remedy)
