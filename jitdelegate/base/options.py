@@ -425,7 +425,8 @@ class DelegateOptions(Checked):
             "reference" evaluates it with numpy, for comparison, and "auto" takes the fastest available one: LiteRT
             where generic code alone runs. `backend` is another name of this option.
         serialization_dir: directory of programs; None is the user's cache directory, False turns the cache off.
-        model_token: names the entry instead of the model's fingerprint; the content is still checked.
+        model_token: begins the names of the model's entries, in place of its fingerprint, which stays a part of the
+            key: two models may have one token.
         num_threads: threads that share one inference; None takes the CPUs that this process and its container may
             use, at most 4.
         cpu_features: instruction set of CPU code. "auto" takes the widest one of this CPU; "generic" compiles for any

@@ -24,7 +24,7 @@ from jitdelegate.runtime.cache.directory import (
     open_cache_directory,
     read_pieces,
 )
-from jitdelegate.runtime.cache.key import MODEL, SHAPES, TOOLCHAIN, VALUES
+from jitdelegate.runtime.cache.key import SHAPES, SUFFIX, TOOLCHAIN, VALUES
 from jitdelegate.runtime.cache.key import fingerprint as hash_content
 
 TYPE_CHECKING = False
@@ -230,7 +230,7 @@ class Store:
         """Count and remove an entry that the runtime found damaged (`reason`)."""
         counts.miss(DAMAGED)
         if self.directory is not None:
-            self.directory.remove(key.entry_name())
+            self.directory.remove(os.path.basename(self._look_up(key).path or key.entry_name()))
 
     def fingerprint(self, path_or_bytes: PathOrBytes) -> str:
         """The content's fingerprint, remembered beside the entries; raises OSError for a file that cannot be read."""
@@ -297,10 +297,24 @@ class Store:
     def _look_up(self, key: Key) -> Lookup:
         if self.directory is None:
             return Lookup(self.kind, self.trouble)
-        name = key.entry_name()
-        path = os.path.join(self.directory.path, name)
+        lookup = self._open(self.directory, key, key.entry_name())
+        if lookup.kind != ABSENT:
+            return lookup
+        for name in _of_any_toolchain(self.directory, key):
+            other = self._open(self.directory, key, name)
+            if other.hit:
+                return other
+            if not key.part(TOOLCHAIN):
+                lookup = other
+            elif other.kind == TOOLCHAIN:
+                lookup = Lookup(TOOLCHAIN, other.reason, lookup.path)
+        return lookup
+
+    def _open(self, directory: CacheDirectory, key: Key, name: str) -> Lookup:
+        """What the entry of this name is for `key`."""
+        path = os.path.join(directory.path, name)
         try:
-            program = open_entry(self.directory, name, key=key, private=self.private_weights)
+            program = open_entry(directory, name, key=key, private=self.private_weights)
         except FileNotFoundError:
             return Lookup(ABSENT, "there is no entry for it yet", path)
         except (OSError, ValueError, OverflowError, MemoryError) as error:
@@ -313,7 +327,7 @@ class Store:
             return Lookup(DAMAGED, f"{name} is damaged: {error}", path)
         difference = key.difference(program.key)
         if difference:
-            return Lookup(difference[0], _explain(key, *difference), path)
+            return Lookup(difference[0], _explain(*difference), path)
         return Lookup(HIT, "", path, program)
 
     def _reap(self) -> None:
@@ -386,9 +400,16 @@ def _written(directory: CacheDirectory, name: str) -> float:
         return float("inf")
 
 
-def _explain(key: Key, name: str, found: str, expected: str) -> str:
-    if name == MODEL and key.token is not None:
-        return f"the token {key.token!r} names another model: its entry is for {found}, this model is {expected}"
+def _of_any_toolchain(directory: CacheDirectory, key: Key) -> list[str]:
+    """Names of the entries that differ from `key` in what the compiler settles."""
+    beginning = key.entry_beginning()
+    try:
+        return [name for name in directory.names() if name.startswith(beginning) and name.endswith(SUFFIX)]
+    except (OSError, MemoryError):
+        return []
+
+
+def _explain(name: str, found: str, expected: str) -> str:
     if name == TOOLCHAIN:
         return f"the entry was compiled by {found or 'an unknown toolchain'}, {expected} is installed"
     return f"the entry's {name} is {found!r}, expected {expected!r}"

@@ -106,27 +106,40 @@ def test_a_refused_entry_is_counted_and_gone(store: Store, folder: Path) -> None
     assert os.listdir(folder) == [] and counts.misses == {"absent": 1, "damaged": 1}
 
 
-def test_a_token_that_names_another_model_is_a_counted_miss_and_replaced(store: Store, folder: Path) -> None:
-    first, second = key(MODEL_A, token="my model"), key(MODEL_B, token="my model")
-    assert first.entry_name() == second.entry_name()
+def test_two_models_under_one_token_live_side_by_side(store: Store, folder: Path) -> None:
+    models = [key(model, token="my model") for model in (MODEL_A, MODEL_B)]
+    for each in models:
+        assert store.fetch(each, Compiler(each)).kind == "absent"
+    for each in models:
+        found = store.get(each)
+        assert found.program is not None and found.program.part("model") == each.part("model")
+    assert len(os.listdir(folder)) == 2 and all(name.startswith("my_model-") for name in os.listdir(folder))
+
+
+def test_programs_of_two_toolchains_live_side_by_side(store: Store, folder: Path) -> None:
+    first, second = key(toolchain="llvmlite 1"), key(toolchain="llvmlite 2")
     store.fetch(first, Compiler(first))
     lookup = store.fetch(second, Compiler(second))
-    assert lookup.kind == "model" and "'my model' names another model" in lookup.reason
-    assert MODEL_A in lookup.reason and MODEL_B in lookup.reason
-    assert lookup.program is not None and lookup.program.part("model") == MODEL_B
-    assert store.get(second).hit and not store.get(first).hit
-    assert len(os.listdir(folder)) == 1
-
-
-def test_a_program_of_another_toolchain_is_replaced_and_one_of_any_is_taken_where_none_is_installed(
-    store: Store,
-) -> None:
-    store.fetch(key(toolchain="llvmlite 1"), Compiler(key(toolchain="llvmlite 1")))
-    assert store.get(key(toolchain="")).hit
-    lookup = store.fetch(key(toolchain="llvmlite 2"), Compiler(key(toolchain="llvmlite 2")))
-    assert lookup.kind == "toolchain"
+    assert (lookup.kind, lookup.path) == ("toolchain", str(folder / second.entry_name()))
     assert lookup.reason == "the entry was compiled by llvmlite 1, llvmlite 2 is installed"
-    assert store.get(key(toolchain="llvmlite 2")).hit
+    assert store.get(first).hit and store.get(second).hit
+
+
+def test_where_no_toolchain_is_installed_a_good_program_of_any_is_taken(store: Store, folder: Path) -> None:
+    known = [key(toolchain=f"llvmlite {number}") for number in (1, 2)]
+    for each in known:
+        store.fetch(each, Compiler(each))
+    assert store.get(key(toolchain="")).hit
+    overwrite(folder / min(each.entry_name() for each in known), b"")
+    assert store.get(key(toolchain="")).hit
+    overwrite(folder / max(each.entry_name() for each in known), b"")
+    assert store.get(key(toolchain="")).kind == "damaged"
+
+
+def test_a_refused_program_of_any_toolchain_is_gone(store: Store, folder: Path) -> None:
+    store.fetch(key(), Compiler(key()))
+    store.refuse(key(toolchain=""), "weights differ")
+    assert os.listdir(folder) == []
 
 
 def test_an_entry_renamed_to_anothers_name_is_not_taken_for_it(store: Store, folder: Path) -> None:
