@@ -20,7 +20,7 @@ from jitdelegate.base.exit_status import FAILED, GOOD, WRONG_ARGUMENTS, status_o
 from jitdelegate.base.tables import print_line, printable, table
 from jitdelegate.errors import CacheError, JitDelegateError
 from jitdelegate.runtime.cache.directory import open_cache_directory
-from jitdelegate.runtime.cache.store import leftovers
+from jitdelegate.runtime.cache.litter import sweep
 
 Command = Callable[[argparse.Namespace], int]
 NAMED = "an entry as ls or a path names it, a fingerprint, a token, or a model's file name"
@@ -202,8 +202,8 @@ def _repair(arguments: argparse.Namespace) -> int:
     path = _directory(arguments)
     kept: list[Kept] = [*open_entries(path, verify=True), *_tables(path)]
     status, directory = GOOD, open_directory(path)
-    for name in leftovers(directory) if directory else []:
-        if reason := directory.remove(name) if directory else "":
+    for name, reason in sweep(directory).items() if directory else []:
+        if reason:
             _complain(f"{name} is still there: {reason}")
             status = FAILED
     status = max(status, _take_away(arguments, [file for file in kept if file.verdict == "bad"]))

@@ -23,8 +23,9 @@ from jitdelegate.program.program import Program
 from jitdelegate.program.read import verify_weights
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cache.directory import CacheDirectory, open_cache_directory
+from jitdelegate.runtime.cache.litter import sweep
 from jitdelegate.runtime.cache.model_names import remember_model
-from jitdelegate.runtime.cache.store import LEAST_SHARED, Store, leftovers, open_store
+from jitdelegate.runtime.cache.store import LEAST_SHARED, Store, open_store
 from jitdelegate.runtime.cache.tuned import table_content
 from jitdelegate.runtime.memory import shared_file
 from tests import imports
@@ -383,13 +384,12 @@ def test_repair_leaves_an_entry_that_was_replaced_meanwhile(
 ) -> None:
     break_weights(folder, MODEL_A)
     good = write(full_program_of(MODEL_A))
-    real = leftovers
 
-    def replaced(directory: CacheDirectory) -> list[str]:
+    def replaced(directory: CacheDirectory) -> dict[str, str]:
         directory.write(key(MODEL_A).entry_name(), good)
-        return real(directory)
+        return sweep(directory)
 
-    monkeypatch.setattr("cache_tools.commands.leftovers", replaced)
+    monkeypatch.setattr("cache_tools.commands.sweep", replaced)
     assert main(["repair", str(folder)]) == 1
     assert "it was written again meanwhile" in capsys.readouterr().err
     assert main(["verify", str(folder)]) == 0

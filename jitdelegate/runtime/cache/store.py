@@ -16,9 +16,7 @@ import time
 from jitdelegate.errors import CacheError, IncompleteError, ProgramError
 from jitdelegate.program.read import complete, read_front, verify_weights, weights_start
 from jitdelegate.runtime.cache.directory import (
-    LOCK_SUFFIX,
     READ_ONLY_FILE,
-    TEMPORARY_SUFFIX,
     CacheDirectory,
     close_quietly,
     open_cache_directory,
@@ -40,8 +38,6 @@ if TYPE_CHECKING:
 
 LONGEST_WAIT = 60.0
 """Seconds to wait for another process that compiles the same program."""
-# Seconds after which the temporary or lock file of a process that died is removed.
-STALE_AFTER = 3600.0
 LEAST_SHARED = 2 << 20
 """Smallest weights to share, in bytes. Reading smaller ones takes no longer than mapping and watching them, and runs
 need not look whether the file has changed, which takes some microseconds."""
@@ -155,7 +151,6 @@ class Store:
         if self.directory is None:
             return self.trouble
         try:
-            self._reap()
             self.directory.write(key.entry_name(), *parts, mode=READ_ONLY_FILE)
         except (OSError, MemoryError) as error:
             counts.write_failures += 1
@@ -225,6 +220,16 @@ class Store:
             from jitdelegate.runtime.cache.model_names import remember_model  # not before: a hit needs none
 
             remember_model(self.directory, fingerprint, path)
+
+    def sweep(self) -> None:
+        """Remove what dead processes left, and mark the directory as swept; a failure leaves it to the next start."""
+        try:
+            if self.directory is not None and self.directory.is_writable():
+                from jitdelegate.runtime.cache.litter import sweep_changed  # not before: few starts follow a change
+
+                sweep_changed(self.directory)
+        except (ImportError, OSError, MemoryError):
+            return
 
     def refuse(self, key: Key, reason: str) -> None:
         """Count and remove an entry that the runtime found damaged (`reason`)."""
@@ -330,20 +335,6 @@ class Store:
             return Lookup(difference[0], _explain(*difference), path)
         return Lookup(HIT, "", path, program)
 
-    def _reap(self) -> None:
-        """Remove files of processes that died while they compiled or wrote."""
-        assert self.directory is not None
-        for name in leftovers(self.directory):
-            self.directory.remove(name)
-
-
-def leftovers(directory: CacheDirectory) -> list[str]:
-    """Files of processes that died while they compiled or wrote."""
-    oldest = time.time() - STALE_AFTER
-    hidden = [name for name in directory.names() if name.startswith(".")]
-    passing = [name for name in hidden if name.endswith((TEMPORARY_SUFFIX, LOCK_SUFFIX))]
-    return [name for name in passing if _written(directory, name) < oldest]
-
 
 def open_store(serialization_dir: str | bool | None, *, private_weights: bool = False) -> Store:
     """The store in a directory: a path, None for the user's cache directory, or False for none.
@@ -353,10 +344,14 @@ def open_store(serialization_dir: str | bool | None, *, private_weights: bool = 
     if isinstance(serialization_dir, bool):
         return Store(None, "the cache is turned off", OFF)
     try:
-        return Store(open_cache_directory(serialization_dir), private_weights=private_weights)
+        directory = open_cache_directory(serialization_dir)
     except CacheError as error:
         _tell(serialization_dir or "", str(error), error.remedy)
         return Store(None, str(error))
+    store = Store(directory, private_weights=private_weights)
+    if not directory.is_swept:
+        store.sweep()
+    return store
 
 
 def _is_further(key: Key) -> bool:
@@ -390,14 +385,6 @@ def _remedy(error: BaseException) -> str:
     """What helps after a failed write, besides another directory."""
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     return "more space there" if full else ""
-
-
-def _written(directory: CacheDirectory, name: str) -> float:
-    """Time of the file's last write, in seconds; infinity for a missing file."""
-    try:
-        return directory.stat(name).st_mtime
-    except (OSError, MemoryError):
-        return float("inf")
 
 
 def _of_any_toolchain(directory: CacheDirectory, key: Key) -> list[str]:

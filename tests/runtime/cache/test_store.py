@@ -15,7 +15,7 @@ from jitdelegate.errors import ProgramError
 from jitdelegate.program.read import verify_weights
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cache import directory as directory_module
-from jitdelegate.runtime.cache.store import STALE_AFTER, Store, counts, open_store
+from jitdelegate.runtime.cache.store import Store, counts, open_store
 from tests.entries import overwrite
 from tests.runtime.cache.programs import MODEL_A, MODEL_B, Compiler, content, key
 
@@ -186,17 +186,8 @@ def test_what_a_compiler_raises_reaches_the_caller_and_frees_the_lock(store: Sto
     assert counts.lock_timeouts == 0
 
 
-def test_leftovers_of_dead_processes_are_reaped_when_old(store: Store, folder: Path) -> None:
-    for name in (".old.tmp", ".old.lock", ".new.tmp", "old.txt"):
-        (folder / name).write_bytes(b"")
-        if "old" in name:
-            os.utime(folder / name, (0, os.path.getmtime(folder) - STALE_AFTER - 10))
-    store.put(key(), content(key()))
-    assert sorted(os.listdir(folder)) == [".new.tmp", key().entry_name(), "old.txt"]
-
-
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.EACCES])
-@pytest.mark.parametrize("call", ["open", "write", "fsync", "replace", "fchmod", "listdir"])
+@pytest.mark.parametrize("call", ["open", "write", "fsync", "replace", "fchmod"])
 def test_a_disk_that_refuses_costs_the_entry_and_nothing_else(
     store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:
