@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 
     Piece = tuple[int, int, int]
 
-LONGEST_WAIT = 60.0
+LONGEST_WAIT = 3600.0
 """Seconds to wait for another process that compiles the same program."""
+LONGEST_SILENCE = 15.0
+"""Seconds to wait for a sign that it still computes."""
 LEAST_SHARED = 2 << 20
 """Smallest weights to share, in bytes. Reading smaller ones takes no longer than mapping and watching them, and runs
 need not look whether the file has changed, which takes some microseconds."""
@@ -182,7 +184,7 @@ class Store:
         from jitdelegate.runtime.cache.lock import Lock  # not before: a hit needs none
 
         lock = Lock(self.directory, key.entry_name())
-        lock.acquire(longest_wait)
+        lock.acquire(longest_wait, LONGEST_SILENCE)
         counts.lock_timeouts += lock.timed_out
         try:
             again = self._look_up(key)  # another process may have compiled it since the first look-up
@@ -190,7 +192,8 @@ class Store:
                 counts.hits += 1
                 _note_use(key)
                 return again
-            return self._compile(key, compile, lookup)
+            with lock.beating():
+                return self._compile(key, compile, lookup)
         finally:
             lock.release()
 
