@@ -79,6 +79,11 @@ def statistics_lines(known: dict[str, Any]) -> Iterable[str]:
         yield f"           {name}: {totals['entries']} entries, {short_size(totals['bytes'])}"
     if known["oldest"] is not None:
         yield f"written    {_date(known['oldest'])} to {_date(known['newest'])}, last used {_date(known['last_used'])}"
+    if known["counted_since"] is not None:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in known["misses"].items())
+        misses = f"{sum(known['misses'].values())} misses" + (f" ({kinds})" if kinds else "")
+        counted = f"{known['hits']} hits, {misses}, {known['evictions']} evictions"
+        yield f"counted    {counted} since {_date(known['counted_since'])}"
 
 
 def _date(seconds: float) -> str:

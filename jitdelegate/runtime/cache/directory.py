@@ -40,16 +40,14 @@ class CacheDirectory:
     Attributes:
         path: as it was given.
         unseen: whether reading a file leaves its access time alone, where the system allows it.
-        is_swept: whether its names are those that it had when it was marked as swept.
     """
 
-    __slots__ = ("_descriptor", "is_swept", "path", "unseen")
+    __slots__ = ("_descriptor", "path", "unseen")
     _is_ending = staticmethod(sys.is_finalizing)  # a module's own names are gone before its last objects
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self.unseen = False
-        self.is_swept = False
         self._descriptor = descriptor
 
     def looking(self) -> CacheDirectory:
@@ -100,6 +98,11 @@ class CacheDirectory:
     def own_stat(self) -> os.stat_result:
         """Status of the directory."""
         return os.fstat(self._descriptor)
+
+    def is_swept(self) -> bool:
+        """Whether its names are those that it had when it was marked as swept."""
+        status = self.own_stat()
+        return status.st_mtime_ns - status.st_atime_ns == _SWEPT_NANOSECONDS
 
     def mark_swept(self, status: os.stat_result) -> None:
         """Mark it as swept, if its names have not changed since it had this status."""
@@ -159,6 +162,20 @@ class CacheDirectory:
             close_quietly(descriptor)
         if flush:
             self.flush()
+
+    def append(self, name: str, content: bytes) -> int:
+        """Append to a file, made if it is missing, at once; its bytes then.
+
+        Raises:
+            OSError: it was not written, or only in part.
+        """
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        descriptor = os.open(name, flags, _PRIVATE_FILE, dir_fd=self._descriptor)
+        try:
+            _write_all(descriptor, content)
+            return os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
 
     def write_beside(self, name: str, parts: Iterable[ReadableBuffer], *, mode: int = _PRIVATE_FILE) -> str:
         """The name of a file of these parts, on disk, which is to replace `name` later.
@@ -225,11 +242,9 @@ def open_cache_directory(serialization_dir: str | None) -> CacheDirectory:
     path = user_directory() if serialization_dir is None else os.fspath(serialization_dir)
     try:
         directory = CacheDirectory(path, _open_directory(path))
-        status = directory.own_stat()
-        _check_directory(path, status)
+        _check_directory(path, directory.own_stat())
     except (OSError, ValueError, MemoryError) as error:
         raise CacheError(f"cache directory {path} cannot be used: {str(error) or 'no memory'}") from error
-    directory.is_swept = status.st_mtime_ns - status.st_atime_ns == _SWEPT_NANOSECONDS
     return directory
 
 

@@ -8,6 +8,7 @@ addresses among the program's own, so that programs share pages on disk and in m
 
 from __future__ import annotations
 
+import atexit
 import errno
 import mmap
 import os
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from jitdelegate.program.program import FileParts, Program
     from jitdelegate.runtime.cache.key import Key, PathOrBytes
+    from jitdelegate.runtime.cache.use_log import Log
 
     Piece = tuple[int, int, int]
 
@@ -84,8 +86,45 @@ class Counts:
 
 counts = Counts()
 _MOST_USES = 1024
-_uses: dict[str, float] = {}
-"""Names of entries of further programs to the time of their last use by this process, in order."""
+
+
+class Tally(Counts):
+    """What a process did in one directory, and has not written into the directory's log yet.
+
+    Attributes:
+        process: its number; one that was forked begins anew.
+        uses: names of entries to the time of their last use, in order.
+    """
+
+    __slots__ = ("process", "uses")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.process = os.getpid()
+
+    def reset(self) -> None:
+        super().reset()
+        self.uses: dict[str, float] = {}
+
+    def use(self, name: str) -> None:
+        """Note the use of an entry."""
+        self.uses.pop(name, None)
+        self.uses[name] = time.time()
+        if len(self.uses) > _MOST_USES:
+            self.uses.pop(next(iter(self.uses)), None)
+
+
+_tallies: dict[str, Tally] = {}
+"""By the directory's path."""
+
+
+def tally_of(path: str) -> Tally:
+    """The tally of this process for a directory."""
+    path = path if path[:1] == "/" else os.path.abspath(path)
+    tally = _tallies.get(path)
+    if tally is None or tally.process != os.getpid():
+        tally = _tallies[path] = Tally()
+    return tally
 
 
 class Lookup:
@@ -141,11 +180,7 @@ class Store:
     def get(self, key: Key) -> Lookup:
         """The entry for `key`, checked and counted; its weights are not hashed yet."""
         lookup = self._look_up(key)
-        if lookup.hit:
-            counts.hits += 1
-            _note_use(key)
-        else:
-            counts.miss(lookup.kind)
+        self._count(lookup)
         return lookup
 
     def put(self, key: Key, *parts: ReadableBuffer) -> str:
@@ -189,8 +224,7 @@ class Store:
         try:
             again = self._look_up(key)  # another process may have compiled it since the first look-up
             if again.hit:
-                counts.hits += 1
-                _note_use(key)
+                self._count(again)
                 return again
             with lock.beating():
                 return self._compile(key, compile, lookup)
@@ -202,7 +236,7 @@ class Store:
         for key in keys:
             lookup = self._look_up(key)
             if lookup.hit:
-                counts.hits += 1
+                self._count(lookup)
                 return key, lookup
         return None
 
@@ -225,9 +259,10 @@ class Store:
             remember_model(self.directory, fingerprint, path)
 
     def sweep(self) -> None:
-        """Remove what dead processes left, and mark the directory as swept; a failure leaves it to the next start."""
+        """Remove what dead processes left, and mark the directory as swept, if it has changed since the last time; a
+        failure leaves it to the next start."""
         try:
-            if self.directory is not None and self.directory.is_writable():
+            if self.directory is not None and not self.directory.is_swept() and self.directory.is_writable():
                 from jitdelegate.runtime.cache.litter import sweep_changed  # not before: few starts follow a change
 
                 sweep_changed(self.directory)
@@ -269,14 +304,32 @@ class Store:
             kept = self._look_up(key)
             if kept.hit:
                 lookup.program = kept.program
-                _note_use(key)
                 self._evict(key)
+                self._write_down(key)
                 return lookup
         try:
             lookup.program = self._unstored(key, b"".join(parts))
         except IncompleteError:  # a source went away meanwhile: without it, the program has all its weights
             lookup.program = self._unstored(key, b"".join(compile()))
         return lookup
+
+    def _count(self, lookup: Lookup) -> None:
+        """Count a look-up, for this process and for the directory's log."""
+        tally = tally_of(self.directory.path) if self.directory is not None else Tally()
+        for each in (counts, tally):
+            if lookup.hit:
+                each.hits += 1
+            else:
+                each.miss(lookup.kind)
+        if lookup.hit and lookup.path:
+            tally.use(os.path.basename(lookup.path))
+
+    def _write_down(self, key: Key) -> None:
+        """Append this process's tally to the directory's log, after a program was stored."""
+        assert self.directory is not None
+        tally = tally_of(self.directory.path)
+        tally.use(key.entry_name())
+        _append(self.directory, tally)
 
     def _evict(self, key: Key) -> None:
         """Remove programs like that for `key`, if there are too many; a failure leaves them to the next time."""
@@ -285,7 +338,9 @@ class Store:
         try:
             from jitdelegate.runtime.cache.eviction import evict  # not before: most programs are not further ones
 
-            counts.evictions += evict(self.directory, key, _uses, open_front)
+            removed = evict(self.directory, key, whole_log(self.directory).uses, open_front)
+            counts.evictions += removed
+            tally_of(self.directory.path).evictions += removed
         except (ImportError, OSError, MemoryError):
             return
 
@@ -352,8 +407,7 @@ def open_store(serialization_dir: str | bool | None, *, private_weights: bool = 
         _tell(serialization_dir or "", str(error), error.remedy)
         return Store(None, str(error))
     store = Store(directory, private_weights=private_weights)
-    if not directory.is_swept:
-        store.sweep()
+    store.sweep()
     return store
 
 
@@ -362,12 +416,48 @@ def _is_further(key: Key) -> bool:
     return bool(key.part(SHAPES) or key.part(VALUES))
 
 
-def _note_use(key: Key) -> None:
-    if _is_further(key):
-        _uses.pop(key.entry_name(), None)
-        _uses[key.entry_name()] = time.time()
-        while len(_uses) > _MOST_USES:
-            _uses.pop(next(iter(_uses), ""), None)
+def whole_log(directory: CacheDirectory) -> Log:
+    """The directory's log, with what this process has not written down."""
+    from jitdelegate.runtime.cache.use_log import read_log  # not before: a hit does not look
+
+    log = read_log(directory)
+    log.add(_log(tally_of(directory.path)))
+    return log
+
+
+def _log(tally: Tally) -> Log:
+    from jitdelegate.runtime.cache.use_log import Log  # not before: a hit has none
+
+    since = time.time() if tally.hits or tally.misses else None
+    return Log(since, tally.hits, tally.misses, tally.evictions, tally.uses)
+
+
+def _append(directory: CacheDirectory, tally: Tally) -> None:
+    """Append a tally to the directory's log, and empty it; a failure leaves it to the next time."""
+    try:
+        from jitdelegate.runtime.cache.use_log import append  # not before: no run waits for it
+
+        append(directory, _log(tally))
+        tally.reset()
+    except (ImportError, OSError, MemoryError):
+        return
+
+
+def _append_all() -> None:
+    """Append what this process has not written down, as it ends."""
+    for path, tally in _tallies.items():
+        try:
+            if tally.process != os.getpid() or not os.path.isdir(path):
+                continue
+            store = Store(open_cache_directory(path))
+            if store.directory is not None and store.directory.is_writable():
+                _append(store.directory, tally)
+                store.sweep()
+        except (CacheError, OSError, MemoryError):
+            continue
+
+
+atexit.register(_append_all)
 
 
 def _is_whole(program: Program) -> bool:

@@ -15,11 +15,11 @@ from jitdelegate.runtime.cache import litter
 from jitdelegate.runtime.cache.directory import CacheDirectory, open_cache_directory
 from jitdelegate.runtime.cache.lock import Lock
 from jitdelegate.runtime.cache.store import Store, open_store
-from tests.runtime.cache.programs import Compiler, key
+from tests.runtime.cache.programs import Compiler, files, key
 
 
 def hidden(folder: Path) -> list[str]:
-    return sorted(name for name in os.listdir(folder) if name.startswith("."))
+    return sorted(name for name in files(folder) if name.startswith("."))
 
 
 def hold(folder: str, held: int) -> None:
@@ -111,7 +111,7 @@ def test_other_files_stay(store: Store, folder: Path) -> None:
         (folder / name).touch()
         os.utime(folder / name, (0, 0))
     open_store(str(folder))
-    assert sorted(os.listdir(folder)) == [".models", ".x.txt", "x.tmp"]
+    assert sorted(files(folder)) == [".models", ".x.txt", "x.tmp"]
 
 
 def test_a_directory_that_has_not_changed_is_not_read(

@@ -18,7 +18,7 @@ from jitdelegate.runtime.cache import lock as lock_module
 from jitdelegate.runtime.cache import store as store_module
 from jitdelegate.runtime.cache.lock import Lock
 from jitdelegate.runtime.cache.store import Store, counts, open_store
-from tests.runtime.cache.programs import Compiler, content, key
+from tests.runtime.cache.programs import Compiler, content, files, key
 
 PROCESSES = get_context("fork")
 ROUNDS = 20
@@ -51,7 +51,7 @@ def test_processes_that_start_together_compile_once(folder: Path, tmp_path: Path
     found = run_together(start_cold, [(str(folder), str(log), time.time() + 0.3)] * 6)
     assert set(found) == {content(key())}
     assert log.read_text() == "compiled\n"
-    assert os.listdir(folder) == [key().entry_name()]
+    assert files(folder) == [key().entry_name()]
 
 
 def test_without_locks_they_compile_more_and_are_right_all_the_same(
@@ -167,7 +167,7 @@ def test_a_lock_is_free_after_release_and_leaves_no_file(store: Store, folder: P
     first.release()
     assert second.acquire(0.0)
     second.release()
-    assert os.listdir(folder) == []
+    assert files(folder) == []
 
 
 def test_a_lock_file_that_was_removed_meanwhile_is_not_taken_for_the_lock(
@@ -209,4 +209,4 @@ def fill(folder: str, limit: int) -> tuple[str, bool]:
 def test_a_file_size_limit_costs_the_entry_only(folder: Path) -> None:
     ((failure, compiled),) = run_together(fill, [(str(folder), 20_000)])
     assert "File too large" in failure and compiled
-    assert os.listdir(folder) == []
+    assert files(folder) == []

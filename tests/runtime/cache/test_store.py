@@ -17,7 +17,7 @@ from jitdelegate.program.write import write
 from jitdelegate.runtime.cache import directory as directory_module
 from jitdelegate.runtime.cache.store import Store, counts, open_store
 from tests.entries import overwrite
-from tests.runtime.cache.programs import MODEL_A, MODEL_B, Compiler, content, key
+from tests.runtime.cache.programs import MODEL_A, MODEL_B, Compiler, content, files, key
 
 
 def entry(folder: Path) -> Path:
@@ -41,7 +41,7 @@ def test_a_program_is_compiled_once_and_found_ever_after(store: Store, folder: P
 
 def test_nothing_but_the_entry_is_left_in_a_private_directory(store: Store, folder: Path) -> None:
     store.fetch(key(), Compiler(key()))
-    assert os.listdir(folder) == [key().entry_name()]
+    assert files(folder) == [key().entry_name()]
     assert folder.stat().st_mode & 0o777 == 0o700
     assert entry(folder).stat().st_mode & 0o777 == 0o400
 
@@ -103,7 +103,7 @@ def test_an_empty_entry_is_damaged(store: Store, folder: Path) -> None:
 def test_a_refused_entry_is_counted_and_gone(store: Store, folder: Path) -> None:
     store.fetch(key(), Compiler(key()))
     store.refuse(key(), "weights differ")
-    assert os.listdir(folder) == [] and counts.misses == {"absent": 1, "damaged": 1}
+    assert files(folder) == [] and counts.misses == {"absent": 1, "damaged": 1}
 
 
 def test_two_models_under_one_token_live_side_by_side(store: Store, folder: Path) -> None:
@@ -113,7 +113,7 @@ def test_two_models_under_one_token_live_side_by_side(store: Store, folder: Path
     for each in models:
         found = store.get(each)
         assert found.program is not None and found.program.part("model") == each.part("model")
-    assert len(os.listdir(folder)) == 2 and all(name.startswith("my_model-") for name in os.listdir(folder))
+    assert len(files(folder)) == 2 and all(name.startswith("my_model-") for name in files(folder))
 
 
 def test_programs_of_two_toolchains_live_side_by_side(store: Store, folder: Path) -> None:
@@ -139,7 +139,7 @@ def test_where_no_toolchain_is_installed_a_good_program_of_any_is_taken(store: S
 def test_a_refused_program_of_any_toolchain_is_gone(store: Store, folder: Path) -> None:
     store.fetch(key(), Compiler(key()))
     store.refuse(key(toolchain=""), "weights differ")
-    assert os.listdir(folder) == []
+    assert files(folder) == []
 
 
 def test_an_entry_renamed_to_anothers_name_is_not_taken_for_it(store: Store, folder: Path) -> None:
@@ -181,7 +181,7 @@ def test_what_a_compiler_raises_reaches_the_caller_and_frees_the_lock(store: Sto
 
     with pytest.raises(ArithmeticError):
         store.fetch(key(), fail)
-    assert os.listdir(folder) == []
+    assert files(folder) == []
     assert store.fetch(key(), Compiler(key()), longest_wait=0.0).program is not None
     assert counts.lock_timeouts == 0
 
@@ -200,7 +200,7 @@ def test_a_disk_that_refuses_costs_the_entry_and_nothing_else(
     assert lookup.program is not None
     assert os.strerror(number) in lookup.write_failure
     assert counts.write_failures == 1
-    assert os.listdir(folder) == [] if call != "fsync" else True
+    assert files(folder) == [] if call != "fsync" else True
     assert store.fetch(key(), Compiler(key())).write_failure == ""
     assert store.get(key()).hit
 
