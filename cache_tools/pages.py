@@ -74,7 +74,8 @@ def statistics(entries: Sequence[Entry]) -> dict[str, Any]:
 def statistics_lines(known: dict[str, Any]) -> Iterable[str]:
     unread = f", {known['unread']} unread" if known["unread"] else ""
     yield f"entries    {known['entries']} of {known['models']} models, {known['bad']} of them bad{unread}"
-    yield f"size       {short_size(known['bytes'])}"
+    limit = f", the limit is {short_size(known['limit'])}" if known["limit"] is not None else ""
+    yield f"size       {short_size(known['bytes'])}{limit}"
     for name, totals in known["targets"].items():
         yield f"           {name}: {totals['entries']} entries, {short_size(totals['bytes'])}"
     if known["oldest"] is not None:

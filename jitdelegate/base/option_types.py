@@ -15,6 +15,7 @@ class Checked:
 
     target: str
     serialization_dir: str | bool | None
+    cache_max_bytes: int | None
     model_token: str | None
     num_threads: int | None
     cpu_features: str
@@ -54,6 +55,7 @@ class Arguments(TypedDict, total=False):
 
     target: str
     serialization_dir: str | os.PathLike[str] | bool | None
+    cache_max_bytes: int | str | None
     model_token: str | None
     num_threads: int | None
     cpu_features: str
@@ -93,6 +95,7 @@ class Arguments(TypedDict, total=False):
 class Common(TypedDict, total=False):
     """Keywords that all take; None leaves an option as it is."""
 
+    cache_max_bytes: int | str | None
     cpu_features: str | None
     hardware_accelerators: int | None
     stream: int | None

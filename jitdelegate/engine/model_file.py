@@ -71,7 +71,11 @@ class ModelFile:
         """
         self.options = options
         self.threads = options.num_threads or default_threads()
-        self.store = open_store(options.serialization_dir, private_weights=options.private_weights)
+        self.store = open_store(
+            options.serialization_dir,
+            private_weights=options.private_weights,
+            most_bytes=options.cache_max_bytes,
+        )
         self.listener = listener
         self.narrow_states = False
         self._source = _keep(source)

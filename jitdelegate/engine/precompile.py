@@ -71,7 +71,8 @@ def precompile(
     """
     if hosted:
         refuse_other_ports(options)
-    source, store = ModelFile(model, options), open_store(options.serialization_dir if output is None else output)
+    source, folder = ModelFile(model, options), options.serialization_dir if output is None else output
+    store = open_store(folder, most_bytes=options.cache_max_bytes)
     with source.kept():
         fetch = partial(_fetch, source, device, store)
         precompiled = _precompiled(fetch, shapes)

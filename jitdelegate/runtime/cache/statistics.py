@@ -25,9 +25,10 @@ def cache_stats(serialization_dir: str | os.PathLike[str] | None = None) -> dict
     Args:
         serialization_dir: the directory; None is the user's cache directory. It is not made.
     Returns:
-        `directory`, its path. `entries`, and their `bytes`. When entries were written: `oldest`, `newest`, and used:
-        `last_used`, in seconds since 1970, None without entries. `hits`, `misses` by the kind of reason and
-        `evictions`, counted since the time `counted_since`, None where nothing was counted.
+        `directory`, its path. `limit`, in bytes, of the last process that had one; None where none had. `entries`, and
+        their `bytes`. When entries were written: `oldest`, `newest`, and used: `last_used`, in seconds since 1970, None
+        without entries. `hits`, `misses` by the kind of reason and `evictions`, counted since the time `counted_since`,
+        None where nothing was counted.
     Raises:
         CacheError: the directory cannot be used.
         OSError: it cannot be read.
@@ -41,6 +42,7 @@ def cache_stats(serialization_dir: str | os.PathLike[str] | None = None) -> dict
     used = [max(file.st_mtime, file.st_atime, log.uses.get(name, 0.0)) for name, file in files.items()]
     return {
         "directory": path,
+        "limit": log.limit,
         "entries": len(files),
         "bytes": sum(file.st_size for file in files.values()),
         "oldest": min(written, default=None),

@@ -62,7 +62,7 @@ class Counts:
         writes: entries that were written.
         write_failures: entries that could not be written.
         lock_timeouts: compilations that did not wait for another process any longer.
-        evictions: entries for other shapes or values that were removed because there were too many.
+        evictions: entries that were removed because there were too many for other shapes or values, or for the limit.
     """
 
     __slots__ = ("evictions", "hits", "lock_timeouts", "misses", "write_failures", "writes")
@@ -93,14 +93,16 @@ class Tally(Counts):
 
     Attributes:
         process: its number; one that was forked begins anew.
+        limit: that of its stores; None for none.
         uses: names of entries to the time of their last use, in order.
     """
 
-    __slots__ = ("process", "uses")
+    __slots__ = ("limit", "process", "uses")
 
     def __init__(self) -> None:
         super().__init__()
         self.process = os.getpid()
+        self.limit: int | None = None
 
     def reset(self) -> None:
         super().reset()
@@ -160,9 +162,10 @@ class Store:
         trouble: why there is no directory; else "".
         kind: the kind of every miss without a directory.
         private_weights: whether programs share no memory with the file.
+        most_bytes: limit of the directory's programs; None for no limit.
     """
 
-    __slots__ = ("directory", "kind", "private_weights", "trouble")
+    __slots__ = ("directory", "kind", "most_bytes", "private_weights", "trouble")
 
     def __init__(
         self,
@@ -171,8 +174,10 @@ class Store:
         kind: str = NO_DIRECTORY,
         *,
         private_weights: bool = False,
+        most_bytes: int | None = None,
     ) -> None:
         self.directory = directory
+        self.most_bytes = most_bytes
         self.private_weights = private_weights
         self.trouble = trouble
         self.kind = kind
@@ -188,14 +193,26 @@ class Store:
         if self.directory is None:
             return self.trouble
         try:
-            self.directory.write(key.entry_name(), *parts, mode=READ_ONLY_FILE)
-        except (OSError, MemoryError) as error:
+            if self.most_bytes is None:
+                self.directory.write(key.entry_name(), *parts, mode=READ_ONLY_FILE)
+            else:
+                self._write_within(self.directory, self.most_bytes, key, parts)
+        except (ImportError, OSError, MemoryError, CacheError) as error:
             counts.write_failures += 1
             reason = f"{self.directory.path} does not take the program: {str(error) or 'no memory'}"
             _tell(self.directory.path, f"cache directory {reason}", _remedy(error))
             return reason
         counts.writes += 1
         return ""
+
+    def _write_within(
+        self, directory: CacheDirectory, most_bytes: int, key: Key, parts: Sequence[ReadableBuffer]
+    ) -> None:
+        """Write an entry, and keep the directory's limit; raises as `limit.write_within`."""
+        from jitdelegate.runtime.cache.limit import write_within  # not before: most directories have none
+
+        removed = write_within(directory, most_bytes, key, parts, lambda: whole_log(directory).uses, open_front)
+        _count_evictions(directory, removed)
 
     def fetch(self, key: Key, compile: Callable[[], FileParts], *, longest_wait: float = LONGEST_WAIT) -> Lookup:
         """The entry for `key`; after a miss, the program that `compile` returns, in parts of its file, which is stored.
@@ -321,6 +338,7 @@ class Store:
                 each.hits += 1
             else:
                 each.miss(lookup.kind)
+        tally.limit = self.most_bytes
         if lookup.hit and lookup.path:
             tally.use(os.path.basename(lookup.path))
 
@@ -339,8 +357,7 @@ class Store:
             from jitdelegate.runtime.cache.eviction import evict  # not before: most programs are not further ones
 
             removed = evict(self.directory, key, whole_log(self.directory).uses, open_front)
-            counts.evictions += removed
-            tally_of(self.directory.path).evictions += removed
+            _count_evictions(self.directory, removed)
         except (ImportError, OSError, MemoryError):
             return
 
@@ -394,7 +411,9 @@ class Store:
         return Lookup(HIT, "", path, program)
 
 
-def open_store(serialization_dir: str | bool | None, *, private_weights: bool = False) -> Store:
+def open_store(
+    serialization_dir: str | bool | None, *, private_weights: bool = False, most_bytes: int | None = None
+) -> Store:
     """The store in a directory: a path, None for the user's cache directory, or False for none.
 
     A directory that is untrusted or cannot be made gives a store whose every look-up is a miss, with the reason.
@@ -406,7 +425,7 @@ def open_store(serialization_dir: str | bool | None, *, private_weights: bool = 
     except CacheError as error:
         _tell(serialization_dir or "", str(error), error.remedy)
         return Store(None, str(error))
-    store = Store(directory, private_weights=private_weights)
+    store = Store(directory, private_weights=private_weights, most_bytes=most_bytes)
     store.sweep()
     return store
 
@@ -414,6 +433,11 @@ def open_store(serialization_dir: str | bool | None, *, private_weights: bool = 
 def _is_further(key: Key) -> bool:
     """Whether the key is that of a program for other shapes than the file's, or for values of shape inputs."""
     return bool(key.part(SHAPES) or key.part(VALUES))
+
+
+def _count_evictions(directory: CacheDirectory, removed: int) -> None:
+    for each in (counts, tally_of(directory.path)):
+        each.evictions += removed
 
 
 def whole_log(directory: CacheDirectory) -> Log:
@@ -429,7 +453,7 @@ def _log(tally: Tally) -> Log:
     from jitdelegate.runtime.cache.use_log import Log  # not before: a hit has none
 
     since = time.time() if tally.hits or tally.misses else None
-    return Log(since, tally.hits, tally.misses, tally.evictions, tally.uses)
+    return Log(since, tally.hits, tally.misses, tally.evictions, tally.limit, tally.uses)
 
 
 def _append(directory: CacheDirectory, tally: Tally) -> None:
@@ -476,6 +500,8 @@ def _tell(directory: str, reason: str, remedy: str) -> None:
 
 def _remedy(error: BaseException) -> str:
     """What helps after a failed write, besides another directory."""
+    if isinstance(error, CacheError):
+        return error.remedy
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     return "more space there" if full else ""
 

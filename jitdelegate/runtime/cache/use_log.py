@@ -25,7 +25,7 @@ LARGEST = 1 << 18
 _LARGEST_READ = 1 << 22
 MOST_USES = 1024
 """Entries whose last use a merged log keeps."""
-_FIELDS = 5
+_FIELDS = 6
 
 
 class Log:
@@ -36,10 +36,11 @@ class Log:
         hits: entries that were used.
         misses: by the kind of reason, as `store.Lookup.kind`.
         evictions: entries that were removed because there were too many.
+        limit: in bytes, of the last process that had one; None where none had.
         uses: names of entries to the seconds since 1970 of their last use.
     """
 
-    __slots__ = ("evictions", "hits", "misses", "since", "uses")
+    __slots__ = ("evictions", "hits", "limit", "misses", "since", "uses")
 
     def __init__(
         self,
@@ -47,12 +48,14 @@ class Log:
         hits: int = 0,
         misses: Mapping[str, int] | None = None,
         evictions: int = 0,
+        limit: int | None = None,
         uses: Mapping[str, float] | None = None,
     ) -> None:
         self.since = since
         self.hits = hits
         self.misses = dict(misses or {})
         self.evictions = evictions
+        self.limit = limit
         self.uses = dict(uses or {})
 
     def add(self, other: Log) -> None:
@@ -60,6 +63,7 @@ class Log:
         self.since = min(filter(None, (self.since, other.since)), default=None)
         self.hits += other.hits
         self.evictions += other.evictions
+        self.limit = other.limit or self.limit
         for kind, count in other.misses.items():
             self.misses[kind] = self.misses.get(kind, 0) + count
         for name, when in other.uses.items():
@@ -67,7 +71,8 @@ class Log:
 
     def line(self) -> bytes:
         """The same as a line of the file, which begins with a hash of the rest."""
-        fields = str(int(self.since or 0)), str(self.hits), _pairs(self.misses), str(self.evictions), _pairs(self.uses)
+        numbers = [int(number or 0) for number in (self.since, self.hits, self.evictions, self.limit)]
+        fields = *map(str, numbers), _pairs(self.misses), _pairs(self.uses)
         rest = "\t".join(fields).encode("ascii", "replace")
         return xxh3_64_hexdigest(rest).encode() + b"\t" + rest + b"\n"
 
@@ -131,17 +136,18 @@ def _parsed(line: bytes) -> Log | None:
     fields = rest.decode("ascii", "replace").split("\t")
     if digest != xxh3_64_hexdigest(rest).encode() or len(fields) != _FIELDS:
         return None
-    since, hits, misses, evictions, uses = fields
+    *numbers, misses, uses = fields
     try:
+        since, hits, evictions, limit = map(int, numbers)
         counted = {kind: int(count) for kind, count in _parsed_pairs(misses)}
         used = {name: float(when) for name, when in _parsed_pairs(uses)}
-        return Log(float(since) or None, int(hits), counted, int(evictions), used)
+        return Log(since or None, hits, counted, evictions, limit or None, used)
     except ValueError:
         return None
 
 
 def _pairs(numbers: Mapping[str, float]) -> str:
-    return ";".join(f"{_plain(name)}={int(number)}" for name, number in numbers.items())
+    return ";".join(f"{_plain(name)}={round(number, 3)}" for name, number in numbers.items())
 
 
 def _parsed_pairs(text: str) -> Iterable[tuple[str, str]]:

@@ -90,13 +90,14 @@ def damaged(content: bytes) -> Iterator[bytes]:
 
 
 def test_a_damaged_line_does_not_count_and_others_do(store: Store, folder: Path) -> None:
-    line, other = Log(5.0, 3, {"absent": 2}, 1, {"a.jitd": 7.0}).line(), Log(9.0, 1).line()
+    line, other = Log(5.0, 3, {"absent": 2}, 1, 9, {"a.jitd": 7.0}).line(), Log(9.0, 1).line()
     for bad in damaged(line):
         (folder / use_log.NAME).write_bytes(bad + b"\n" + other)
         assert logged(folder).hits == 1 and logged(folder).uses == {}
     (folder / use_log.NAME).write_bytes(line + other)
     log = logged(folder)
-    assert (log.since, log.hits, log.misses, log.evictions, log.uses) == (5, 4, {"absent": 2}, 1, {"a.jitd": 7})
+    assert (log.since, log.hits, log.misses, log.evictions) == (5, 4, {"absent": 2}, 1)
+    assert (log.limit, log.uses) == (9, {"a.jitd": 7})
 
 
 def test_a_log_that_is_no_file_reads_as_empty_and_fails_nothing(store: Store, folder: Path) -> None:
@@ -119,7 +120,7 @@ def test_a_large_log_is_merged_and_keeps_what_counts(
     store.fetch(key(), Compiler(key()))
     assert store.directory is not None
     for number in range(100):
-        append(store.directory, Log(EARLY + number, 1, {"absent": 2}, 3, {f"{number}.jitd": EARLY}))
+        append(store.directory, Log(EARLY + number, 1, {"absent": 2}, 3, uses={f"{number}.jitd": EARLY}))
     log = logged(folder)
     assert (log.since, log.hits, log.misses, log.evictions) == (EARLY, 100, {"absent": 201}, 300)
     assert key().entry_name() in log.uses and len(log.uses) < 50
