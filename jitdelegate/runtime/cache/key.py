@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Values = tuple[tuple[int, tuple[int, ...]], ...]
 
 MODEL, TOKEN, TOOLCHAIN = "model", "token", "toolchain"
-FEATURES = "features"
+FORMAT, GENERATORS, TARGET, FEATURES = "format", "generators", "target", "features"
 TUNING, TUNED = "tuning", "tuned"
 PRECISION, BOUND, INPUTS, CHOSEN = "precision", "precision bound", "precision inputs", "chosen precision"
 _SETTLED = (TOOLCHAIN, TUNED, CHOSEN)
@@ -234,9 +234,9 @@ def model_key(fingerprint: str, own: KeyParts, *, token: str | None = None, opti
     parts = (
         (MODEL, fingerprint),
         *(((TOKEN, token),) if token is not None else ()),
-        ("format", str(FORMAT_VERSION)),
-        ("generators", GENERATOR_DIGEST),
-        ("target", own.target),
+        (FORMAT, str(FORMAT_VERSION)),
+        (GENERATORS, GENERATOR_DIGEST),
+        (TARGET, own.target),
         (FEATURES, own.features),
         ("loader", own.loader),
         ("machine", own.machine),

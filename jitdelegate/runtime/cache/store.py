@@ -62,7 +62,8 @@ class Counts:
         writes: entries that were written.
         write_failures: entries that could not be written.
         lock_timeouts: compilations that did not wait for another process any longer.
-        evictions: entries that were removed because there were too many for other shapes or values, or for the limit.
+        evictions: entries that were removed because there were too many for other shapes or values, or for the limit,
+            or because they were outdated.
     """
 
     __slots__ = ("evictions", "hits", "lock_timeouts", "misses", "write_failures", "writes")
@@ -350,13 +351,19 @@ class Store:
         _append(self.directory, tally)
 
     def _evict(self, key: Key) -> None:
-        """Remove programs like that for `key`, if there are too many; a failure leaves them to the next time."""
-        if self.directory is None or not _is_further(key):
+        """After the program for `key` was stored, remove others like it, if there are too many, and outdated ones; a
+        failure leaves them to the next time."""
+        if self.directory is None:
             return
         try:
-            from jitdelegate.runtime.cache.eviction import evict  # not before: most programs are not further ones
+            from jitdelegate.runtime.cache.outdated import remove_outdated  # not before: a hit removes nothing
 
-            removed = evict(self.directory, key, whole_log(self.directory).uses, open_front)
+            uses = whole_log(self.directory).uses
+            removed = remove_outdated(self.directory, key, uses, open_front)
+            if _is_further(key):
+                from jitdelegate.runtime.cache.eviction import evict  # not before: most programs are not further ones
+
+                removed += evict(self.directory, key, uses, open_front)
             _count_evictions(self.directory, removed)
         except (ImportError, OSError, MemoryError):
             return
