@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable
 
+from jitdelegate.base.sizes import parse_size
 from jitdelegate.base.tables import short_number
 
-SIZES = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "": 86400}
 
 
 def size(text: str) -> int:
     """Bytes of 500M, 2G, 1.5GiB."""
-    return int(_amount(text, SIZES, r"(?i:i?B)?", str.upper, "a size such as 500M or 2G"))
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"it is {text!r}, expected a size such as 500M or 2G") from error
 
 
 def age(text: str) -> float:
     """Seconds of 30d, 12h, 2w; a bare number is days."""
-    return _amount(text, AGES, "", str.lower, "an age such as 30d or 12h")
-
-
-def _amount(text: str, units: dict[str, int], suffix: str, unit_of: Callable[[str], str], expected: str) -> float:
-    amount = re.fullmatch(rf"(\d{{1,9}}(?:\.\d{{1,9}})?)\s*([a-zA-Z]?){suffix}", text.strip())
-    if amount is None or unit_of(amount[2]) not in units:
-        raise argparse.ArgumentTypeError(f"it is {text!r}, expected {expected}")
-    return float(amount[1]) * units[unit_of(amount[2])]
+    amount = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([a-zA-Z]?)", text.strip())
+    if amount is None or amount[2].lower() not in AGES:
+        raise argparse.ArgumentTypeError(f"it is {text!r}, expected an age such as 30d or 12h")
+    return float(amount[1]) * AGES[amount[2].lower()]
 
 
 def short_size(nbytes: int) -> str:

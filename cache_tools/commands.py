@@ -20,11 +20,15 @@ from jitdelegate.base.exit_status import FAILED, GOOD, WRONG_ARGUMENTS, status_o
 from jitdelegate.base.tables import print_line, printable, table
 from jitdelegate.errors import CacheError, JitDelegateError
 from jitdelegate.runtime.cache.directory import open_cache_directory
-from jitdelegate.runtime.cache.store import leftovers
+from jitdelegate.runtime.cache.litter import sweep
+from jitdelegate.runtime.cache.statistics import cache_stats
 
 Command = Callable[[argparse.Namespace], int]
 NAMED = "an entry as ls or a path names it, a fingerprint, a token, or a model's file name"
-USED = "The last use is as exact as the file system's access times, which many update once a day."
+USED = (
+    "Processes write down the last use as they end; of those that are killed, the file system's access times tell, "
+    "which many update once a day."
+)
 IN_USE = "Processes that run a removed program keep it until they end; the next start compiles it again."
 
 
@@ -75,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = add("verify", _verify, "check every byte of all entries, or of one")
     sub.add_argument("argument", nargs="?", metavar="ENTRY", help=NAMED)
     add("explain", _explain, "name the key parts in which two entries differ", "ENTRY", "OTHER")
-    add_on_directory("stats", _stats, "count entries, models and bytes")
+    add_on_directory("stats", _stats, "count entries, models, bytes, hits and misses")
     sub = add("rm", _remove, "remove entries, and those that share their weights", notes=IN_USE)
     sub.add_argument("names", nargs="*", metavar="NAME", help=NAMED)
     sub.add_argument("--all", action="store_true", help="remove all entries")
@@ -164,8 +168,10 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def _stats(arguments: argparse.Namespace) -> int:
-    entries = open_entries(_directory(arguments))
-    known = statistics(entries)
+    path = _directory(arguments)
+    entries = open_entries(path)
+    known = cache_stats(path if path is None or os.path.isdir(path) else os.path.dirname(path) or ".")
+    known |= statistics(entries)
     _print(arguments, known, lambda: statistics_lines(known))
     return _status(entries)
 
@@ -202,8 +208,8 @@ def _repair(arguments: argparse.Namespace) -> int:
     path = _directory(arguments)
     kept: list[Kept] = [*open_entries(path, verify=True), *_tables(path)]
     status, directory = GOOD, open_directory(path)
-    for name in leftovers(directory) if directory else []:
-        if reason := directory.remove(name) if directory else "":
+    for name, reason in sweep(directory).items() if directory else []:
+        if reason:
             _complain(f"{name} is still there: {reason}")
             status = FAILED
     status = max(status, _take_away(arguments, [file for file in kept if file.verdict == "bad"]))

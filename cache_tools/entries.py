@@ -21,6 +21,7 @@ from jitdelegate.runtime.cache.directory import (
 from jitdelegate.runtime.cache.key import MODEL, SUFFIX, TOKEN, VARIANTS, stored_key
 from jitdelegate.runtime.cache.model_names import model_names
 from jitdelegate.runtime.cache.store import open_entry
+from jitdelegate.runtime.cache.use_log import read_log
 
 Stamp = tuple[int, int, int, int]
 
@@ -34,7 +35,7 @@ class Kept:
     Attributes:
         name: of the file.
         size: in bytes, 0 where there is no such file.
-        written, used: seconds since 1970 of the write, and of the last read that the file system remembers.
+        written, used: seconds since 1970 of the write, and of the last read that the file system or the log remembers.
         trouble: what is wrong with it, "" for a good one.
         is_unread: whether it could not be read, so that nobody knows whether it is good; `trouble` says why.
         stamp: what another file of this name would change; None where it could not be read either.
@@ -178,7 +179,7 @@ def open_entries(path: str | None, *, verify: bool = False) -> list[Entry]:
         raise FileNotFoundError(f"{path}: there is no such file or directory")
     if directory is None:
         return []
-    models, entries = model_names(directory), []
+    models, uses, entries = model_names(directory), read_log(directory).uses, []
     with progress(len(names)) as bar:
         for name in names:
             bar.begin(name)
@@ -187,6 +188,7 @@ def open_entries(path: str | None, *, verify: bool = False) -> list[Entry]:
     entries = [entry for entry in entries if not (entry.is_unread and _is_gone(directory, entry.name))]
     for entry in entries:
         entry.model_name = models.get(entry.fingerprint, "")
+        entry.used = max(entry.used, uses.get(entry.name, 0.0))
     return entries
 
 

@@ -74,11 +74,17 @@ def statistics(entries: Sequence[Entry]) -> dict[str, Any]:
 def statistics_lines(known: dict[str, Any]) -> Iterable[str]:
     unread = f", {known['unread']} unread" if known["unread"] else ""
     yield f"entries    {known['entries']} of {known['models']} models, {known['bad']} of them bad{unread}"
-    yield f"size       {short_size(known['bytes'])}"
+    limit = f", the limit is {short_size(known['limit'])}" if known["limit"] is not None else ""
+    yield f"size       {short_size(known['bytes'])}{limit}"
     for name, totals in known["targets"].items():
         yield f"           {name}: {totals['entries']} entries, {short_size(totals['bytes'])}"
     if known["oldest"] is not None:
         yield f"written    {_date(known['oldest'])} to {_date(known['newest'])}, last used {_date(known['last_used'])}"
+    if known["counted_since"] is not None:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in known["misses"].items())
+        misses = f"{sum(known['misses'].values())} misses" + (f" ({kinds})" if kinds else "")
+        counted = f"{known['hits']} hits, {misses}, {known['evictions']} evictions"
+        yield f"counted    {counted} since {_date(known['counted_since'])}"
 
 
 def _date(seconds: float) -> str:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         TensorError,
     )
     from jitdelegate.runtime.cache.key import fingerprint
+    from jitdelegate.runtime.cache.statistics import cache_stats
     from jitdelegate.runtime.event import Event
 
 __version__ = "0.1.0"
@@ -95,6 +96,7 @@ __all__ = [
     "TensorBuffer",
     "TensorError",
     "TensorInfo",
+    "cache_stats",
     "fingerprint",
     "load",
     "load_delegate",
@@ -114,6 +116,7 @@ _MODULES = {
     "CpuKernelMode": "jitdelegate.base.litert_options",
     "BatchPredictor": "jitdelegate.api.batch_predictor",
     "DynamicBatcher": "jitdelegate.api.dynamic_batcher",
+    "cache_stats": "jitdelegate.runtime.cache.statistics",
     "fingerprint": "jitdelegate.runtime.cache.key",
     "GpuDelegate": "jitdelegate.api.delegate",
     "load_delegate": "jitdelegate.api.delegate",

@@ -47,6 +47,7 @@ def _told(report: "Any", shape: object) -> dict[str, object]:
 
 
 def nearly_free(path: str, cache: str) -> None:
+    import atexit
     import ctypes
     import errno
     import mmap
@@ -55,7 +56,7 @@ def nearly_free(path: str, cache: str) -> None:
     import struct
     import time
 
-    KEPT.append((ctypes, errno, mmap, os, stat, struct, time))
+    KEPT.append((atexit, ctypes, errno, mmap, os, stat, struct, time))
 
 
 def with_default_threads(path: str, cache: str, **options: "Any") -> dict[str, object]:

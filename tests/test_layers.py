@@ -63,6 +63,7 @@ COLD_MODULES = {
     "jitdelegate.program.write",
     "jitdelegate.engine.litert_delegate.probe",
     "jitdelegate.engine.litert_delegate.probe_model",
+    "jitdelegate.runtime.cache.limit",
     "jitdelegate.engine.choose_precision",
     "jitdelegate.engine.example_values",
     "jitdelegate.engine.precompile",

@@ -16,6 +16,7 @@ class Checked:
     target: str
     serialization_dir: str | bool | None
     prebuilt: tuple[str, ...] | None
+    cache_max_bytes: int | None
     model_token: str | None
     num_threads: int | None
     cpu_features: str
@@ -56,6 +57,7 @@ class Arguments(TypedDict, total=False):
     target: str
     serialization_dir: str | os.PathLike[str] | bool | None
     prebuilt: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+    cache_max_bytes: int | str | None
     model_token: str | None
     num_threads: int | None
     cpu_features: str
@@ -96,6 +98,7 @@ class Common(TypedDict, total=False):
     """Keywords that all take; None leaves an option as it is."""
 
     prebuilt: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+    cache_max_bytes: int | str | None
     cpu_features: str | None
     hardware_accelerators: int | None
     stream: int | None

@@ -83,6 +83,8 @@ PREBUILT = "JITDELEGATE_PREBUILT"
 """The variable that names prebuilt folders, as PATH does, where the option `prebuilt` is not given."""
 DEBUG_LEVEL = _debug_level(os.environ.get("JITDELEGATE_DEBUG") or "0")
 """Level of the debug log, read once; `debug.py` describes the levels."""
+CACHE_MAX_BYTES = os.environ.get("JITDELEGATE_CACHE_MAX_BYTES") or None
+"""The limit of the cache where the option `cache_max_bytes` is not given, read once; it is checked with the options."""
 TIMED_LEVEL = 2
 """Lowest level that turns the option `profile` on."""
 
@@ -208,6 +210,21 @@ def _precision_loss(name: str, value: Any) -> bool | None:
     if type(value) in (bool, int) and value in (-1, 0, 1):
         return None if value == -1 else bool(value)
     raise refused(name, value, "True, False, 1 or 0, or None or -1 where it is not given")
+
+
+def _nbytes(name: str, value: Any) -> int:
+    """Bytes, also of a text such as 500M."""
+    nbytes = value
+    if isinstance(value, str):
+        from jitdelegate.base.sizes import parse_size  # not before: few sizes are texts
+
+        try:
+            nbytes = parse_size(value)
+        except ValueError:
+            nbytes = 0
+    if type(nbytes) is int and 1 <= nbytes <= _LARGEST_HANDLE:
+        return nbytes
+    raise refused(name, value, "None, a number of bytes from 1 on, or a text such as '500M' or '2G'")
 
 
 def _token(name: str, value: Any) -> str:
@@ -352,6 +369,7 @@ FIELDS = {
     "target": Field("auto", choices=NAMES, key=OTHER, alias="backend"),
     "serialization_dir": Field(None, f"{_PATH} | bool | None", "str | bool | None", check=_directory),
     "prebuilt": Field(None, f"{_PATH} | Sequence[{_PATH}] | None", "tuple[str, ...] | None", check=_folders),
+    "cache_max_bytes": Field(None, "int | str | None", "int | None", check=_nbytes),
     "model_token": Field(None, "str | None", check=_token, key=OTHER),
     "num_threads": Field(None, "int | None", check=whole(1, MOST_THREADS, "None or a whole number from {} to {}")),
     "cpu_features": Field("auto", choices=CPU_FEATURES, key=OTHER),
@@ -444,7 +462,11 @@ class DelegateOptions(Checked):
         prebuilt: folders of programs that are only read, and looked into before `serialization_dir`: a path, or a list
             or tuple of paths, in their order. `warm --output` makes them. With None, the variable JITDELEGATE_PREBUILT
             names them, with a colon between two; an empty list means none.
-        model_token: names the entry instead of the model's fingerprint; the content is still checked.
+        cache_max_bytes: most bytes of programs in the directory: after one was stored, those go that were not used for
+            longest. A number, or a text such as "500M" or "2G"; None takes that of the environment variable
+            JITDELEGATE_CACHE_MAX_BYTES, or sets no limit.
+        model_token: begins the names of the model's entries, in place of its fingerprint, which stays a part of the
+            key: two models may have one token.
         num_threads: threads that share one inference; None takes the CPUs that this process and its container may
             use, at most 4.
         cpu_features: instruction set of CPU code. "auto" takes the widest one of this CPU; "generic" compiles for any
@@ -545,6 +567,8 @@ class DelegateOptions(Checked):
             if getattr(self, name) == FIELDS[name].default:
                 setattr(self, name, meant)
         self.profile = self.profile or DEBUG_LEVEL >= TIMED_LEVEL
+        if self.cache_max_bytes is None and CACHE_MAX_BYTES is not None:
+            self.cache_max_bytes = _nbytes("JITDELEGATE_CACHE_MAX_BYTES", CACHE_MAX_BYTES)
 
     __signature__ = OptionSignature(__init__)
 

@@ -37,6 +37,7 @@ def fill(executable: Executable, store: Store, no_compiler: str) -> None:
         executable.lookup = store.fill(executable.key, compiling.parts, executable.lookup)
         if executable.outcome == "miss" and isinstance(source.origin, str):
             store.remember_model(source.fingerprint(), source.origin)
+        store.sweep()
         if executable.program.failure:
             failed = compiling.failed or CompilerFailedError(_remembered(executable))
             executable.lookup.reason = str(failed)

@@ -375,12 +375,12 @@ def with_ports(content: bytes, options: DelegateOptions) -> bytes:
 
 def _open_store(options: DelegateOptions) -> Store:
     """The store that the options name."""
-    folders = options.prebuilt_folders
+    folders, is_private, most_bytes = options.prebuilt_folders, options.private_weights, options.cache_max_bytes
     if not folders:
-        return open_store(options.serialization_dir, private_weights=options.private_weights)
+        return open_store(options.serialization_dir, private_weights=is_private, most_bytes=most_bytes)
     from jitdelegate.runtime.cache.prebuilt_store import PrebuiltStore  # not before: few models have such folders
 
-    return PrebuiltStore(folders, options.serialization_dir, private_weights=options.private_weights)
+    return PrebuiltStore(folders, options.serialization_dir, private_weights=is_private, most_bytes=most_bytes)
 
 
 def _keep(source: Source) -> str | bytes:

@@ -148,14 +148,13 @@ def test_an_entry_that_can_be_neither_removed_nor_replaced_is_computed_around(
     assert "damaged" in report.cache.reason
 
 
-def test_a_token_of_another_model_is_found_out(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    first, _ = start(cache, small_models.convolution(seed=0), token="classifier")
-    second, report = start(cache, small_models.convolution(seed=1), token="classifier")
-    assert report.cache.outcome == "miss"
-    assert "'classifier' names another model" in report.cache.reason
-    assert second != first
-    assert second == start(tmp_path / "other", small_models.convolution(seed=1))[0]
+def test_two_models_under_one_token_are_told_apart_and_both_stay(tmp_path: Path) -> None:
+    cache, models = tmp_path / "cache", [small_models.convolution(seed=seed) for seed in range(2)]
+    expected = [start(tmp_path / "other", content)[0] for content in models]
+    for outcome in ("miss", "hit"):
+        for content, right in zip(models, expected, strict=True):
+            answer, report = start(cache, content, token="classifier")
+            assert (answer, report.cache.outcome) == (right, outcome)
 
 
 def test_a_file_that_changed_is_another_model(tmp_path: Path) -> None:

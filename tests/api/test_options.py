@@ -22,6 +22,7 @@ from jitdelegate.errors import DeviceError, OptionError
 from jitdelegate.program.read import read
 from jitdelegate.targets import target_named
 from tests.api import small_models
+from tests.child import answer_of, in_child
 from tests.gpu.stub.install import install
 from tests.gpu.stub.programs import library
 
@@ -48,6 +49,9 @@ VALID_ORDERS = {
 ALL_ORDERS = list(itertools.product(range(4), repeat=3))
 
 VALUES: dict[str, list[tuple[Any, Any]]] = {
+    "cache_max_bytes": [
+        *((1, 1), (None, None), ("123", 123), ("500M", 500 << 20), ("2 GB", 2 << 30), ("1.5KiB", 1536)),
+    ],
     "cpu_features": [("generic", "generic")],
     "dequantize_outputs": [(True, True), (1, True), (False, False), (0, False)],
     "device": [(3, 3), ("3", 3), ("h100", "h100"), ("RTX 4090", "RTX 4090")],
@@ -109,6 +113,7 @@ VALUES: dict[str, list[tuple[Any, Any]]] = {
 }
 """Of every option: values that are taken, and what they become."""
 REFUSED: dict[str, list[Any]] = {
+    "cache_max_bytes": [0, -1, 1 << 64, 1.0, True, "", "M", "much", "-1", "1.5.5M", "1X", [1]],
     "cpu_features": ["sse9", "", None, 1, []],
     "dequantize_outputs": [2, -1, 1.0, None, "yes", []],
     "device": [-1, 1024, 1.0, True, None, "", " ", "-1", "1024", "9" * 5000, 10**5000, [0]],
@@ -479,7 +484,7 @@ def test_an_unknown_option_comes_with_the_nearest_name(name: str, near: str) -> 
 
 
 def test_an_unknown_option_that_is_near_to_none_comes_with_all() -> None:
-    with pytest.raises(OptionError, match=r"unknown option zzz, 7; options are backend, cpu_features, .*, tuning$"):
+    with pytest.raises(OptionError, match=r"unknown option zzz, 7; options are backend, cache_max_bytes, .*, tuning$"):
         DelegateOptions.from_mapping({"zzz": 1, 7: 1})  # type: ignore[dict-item]
 
 
@@ -694,3 +699,14 @@ def test_a_gpu_that_is_not_there_is_told_with_those_that_are(monkeypatch: pytest
         jitdelegate.load(small_models.convolution(), target="cuda", serialization_dir=False, options={"device": "H100"})
     model = jitdelegate.load(small_models.convolution(), serialization_dir=False, options={"device": "H100"})
     assert any("device is 'H100'" in note for note in model.report().notes)
+
+
+def limit_of_the_environment() -> str:
+    return " ".join(str(DelegateOptions(cache_max_bytes=given).cache_max_bytes) for given in (None, 5, "1K"))
+
+
+def test_the_environment_limits_the_cache_where_the_option_does_not() -> None:
+    assert answer_of(limit_of_the_environment, JITDELEGATE_CACHE_MAX_BYTES="3K") == "3072 5 1024"
+    assert answer_of(limit_of_the_environment, JITDELEGATE_CACHE_MAX_BYTES="") == "None 5 1024"
+    done = in_child(limit_of_the_environment, JITDELEGATE_CACHE_MAX_BYTES="much")
+    assert "JITDELEGATE_CACHE_MAX_BYTES is 'much', expected None, a number of bytes" in done.stderr

@@ -23,10 +23,12 @@ from jitdelegate.program.program import Program
 from jitdelegate.program.read import verify_weights
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cache.directory import CacheDirectory, open_cache_directory
+from jitdelegate.runtime.cache.litter import sweep
 from jitdelegate.runtime.cache.model_names import remember_model
 from jitdelegate.runtime.cache.prebuilt_store import PrebuiltStore
-from jitdelegate.runtime.cache.store import LEAST_SHARED, Store, leftovers, open_store
+from jitdelegate.runtime.cache.store import LEAST_SHARED, Store, open_store
 from jitdelegate.runtime.cache.tuned import table_content
+from jitdelegate.runtime.cache.use_log import Log, append
 from jitdelegate.runtime.memory import shared_file
 from tests import imports
 from tests.api import test_shared_weights
@@ -397,13 +399,12 @@ def test_repair_leaves_an_entry_that_was_replaced_meanwhile(
 ) -> None:
     break_weights(folder, MODEL_A)
     good = write(full_program_of(MODEL_A))
-    real = leftovers
 
-    def replaced(directory: CacheDirectory) -> list[str]:
+    def replaced(directory: CacheDirectory) -> dict[str, str]:
         directory.write(key(MODEL_A).entry_name(), good)
-        return real(directory)
+        return sweep(directory)
 
-    monkeypatch.setattr("cache_tools.commands.leftovers", replaced)
+    monkeypatch.setattr("cache_tools.commands.sweep", replaced)
     assert main(["repair", str(folder)]) == 1
     assert "it was written again meanwhile" in capsys.readouterr().err
     assert main(["verify", str(folder)]) == 0
@@ -478,6 +479,28 @@ def test_stats_count(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert known["targets"] == {"cpu x86-64-v3": {"entries": 1, "bytes": nbytes}}
     main(["stats", str(folder)])
     assert "entries    2 of 1 models, 1 of them bad" in capsys.readouterr().out
+
+
+def test_stats_tell_hits_and_misses_by_their_kind(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = open_store(str(folder))
+    for each in (MODEL_A, MODEL_B, MODEL_B, "c" * 32):
+        store.get(key(each))
+    overwrite(folder / key(MODEL_A).entry_name(), b"nonsense")
+    store.get(key(MODEL_A))
+    main(["stats", str(folder), "--json"])
+    known = json.loads(capsys.readouterr().out)
+    assert (known["hits"], known["misses"]) == (3, {"absent": 1, "damaged": 1})
+    main(["stats", str(folder)])
+    out = capsys.readouterr().out
+    assert "counted    3 hits, 2 misses (absent 1, damaged 1), 0 evictions since 20" in out
+
+
+def test_a_use_that_only_the_log_knows_counts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in folder.glob("*.jitd"):
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    append(open_cache_directory(str(folder)), Log(uses={key(MODEL_A).entry_name(): time.time()}))
+    assert main(["prune", str(folder), "--max-age", "1d"]) == 0
+    assert names(folder) == [key(MODEL_A).entry_name()]
 
 
 def test_an_interruption_is_a_line(

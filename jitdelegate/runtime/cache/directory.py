@@ -29,8 +29,11 @@ READ_ONLY_FILE = 0o400
 """Mode of files that are mapped: `cp` over one fails for its owner, and `cp -f` makes a new one."""
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ROOT = 0
+_SWEPT_NANOSECONDS = 123_456_000_000_000
+"""How long before its last change a directory that was swept seems to have been read: its own status tells, and any
+change of its names ends it."""
 LARGEST_FILE = 1 << 36
-TEMPORARY_SUFFIX, LOCK_SUFFIX = ".tmp", ".lock"
+TEMPORARY_SUFFIX, STAGED_SUFFIX, LOCK_SUFFIX = ".tmp", ".staged", ".lock"
 
 
 class CacheDirectory:
@@ -103,6 +106,23 @@ class CacheDirectory:
         """Give the directory these access rights."""
         os.fchmod(self._descriptor, mode)
 
+    def is_swept(self) -> bool:
+        """Whether its names are those that it had when it was marked as swept."""
+        status = self.own_stat()
+        return status.st_mtime_ns - status.st_atime_ns == _SWEPT_NANOSECONDS
+
+    def mark_swept(self, status: os.stat_result) -> None:
+        """Mark it as swept, if its names have not changed since it had this status."""
+        changed = status.st_mtime_ns
+        if self.own_stat().st_mtime_ns == changed:
+            os.utime(self._descriptor, ns=(changed - _SWEPT_NANOSECONDS, changed))
+
+    def is_writable(self) -> bool:
+        """Whether this process may change its names: also root heeds its mode, and the file system takes changes."""
+        status = self.own_stat()
+        is_own = status.st_uid == os.geteuid() and bool(status.st_mode & stat.S_IWUSR)
+        return is_own and os.access(".", os.W_OK, dir_fd=self._descriptor)
+
     def stat(self, name: str) -> os.stat_result:
         """Status of the name itself; links are not followed."""
         return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
@@ -138,39 +158,59 @@ class CacheDirectory:
         Raises:
             OSError: it was not written; the old file is intact, and no temporary file is left.
         """
-        temporary = self.write_beside(name, parts, mode=mode, flush=flush)
+        temporary = f".{name}.{os.urandom(8).hex()}{TEMPORARY_SUFFIX}"
+        descriptor = self._write_new(temporary, parts, mode=mode, flush=flush)
         try:
             self.replace(temporary, name)
         except BaseException:
             self.remove(temporary)
             raise
+        finally:
+            close_quietly(descriptor)
         if flush:
             self.flush()
 
-    def write_beside(
-        self, name: str, parts: Iterable[ReadableBuffer], *, mode: int = _PRIVATE_FILE, flush: bool = True
-    ) -> str:
-        """The name of a temporary file of these parts, which is to replace `name`.
+    def append(self, name: str, content: bytes) -> int:
+        """Append to a file, made if it is missing, at once; its bytes then.
+
+        Raises:
+            OSError: it was not written, or only in part.
+        """
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        descriptor = os.open(name, flags, _PRIVATE_FILE, dir_fd=self._descriptor)
+        try:
+            _write_all(descriptor, content)
+            return os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+
+    def write_beside(self, name: str, parts: Iterable[ReadableBuffer], *, mode: int = _PRIVATE_FILE) -> str:
+        """The name of a file of these parts, on disk, which is to replace `name` later.
 
         Raises:
             OSError: as `write`. What `parts` raises, too, leaves no file.
         """
+        staged = f".{name}.{os.urandom(8).hex()}{STAGED_SUFFIX}"
+        os.close(self._write_new(staged, parts, mode=mode, flush=True))
+        return staged
+
+    def _write_new(self, name: str, parts: Iterable[ReadableBuffer], *, mode: int, flush: bool) -> int:
+        """A descriptor of a new file of these parts, which is locked while it is open: whoever finds the file can tell
+        that its writer lives."""
         mode = FILE_FOR_OTHERS if self.for_others else mode
-        temporary = f".{name}.{os.urandom(8).hex()}{TEMPORARY_SUFFIX}"
-        descriptor = self.create(temporary, mode)
+        descriptor = self.create(name, mode)
         try:
-            try:
-                os.fchmod(descriptor, mode)  # undoes the umask
-                for part in parts:
-                    _write_all(descriptor, part)
-                if flush:
-                    os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            _lock(descriptor)
+            os.fchmod(descriptor, mode)  # undoes the umask
+            for part in parts:
+                _write_all(descriptor, part)
+            if flush:
+                os.fsync(descriptor)
         except BaseException:
-            self.remove(temporary)
+            close_quietly(descriptor)
+            self.remove(name)
             raise
-        return temporary
+        return descriptor
 
     def __del__(self) -> None:
         if not self._is_ending():
@@ -304,6 +344,16 @@ def _check_file(name: str, status: os.stat_result) -> None:
         raise CacheError(f"{name} has mode {stat.S_IMODE(status.st_mode):04o}, expected one that others cannot write")
     if status.st_size > LARGEST_FILE:
         raise CacheError(f"{name} has {status.st_size} bytes, expected at most {LARGEST_FILE}")
+
+
+def _lock(descriptor: int) -> None:
+    """Lock a new file, where the system can."""
+    try:
+        import fcntl  # not before: a hit writes nothing
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        pass  # its age tells
 
 
 def _write_all(descriptor: int, content: ReadableBuffer) -> None:

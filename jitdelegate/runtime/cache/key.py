@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import sys
 
-from xxhash import xxh3_128, xxh3_128_hexdigest
+from xxhash import xxh3_64_hexdigest, xxh3_128, xxh3_128_hexdigest
 
 from jitdelegate.base.targets import AARCH64, X86_64
 from jitdelegate.program.generator_digest import GENERATOR_DIGEST
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     Values = tuple[tuple[int, tuple[int, ...]], ...]
 
 MODEL, TOKEN, TOOLCHAIN = "model", "token", "toolchain"
-FEATURES = "features"
+FORMAT, GENERATORS, TARGET, FEATURES = "format", "generators", "target", "features"
 TUNING, TUNED = "tuning", "tuned"
 PRECISION, BOUND, INPUTS, CHOSEN = "precision", "precision bound", "precision inputs", "chosen precision"
 _SETTLED = (TOOLCHAIN, TUNED, CHOSEN)
-"""Parts that name no entry: the compiler settles them. A key without a value for one accepts every value."""
+"""Parts that the compiler settles. A key without a value for one accepts every value."""
 SUBGRAPH, SHAPES, VALUES, HOST, NODES = "subgraph", "shapes", "values", "host", "nodes"
 SUFFIX = ".jitd"
 _VARIANTS = (SHAPES, VALUES, NODES)
@@ -37,6 +37,7 @@ VARIANTS = (SUBGRAPH, SHAPES, VALUES, HOST, NODES)
 """The parts that the model's main program lacks."""
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 _LONGEST_PREFIX = 64
+_TOOLCHAIN_DIGITS = 8
 _FAMILIES = {"AMD64": X86_64, "ARM64": AARCH64, "arm64": AARCH64}
 """What systems call CPUs -> what Linux calls them."""
 ALWAYS_HASHED = 1 << 24
@@ -136,20 +137,22 @@ class Key:
         return tuple(int(number) for number in self.part(NODES).split(",") if number)
 
     def digest(self) -> str:
-        """xxh3-128 over the parts that name the entry, as 32 hex digits.
+        """xxh3-128 over the parts that the compiler does not settle, as 32 hex digits."""
+        return xxh3_128_hexdigest(_encode(tuple(part for part in self.parts if part[0] not in _SETTLED)))
 
-        The toolchain is left out, so that a program of another compiler is found, detected and replaced. So is what
-        was found by measuring, which is known after it, and the fingerprint where a token names the model: it is
-        compared with the stored one.
-        """
-        left_out = _SETTLED if self.token is None else (*_SETTLED, MODEL)
-        return xxh3_128_hexdigest(_encode(tuple(part for part in self.parts if part[0] not in left_out)))
-
-    def entry_name(self) -> str:
-        """The entry's file name: the ASCII part of the token or fingerprint, and the digest."""
+    def entry_beginning(self) -> str:
+        """What the names of its entries by all toolchains begin with: the ASCII part of the token or fingerprint, and
+        the digest. What was found by measuring names no entry, because it is known only after it."""
         shown = self.part(MODEL) if self.token is None else self.token
         prefix = "".join(letter if letter in _PLAIN else "_" for letter in shown[:_LONGEST_PREFIX])
-        return f"{prefix or '_'}-{self.digest()}{SUFFIX}"
+        return f"{prefix or '_'}-{self.digest()}"
+
+    def entry_name(self) -> str:
+        """The entry's file name: its beginning, and digits for the toolchain, so that the programs of several live side
+        by side."""
+        toolchain = self.part(TOOLCHAIN)
+        made_by = xxh3_64_hexdigest(toolchain.encode())[:_TOOLCHAIN_DIGITS] if toolchain else ""
+        return f"{self.entry_beginning()}{made_by}{SUFFIX}"
 
     def changed(self, name: str, value: str) -> Key:
         """A copy with another value of one part."""
@@ -231,9 +234,9 @@ def model_key(fingerprint: str, own: KeyParts, *, token: str | None = None, opti
     parts = (
         (MODEL, fingerprint),
         *(((TOKEN, token),) if token is not None else ()),
-        ("format", str(FORMAT_VERSION)),
-        ("generators", GENERATOR_DIGEST),
-        ("target", own.target),
+        (FORMAT, str(FORMAT_VERSION)),
+        (GENERATORS, GENERATOR_DIGEST),
+        (TARGET, own.target),
         (FEATURES, own.features),
         ("loader", own.loader),
         ("machine", own.machine),

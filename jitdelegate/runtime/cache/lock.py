@@ -1,11 +1,14 @@
 """One compilation of one model at a time, across threads and processes.
 
-Correctness never depends on it. Without the lock (no such system call, a read-only directory, a process that takes too
-long), two processes compile the same model, and the later one replaces the entry by equal bytes.
+Others wait as long as the holder computes: while a process compiles, it touches the lock file once a second, and a dead
+one's lock is free. Correctness never depends on it. Without the lock (no such system call, a read-only directory, a
+holder that is stopped or hangs), two processes compile the same model, and the later one replaces the entry by equal
+bytes.
 """
 
 from __future__ import annotations
 
+import _thread
 import os
 import time
 
@@ -21,6 +24,11 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.cache.directory import CacheDirectory
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
+BEAT = 1.0
+"""Seconds from one sign of life to the next."""
+LEAST_WORK = 0.001
+"""Seconds of CPU time of this process in between, without which there is none: a compiler that hangs is not waited
+for."""
 
 
 class Lock:
@@ -38,17 +46,21 @@ class Lock:
         self._descriptor = -1
         self.timed_out = False
 
-    def acquire(self, longest_wait: float) -> bool:
-        """Take the lock; False after `longest_wait` seconds, or where locks are not supported."""
-        deadline = time.monotonic() + longest_wait
-        pause = _FIRST_PAUSE
+    def acquire(self, longest_wait: float, longest_silence: float = float("inf")) -> bool:
+        """Take the lock; False after `longest_wait` seconds, once its holder has given no sign of life for
+        `longest_silence` seconds, or where locks are not supported."""
+        heard, last = time.monotonic(), 0
+        deadline, pause = heard + longest_wait, _FIRST_PAUSE
         while fcntl is not None:
             try:
                 if self._try():
                     return True
             except OSError:
                 return False
-            if time.monotonic() >= deadline:
+            now, sign = time.monotonic(), self._last_sign()
+            if sign != last:
+                heard, last = now, sign
+            if now >= min(deadline, heard + longest_silence):
                 self.timed_out = True
                 return False
             time.sleep(pause)
@@ -61,6 +73,17 @@ class Lock:
             self._directory.remove(self._name)  # while it is held: nobody else holds what is removed
             descriptor, self._descriptor = self._descriptor, -1
             close_quietly(descriptor)
+
+    def beating(self) -> Beats:
+        """`with lock.beating():` gives signs of life from a thread, up to the end."""
+        return Beats(self._descriptor)
+
+    def _last_sign(self) -> int:
+        """When its holder gave a sign of life, by the file system's clock."""
+        try:
+            return self._directory.stat(self._name).st_mtime_ns
+        except OSError:
+            return 0
 
     def _try(self) -> bool:
         descriptor = self._directory.open_lock(self._name)
@@ -75,3 +98,37 @@ class Lock:
             if descriptor >= 0:
                 close_quietly(descriptor)
         return False
+
+
+class Beats:
+    """See `Lock.beating`."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._going_on, self._running = _thread.allocate_lock(), _thread.allocate_lock()
+
+    def __enter__(self) -> None:
+        self._going_on.acquire()
+        if self._descriptor >= 0:
+            try:
+                self._running.acquire()
+                _thread.start_new_thread(self._beat, ())
+            except (RuntimeError, MemoryError):
+                self._running.release()  # there is no thread: others may compile as well
+
+    def __exit__(self, *_: object) -> None:
+        self._going_on.release()
+        with self._running:
+            pass  # the thread has ended, and uses the descriptor no more
+
+    def _beat(self) -> None:
+        worked = time.process_time()
+        try:
+            while not self._going_on.acquire(timeout=BEAT):
+                before, worked = worked, time.process_time()
+                if worked - before >= LEAST_WORK:
+                    os.utime(self._descriptor)
+        except OSError:
+            pass  # others may compile as well
+        finally:
+            self._running.release()

@@ -12,6 +12,7 @@ from jitdelegate.errors import CacheError
 from jitdelegate.runtime.cache.directory import (
     FILE_FOR_OTHERS,
     LOCK_SUFFIX,
+    STAGED_SUFFIX,
     TEMPORARY_SUFFIX,
     checked_directory,
     close_quietly,
@@ -21,6 +22,7 @@ from jitdelegate.runtime.cache.directory import (
 from jitdelegate.runtime.cache.key import SUFFIX
 from jitdelegate.runtime.cache.model_names import NAME
 from jitdelegate.runtime.cache.store import Store
+from jitdelegate.runtime.cache.use_log import NAME as USES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,5 +92,5 @@ def _open_file(directory: CacheDirectory, name: str) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    passing = name.startswith(".") and name.endswith((TEMPORARY_SUFFIX, LOCK_SUFFIX))
-    return passing or name.endswith(SUFFIX) or name == NAME
+    passing = name.startswith(".") and name.endswith((TEMPORARY_SUFFIX, STAGED_SUFFIX, LOCK_SUFFIX))
+    return passing or name.endswith(SUFFIX) or name in (NAME, USES)

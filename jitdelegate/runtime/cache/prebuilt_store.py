@@ -6,9 +6,11 @@ with a reason, told once, and from then on as if it were absent. All that is com
 
 from __future__ import annotations
 
+import os
+
 from jitdelegate.errors import CacheError
 from jitdelegate.runtime.cache.directory import open_cache_directory, open_prebuilt_folder
-from jitdelegate.runtime.cache.store import ABSENT, DAMAGED, NO_DIRECTORY, Lookup, Store, counts
+from jitdelegate.runtime.cache.store import ABSENT, DAMAGED, NO_DIRECTORY, Lookup, Store, Tally, counts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,9 +32,14 @@ class PrebuiltStore(Store):
     __slots__ = ("_folders", "_is_open", "_refused", "_remedy", "_serialization_dir", "_served")
 
     def __init__(
-        self, folders: Sequence[str], serialization_dir: str | bool | None, *, private_weights: bool = False
+        self,
+        folders: Sequence[str],
+        serialization_dir: str | bool | None,
+        *,
+        private_weights: bool = False,
+        most_bytes: int | None = None,
     ) -> None:
-        super().__init__(None, private_weights=private_weights)
+        super().__init__(None, private_weights=private_weights, most_bytes=most_bytes)
         self._serialization_dir = serialization_dir
         self._is_open, self._remedy = False, ""
         self._folders = [folder for folder in map(_opened, folders) if folder is not None]
@@ -63,6 +70,10 @@ class PrebuiltStore(Store):
         counts.miss(DAMAGED)
         self._leave_alone(folder, name, f"{name} is damaged: {reason}")
 
+    def _tally(self, lookup: Lookup) -> Tally:
+        is_own = self._directory is not None and os.path.dirname(lookup.path or "") == self._directory.path
+        return super()._tally(lookup) if is_own else Tally()
+
     def _open_own(self) -> None:
         if isinstance(self._serialization_dir, bool):
             self.kind, self.trouble = ABSENT, "no prebuilt folder has an entry for it, and the cache is turned off"
@@ -71,6 +82,8 @@ class PrebuiltStore(Store):
             self._directory = open_cache_directory(self._serialization_dir)
         except CacheError as error:
             self.trouble, self._remedy = str(error), error.remedy
+        else:
+            self.sweep()
 
     def _look_up(self, key: Key) -> Lookup:
         name, bad = key.entry_name(), None

@@ -8,6 +8,7 @@ addresses among the program's own, so that programs share pages on disk and in m
 
 from __future__ import annotations
 
+import atexit
 import errno
 import mmap
 import os
@@ -16,15 +17,13 @@ import time
 from jitdelegate.errors import CacheError, IncompleteError, ProgramError
 from jitdelegate.program.read import complete, read_front, verify_weights, weights_start
 from jitdelegate.runtime.cache.directory import (
-    LOCK_SUFFIX,
     READ_ONLY_FILE,
-    TEMPORARY_SUFFIX,
     CacheDirectory,
     close_quietly,
     open_cache_directory,
     read_pieces,
 )
-from jitdelegate.runtime.cache.key import MODEL, SHAPES, TOOLCHAIN, VALUES, hash_file
+from jitdelegate.runtime.cache.key import SHAPES, SUFFIX, TOOLCHAIN, VALUES, hash_file
 from jitdelegate.runtime.cache.key import fingerprint as hash_content
 
 TYPE_CHECKING = False
@@ -35,13 +34,14 @@ if TYPE_CHECKING:
 
     from jitdelegate.program.program import FileParts, Program
     from jitdelegate.runtime.cache.key import Key, PathOrBytes
+    from jitdelegate.runtime.cache.use_log import Log
 
     Piece = tuple[int, int, int]
 
-LONGEST_WAIT = 60.0
+LONGEST_WAIT = 3600.0
 """Seconds to wait for another process that compiles the same program."""
-# Seconds after which the temporary or lock file of a process that died is removed.
-STALE_AFTER = 3600.0
+LONGEST_SILENCE = 15.0
+"""Seconds to wait for a sign that it still computes."""
 LEAST_SHARED = 2 << 20
 """Smallest weights to share, in bytes. Reading smaller ones takes no longer than mapping and watching them, and runs
 need not look whether the file has changed, which takes some microseconds."""
@@ -62,7 +62,8 @@ class Counts:
         writes: entries that were written.
         write_failures: entries that could not be written.
         lock_timeouts: compilations that did not wait for another process any longer.
-        evictions: entries for other shapes or values that were removed because there were too many.
+        evictions: entries that were removed because there were too many for other shapes or values, or for the limit,
+            or because they were outdated.
     """
 
     __slots__ = ("evictions", "hits", "lock_timeouts", "misses", "write_failures", "writes")
@@ -86,8 +87,47 @@ class Counts:
 
 counts = Counts()
 _MOST_USES = 1024
-_uses: dict[str, float] = {}
-"""Names of entries of further programs to the time of their last use by this process, in order."""
+
+
+class Tally(Counts):
+    """What a process did in one directory, and has not written into the directory's log yet.
+
+    Attributes:
+        process: its number; one that was forked begins anew.
+        limit: that of its stores; None for none.
+        uses: names of entries to the time of their last use, in order.
+    """
+
+    __slots__ = ("limit", "process", "uses")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.process = os.getpid()
+        self.limit: int | None = None
+
+    def reset(self) -> None:
+        super().reset()
+        self.uses: dict[str, float] = {}
+
+    def use(self, name: str) -> None:
+        """Note the use of an entry."""
+        self.uses.pop(name, None)
+        self.uses[name] = time.time()
+        if len(self.uses) > _MOST_USES:
+            self.uses.pop(next(iter(self.uses)), None)
+
+
+_tallies: dict[str, Tally] = {}
+"""By the directory's path."""
+
+
+def tally_of(path: str) -> Tally:
+    """The tally of this process for a directory."""
+    path = path if path[:1] == "/" else os.path.abspath(path)
+    tally = _tallies.get(path)
+    if tally is None or tally.process != os.getpid():
+        tally = _tallies[path] = Tally()
+    return tally
 
 
 class Lookup:
@@ -122,9 +162,10 @@ class Store:
         trouble: why there is no directory; else "".
         kind: the kind of every miss without a directory.
         private_weights: whether programs share no memory with the file.
+        most_bytes: limit of the directory's programs; None for no limit.
     """
 
-    __slots__ = ("_directory", "kind", "private_weights", "trouble")
+    __slots__ = ("_directory", "kind", "most_bytes", "private_weights", "trouble")
 
     def __init__(
         self,
@@ -133,8 +174,10 @@ class Store:
         kind: str = NO_DIRECTORY,
         *,
         private_weights: bool = False,
+        most_bytes: int | None = None,
     ) -> None:
         self._directory = directory
+        self.most_bytes = most_bytes
         self.private_weights = private_weights
         self.trouble = trouble
         self.kind = kind
@@ -153,11 +196,7 @@ class Store:
     def get(self, key: Key) -> Lookup:
         """The entry for `key`, checked and counted; its weights are not hashed yet."""
         lookup = self._look_up(key)
-        if lookup.hit:
-            counts.hits += 1
-            _note_use(key)
-        else:
-            counts.miss(lookup.kind)
+        self._count(lookup)
         return lookup
 
     def put(self, key: Key, *parts: ReadableBuffer) -> str:
@@ -165,15 +204,26 @@ class Store:
         if self.directory is None:
             return self.trouble
         try:
-            self._reap()
-            self.directory.write(key.entry_name(), *parts, mode=READ_ONLY_FILE)
-        except (OSError, MemoryError) as error:
+            if self.most_bytes is None:
+                self.directory.write(key.entry_name(), *parts, mode=READ_ONLY_FILE)
+            else:
+                self._write_within(self.directory, self.most_bytes, key, parts)
+        except (ImportError, OSError, MemoryError, CacheError) as error:
             counts.write_failures += 1
             reason = f"{self.directory.path} does not take the program: {str(error) or 'no memory'}"
             _tell(self.directory.path, f"cache directory {reason}", _remedy(error))
             return reason
         counts.writes += 1
         return ""
+
+    def _write_within(
+        self, directory: CacheDirectory, most_bytes: int, key: Key, parts: Sequence[ReadableBuffer]
+    ) -> None:
+        """Write an entry, and keep the directory's limit; raises as `limit.write_within`."""
+        from jitdelegate.runtime.cache.limit import write_within  # not before: most directories have none
+
+        removed = write_within(directory, most_bytes, key, parts, lambda: whole_log(directory).uses, open_front)
+        _count_evictions(directory, removed)
 
     def fetch(self, key: Key, compile: Callable[[], FileParts], *, longest_wait: float = LONGEST_WAIT) -> Lookup:
         """The entry for `key`; after a miss, the program that `compile` returns, in parts of its file, which is stored.
@@ -197,15 +247,15 @@ class Store:
         from jitdelegate.runtime.cache.lock import Lock  # not before: a hit needs none
 
         lock = Lock(self.directory, key.entry_name())
-        lock.acquire(longest_wait)
+        lock.acquire(longest_wait, LONGEST_SILENCE)
         counts.lock_timeouts += lock.timed_out
         try:
             again = self._look_up(key)  # another process may have compiled it since the first look-up
             if again.hit:
-                counts.hits += 1
-                _note_use(key)
+                self._count(again)
                 return again
-            return self._compile(key, compile, lookup)
+            with lock.beating():
+                return self._compile(key, compile, lookup)
         finally:
             lock.release()
 
@@ -214,7 +264,7 @@ class Store:
         for key in keys:
             lookup = self._look_up(key)
             if lookup.hit:
-                counts.hits += 1
+                self._count(lookup)
                 return key, lookup
         return None
 
@@ -236,11 +286,22 @@ class Store:
 
             remember_model(self.directory, fingerprint, path)
 
+    def sweep(self) -> None:
+        """Remove what dead processes left, and mark the directory as swept, if it has changed since the last time; a
+        failure leaves it to the next start."""
+        try:
+            if self.directory is not None and not self.directory.is_swept() and self.directory.is_writable():
+                from jitdelegate.runtime.cache.litter import sweep_changed  # not before: few starts follow a change
+
+                sweep_changed(self.directory)
+        except (ImportError, OSError, MemoryError):
+            return
+
     def refuse(self, key: Key, reason: str) -> None:
         """Count and remove an entry that the runtime found damaged (`reason`)."""
         counts.miss(DAMAGED)
         if self.directory is not None:
-            self.directory.remove(key.entry_name())
+            self.directory.remove(os.path.basename(self._look_up(key).path or key.entry_name()))
 
     def fingerprint(self, path_or_bytes: PathOrBytes) -> str:
         """The content's fingerprint, remembered beside the entries; raises OSError for a file that cannot be read."""
@@ -272,8 +333,8 @@ class Store:
             kept = self._look_up(key)
             if kept.hit:
                 lookup.program = kept.program
-                _note_use(key)
                 self._evict(key)
+                self._write_down(key)
                 return lookup
         try:
             lookup.program = self._unstored(key, b"".join(parts))
@@ -281,14 +342,46 @@ class Store:
             lookup.program = self._unstored(key, b"".join(compile()))
         return lookup
 
+    def _count(self, lookup: Lookup) -> None:
+        """Count a look-up, for this process and for the directory's log."""
+        tally = self._tally(lookup)
+        for each in (counts, tally):
+            if lookup.hit:
+                each.hits += 1
+            else:
+                each.miss(lookup.kind)
+        tally.limit = self.most_bytes
+        if lookup.hit and lookup.path:
+            tally.use(os.path.basename(lookup.path))
+
+    def _tally(self, lookup: Lookup) -> Tally:
+        """The tally of the directory that a look-up is counted for; one that nobody reads where none is kept."""
+        directory = self.machine_notes
+        return Tally() if directory is None else tally_of(directory.path)
+
+    def _write_down(self, key: Key) -> None:
+        """Append this process's tally to the directory's log, after a program was stored."""
+        directory = self.machine_notes
+        if directory is not None:
+            tally = tally_of(directory.path)
+            tally.use(key.entry_name())
+            _append(directory, tally)
+
     def _evict(self, key: Key) -> None:
-        """Remove programs like that for `key`, if there are too many; a failure leaves them to the next time."""
-        if self.directory is None or not _is_further(key):
+        """After the program for `key` was stored, remove others like it, if there are too many, and outdated ones; a
+        failure leaves them to the next time."""
+        if self.directory is None:
             return
         try:
-            from jitdelegate.runtime.cache.eviction import evict  # not before: most programs are not further ones
+            from jitdelegate.runtime.cache.outdated import remove_outdated  # not before: a hit removes nothing
 
-            counts.evictions += evict(self.directory, key, _uses, open_front)
+            uses = whole_log(self.directory).uses
+            removed = remove_outdated(self.directory, key, uses, open_front)
+            if _is_further(key):
+                from jitdelegate.runtime.cache.eviction import evict  # not before: most programs are not further ones
+
+                removed += evict(self.directory, key, uses, open_front)
+            _count_evictions(self.directory, removed)
         except (ImportError, OSError, MemoryError):
             return
 
@@ -311,7 +404,26 @@ class Store:
         return self._look_up_in(self.directory, key, self.directory.open)
 
     def _look_up_in(self, directory: CacheDirectory, key: Key, open_source: Callable[[str], int]) -> Lookup:
-        name = key.entry_name()
+        """The entry of a directory for `key`, also that of another toolchain where it serves as well.
+
+        Args:
+            open_source: opens the entry that has a part of its weights.
+        """
+        lookup = self._open(directory, key, key.entry_name(), open_source)
+        if lookup.kind != ABSENT:
+            return lookup
+        for name in _of_any_toolchain(directory, key):
+            other = self._open(directory, key, name, open_source)
+            if other.hit:
+                return other
+            if not key.part(TOOLCHAIN):
+                lookup = other
+            elif other.kind == TOOLCHAIN:
+                lookup = Lookup(TOOLCHAIN, other.reason, lookup.path)
+        return lookup
+
+    def _open(self, directory: CacheDirectory, key: Key, name: str, open_source: Callable[[str], int]) -> Lookup:
+        """What the entry of this name is for `key`."""
         path = os.path.join(directory.path, name)
         try:
             program = open_entry(directory, name, key=key, private=self.private_weights, open_source=open_source)
@@ -327,25 +439,13 @@ class Store:
             return Lookup(DAMAGED, f"{name} is damaged: {error}", path)
         difference = key.difference(program.key)
         if difference:
-            return Lookup(difference[0], _explain(key, *difference), path)
+            return Lookup(difference[0], _explain(*difference), path)
         return Lookup(HIT, "", path, program)
 
-    def _reap(self) -> None:
-        """Remove files of processes that died while they compiled or wrote."""
-        assert self.directory is not None
-        for name in leftovers(self.directory):
-            self.directory.remove(name)
 
-
-def leftovers(directory: CacheDirectory) -> list[str]:
-    """Files of processes that died while they compiled or wrote."""
-    oldest = time.time() - STALE_AFTER
-    hidden = [name for name in directory.names() if name.startswith(".")]
-    passing = [name for name in hidden if name.endswith((TEMPORARY_SUFFIX, LOCK_SUFFIX))]
-    return [name for name in passing if _written(directory, name) < oldest]
-
-
-def open_store(serialization_dir: str | bool | None, *, private_weights: bool = False) -> Store:
+def open_store(
+    serialization_dir: str | bool | None, *, private_weights: bool = False, most_bytes: int | None = None
+) -> Store:
     """The store in a directory: a path, None for the user's cache directory, or False for none.
 
     A directory that is untrusted or cannot be made gives a store whose every look-up is a miss, with the reason.
@@ -353,10 +453,13 @@ def open_store(serialization_dir: str | bool | None, *, private_weights: bool = 
     if isinstance(serialization_dir, bool):
         return Store(None, "the cache is turned off", OFF)
     try:
-        return Store(open_cache_directory(serialization_dir), private_weights=private_weights)
+        directory = open_cache_directory(serialization_dir)
     except CacheError as error:
         _tell(serialization_dir or "", str(error), error.remedy)
         return Store(None, str(error))
+    store = Store(directory, private_weights=private_weights, most_bytes=most_bytes)
+    store.sweep()
+    return store
 
 
 def _is_further(key: Key) -> bool:
@@ -364,12 +467,53 @@ def _is_further(key: Key) -> bool:
     return bool(key.part(SHAPES) or key.part(VALUES))
 
 
-def _note_use(key: Key) -> None:
-    if _is_further(key):
-        _uses.pop(key.entry_name(), None)
-        _uses[key.entry_name()] = time.time()
-        while len(_uses) > _MOST_USES:
-            _uses.pop(next(iter(_uses), ""), None)
+def _count_evictions(directory: CacheDirectory, removed: int) -> None:
+    for each in (counts, tally_of(directory.path)):
+        each.evictions += removed
+
+
+def whole_log(directory: CacheDirectory) -> Log:
+    """The directory's log, with what this process has not written down."""
+    from jitdelegate.runtime.cache.use_log import read_log  # not before: a hit does not look
+
+    log = read_log(directory)
+    log.add(_log(tally_of(directory.path)))
+    return log
+
+
+def _log(tally: Tally) -> Log:
+    from jitdelegate.runtime.cache.use_log import Log  # not before: a hit has none
+
+    since = time.time() if tally.hits or tally.misses else None
+    return Log(since, tally.hits, tally.misses, tally.evictions, tally.limit, tally.uses)
+
+
+def _append(directory: CacheDirectory, tally: Tally) -> None:
+    """Append a tally to the directory's log, and empty it; a failure leaves it to the next time."""
+    try:
+        from jitdelegate.runtime.cache.use_log import append  # not before: no run waits for it
+
+        append(directory, _log(tally))
+        tally.reset()
+    except (ImportError, OSError, MemoryError):
+        return
+
+
+def _append_all() -> None:
+    """Append what this process has not written down, as it ends."""
+    for path, tally in _tallies.items():
+        try:
+            if tally.process != os.getpid() or not os.path.isdir(path):
+                continue
+            store = Store(open_cache_directory(path))
+            if store.directory is not None and store.directory.is_writable():
+                _append(store.directory, tally)
+                store.sweep()
+        except (CacheError, OSError, MemoryError):
+            continue
+
+
+atexit.register(_append_all)
 
 
 def _is_whole(program: Program) -> bool:
@@ -388,21 +532,22 @@ def _tell(directory: str, reason: str, remedy: str) -> None:
 
 def _remedy(error: BaseException) -> str:
     """What helps after a failed write, besides another directory."""
+    if isinstance(error, CacheError):
+        return error.remedy
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     return "more space there" if full else ""
 
 
-def _written(directory: CacheDirectory, name: str) -> float:
-    """Time of the file's last write, in seconds; infinity for a missing file."""
+def _of_any_toolchain(directory: CacheDirectory, key: Key) -> list[str]:
+    """Names of the entries that differ from `key` in what the compiler settles."""
+    beginning = key.entry_beginning()
     try:
-        return directory.stat(name).st_mtime
+        return [name for name in directory.names() if name.startswith(beginning) and name.endswith(SUFFIX)]
     except (OSError, MemoryError):
-        return float("inf")
+        return []
 
 
-def _explain(key: Key, name: str, found: str, expected: str) -> str:
-    if name == MODEL and key.token is not None:
-        return f"the token {key.token!r} names another model: its entry is for {found}, this model is {expected}"
+def _explain(name: str, found: str, expected: str) -> str:
     if name == TOOLCHAIN:
         return f"the entry was compiled by {found or 'an unknown toolchain'}, {expected} is installed"
     return f"the entry's {name} is {found!r}, expected {expected!r}"

@@ -12,7 +12,7 @@ from jitdelegate.errors import CacheError
 from jitdelegate.runtime.cache.directory import open_cache_directory
 from jitdelegate.runtime.cache.store import Store, counts, open_store
 from tests.child import OPEN_TO_OTHERS, answer_of
-from tests.runtime.cache.programs import Compiler, content, key
+from tests.runtime.cache.programs import Compiler, content, files, key
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
@@ -123,7 +123,7 @@ def test_a_directory_in_place_of_an_entry_costs_the_entry_only(store: Store, fol
     (folder / key().entry_name()).mkdir()
     lookup = store.fetch(key(), Compiler(key()))
     assert lookup.kind == "untrusted" and lookup.program is not None and lookup.write_failure
-    assert os.listdir(folder) == [key().entry_name()]
+    assert files(folder) == [key().entry_name()]
 
 
 @as_root
@@ -185,4 +185,4 @@ def test_a_prebuilt_directory_of_root_serves_other_users_and_stays_as_it_is(stor
             path.chmod(0o755)
     (folder / key().entry_name()).chmod(0o644)
     answer_of(read_as_nobody, folder)
-    assert os.listdir(folder) == [key().entry_name()]
+    assert files(folder) == [key().entry_name()]

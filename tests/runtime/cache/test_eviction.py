@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from jitdelegate.runtime.cache import eviction, store
+from jitdelegate.runtime.cache import eviction, store, use_log
 from jitdelegate.runtime.cache.directory import CacheDirectory, open_cache_directory
 from jitdelegate.runtime.cache.eviction import MOST_STORED, evict
 from jitdelegate.runtime.cache.key import Key, variant_parts
 from jitdelegate.runtime.cache.lock import Lock
-from jitdelegate.runtime.cache.store import Store, counts, open_store
-from tests.runtime.cache.programs import MODEL_A, MODEL_B, Compiler, key
+from jitdelegate.runtime.cache.store import Store, counts, open_store, tally_of
+from tests.runtime.cache.programs import MODEL_A, MODEL_B, Compiler, files, key
 
 EARLY = 1_000_000_000
 
@@ -36,8 +36,9 @@ def names(folder: Path) -> set[str]:
 
 
 def last_used(folder: Path, each: Key, when: float) -> None:
-    """As if the last process had used the entry then."""
-    store._uses.pop(each.entry_name(), None)
+    """As if the last process had used the entry then, and written down nothing."""
+    (folder / use_log.NAME).unlink(missing_ok=True)
+    tally_of(str(folder)).uses.pop(each.entry_name(), None)
     os.utime(folder / each.entry_name(), (EARLY + when, EARLY + when))
 
 
@@ -55,7 +56,7 @@ def test_a_new_shape_at_every_call_leaves_a_bounded_number_of_entries(store: Sto
     stored(store, key(), *(further(batch) for batch in range(3 * MOST_STORED)))
     expected = {further(batch).entry_name() for batch in range(2 * MOST_STORED, 3 * MOST_STORED)}
     assert names(folder) == {key().entry_name(), *expected}
-    assert counts.evictions == 2 * MOST_STORED and not [name for name in os.listdir(folder) if name[0] == "."]
+    assert counts.evictions == 2 * MOST_STORED and not [name for name in files(folder) if name[0] == "."]
 
 
 def test_values_count_as_shapes_do(store: Store, folder: Path) -> None:
@@ -128,12 +129,12 @@ def test_an_entry_that_was_replaced_meanwhile_is_left(
 ) -> None:
     real = Lock.acquire
 
-    def acquire(lock: Lock, longest_wait: float) -> bool:
+    def acquire(lock: Lock, longest_wait: float, *rest: float) -> bool:
         if longest_wait == 0:
             content = (folder / full[0].entry_name()).read_bytes()
             (folder / "new").write_bytes(content)
             os.replace(folder / "new", folder / full[0].entry_name())
-        return real(lock, longest_wait)
+        return real(lock, longest_wait, *rest)
 
     monkeypatch.setattr(Lock, "acquire", acquire)
     stored(store, further(1000))

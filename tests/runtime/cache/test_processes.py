@@ -8,18 +8,22 @@ import resource
 import time
 from multiprocessing import get_context
 from pathlib import Path
+from signal import SIGKILL, SIGSTOP
 
 import pytest
 
 from jitdelegate.program.read import verify_weights
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cache import lock as lock_module
+from jitdelegate.runtime.cache import store as store_module
 from jitdelegate.runtime.cache.lock import Lock
 from jitdelegate.runtime.cache.store import Store, counts, open_store
-from tests.runtime.cache.programs import Compiler, content, key
+from tests.runtime.cache.programs import Compiler, content, files, key
 
 PROCESSES = get_context("fork")
 ROUNDS = 20
+LONGEST_SILENCE = 0.5
+"""Seconds, in place of the store's."""
 
 
 def run_together(work, arguments: list[tuple]) -> list:  # type: ignore[no-untyped-def,type-arg]
@@ -47,7 +51,7 @@ def test_processes_that_start_together_compile_once(folder: Path, tmp_path: Path
     found = run_together(start_cold, [(str(folder), str(log), time.time() + 0.3)] * 6)
     assert set(found) == {content(key())}
     assert log.read_text() == "compiled\n"
-    assert os.listdir(folder) == [key().entry_name()]
+    assert files(folder) == [key().entry_name()]
 
 
 def test_without_locks_they_compile_more_and_are_right_all_the_same(
@@ -95,6 +99,67 @@ def test_a_neighbour_that_holds_the_lock_for_ever_is_not_waited_for(store: Store
     assert store.get(key()).hit
 
 
+def compile_long(folder: str, log: str, start: float, is_busy: bool) -> bool:
+    """A start whose compilation takes several times the silence that ends others' waiting."""
+    time.sleep(max(0.0, start - time.time()))
+
+    def compile_for_long() -> tuple[bytes]:
+        with open(log, "a") as file:
+            file.write("compiled\n")
+        until = time.monotonic() + 4 * LONGEST_SILENCE
+        while time.monotonic() < until:
+            if not is_busy:
+                time.sleep(LONGEST_SILENCE)
+        return (content(key()),)
+
+    return open_store(folder).fetch(key(), compile_for_long).program is not None
+
+
+@pytest.mark.parametrize(("is_busy", "compiled"), [(True, 1), (False, 3)], ids=["it computes", "it hangs"])
+def test_others_wait_as_long_as_the_one_that_compiles_computes(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_busy: bool, compiled: int
+) -> None:
+    monkeypatch.setattr(store_module, "LONGEST_SILENCE", LONGEST_SILENCE)
+    monkeypatch.setattr(lock_module, "BEAT", LONGEST_SILENCE / 20)
+    log = tmp_path / "log"
+    arguments = [(str(folder), str(log), time.time() + 0.3, is_busy)] * 3
+    assert all(run_together(compile_long, arguments))
+    assert log.read_text() == compiled * "compiled\n"
+
+
+def hold(folder: str, held: int) -> None:
+    """Take the lock and compile for ever."""
+    store = open_store(folder)
+    assert store.directory is not None
+    lock = Lock(store.directory, key().entry_name())
+    assert lock.acquire(0.0)
+    with lock.beating():
+        os.write(held, b".")
+        while True:
+            pass
+
+
+@pytest.mark.parametrize("signal", [SIGSTOP, SIGKILL])
+def test_a_stopped_or_killed_neighbour_is_not_waited_for(
+    store: Store, monkeypatch: pytest.MonkeyPatch, folder: Path, signal: int
+) -> None:
+    monkeypatch.setattr(store_module, "LONGEST_SILENCE", LONGEST_SILENCE)
+    monkeypatch.setattr(lock_module, "BEAT", LONGEST_SILENCE / 20)
+    reading, writing = os.pipe()
+    neighbour = PROCESSES.Process(target=hold, args=(str(folder), writing))
+    neighbour.start()
+    assert neighbour.pid is not None and os.read(reading, 1) == b"."
+    os.kill(neighbour.pid, signal)
+    try:
+        assert store.fetch(key(), Compiler(key())).program is not None
+        assert counts.lock_timeouts == (signal == SIGSTOP)
+    finally:
+        neighbour.kill()
+        neighbour.join()
+        os.close(reading)
+        os.close(writing)
+
+
 def test_a_lock_is_free_after_release_and_leaves_no_file(store: Store, folder: Path) -> None:
     assert store.directory is not None
     first, second = Lock(store.directory, "entry"), Lock(store.directory, "entry")
@@ -102,7 +167,7 @@ def test_a_lock_is_free_after_release_and_leaves_no_file(store: Store, folder: P
     first.release()
     assert second.acquire(0.0)
     second.release()
-    assert os.listdir(folder) == []
+    assert files(folder) == []
 
 
 def test_a_lock_file_that_was_removed_meanwhile_is_not_taken_for_the_lock(
@@ -144,4 +209,4 @@ def fill(folder: str, limit: int) -> tuple[str, bool]:
 def test_a_file_size_limit_costs_the_entry_only(folder: Path) -> None:
     ((failure, compiled),) = run_together(fill, [(str(folder), 20_000)])
     assert "File too large" in failure and compiled
-    assert os.listdir(folder) == []
+    assert files(folder) == []

@@ -15,9 +15,9 @@ from jitdelegate.errors import ProgramError
 from jitdelegate.program.read import verify_weights
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cache import directory as directory_module
-from jitdelegate.runtime.cache.store import STALE_AFTER, Store, counts, open_store
+from jitdelegate.runtime.cache.store import Store, counts, open_store
 from tests.entries import overwrite
-from tests.runtime.cache.programs import MODEL_A, MODEL_B, Compiler, content, key
+from tests.runtime.cache.programs import MODEL_A, MODEL_B, Compiler, content, files, key
 
 
 def entry(folder: Path) -> Path:
@@ -41,7 +41,7 @@ def test_a_program_is_compiled_once_and_found_ever_after(store: Store, folder: P
 
 def test_nothing_but_the_entry_is_left_in_a_private_directory(store: Store, folder: Path) -> None:
     store.fetch(key(), Compiler(key()))
-    assert os.listdir(folder) == [key().entry_name()]
+    assert files(folder) == [key().entry_name()]
     assert folder.stat().st_mode & 0o777 == 0o700
     assert entry(folder).stat().st_mode & 0o777 == 0o400
 
@@ -103,30 +103,43 @@ def test_an_empty_entry_is_damaged(store: Store, folder: Path) -> None:
 def test_a_refused_entry_is_counted_and_gone(store: Store, folder: Path) -> None:
     store.fetch(key(), Compiler(key()))
     store.refuse(key(), "weights differ")
-    assert os.listdir(folder) == [] and counts.misses == {"absent": 1, "damaged": 1}
+    assert files(folder) == [] and counts.misses == {"absent": 1, "damaged": 1}
 
 
-def test_a_token_that_names_another_model_is_a_counted_miss_and_replaced(store: Store, folder: Path) -> None:
-    first, second = key(MODEL_A, token="my model"), key(MODEL_B, token="my model")
-    assert first.entry_name() == second.entry_name()
+def test_two_models_under_one_token_live_side_by_side(store: Store, folder: Path) -> None:
+    models = [key(model, token="my model") for model in (MODEL_A, MODEL_B)]
+    for each in models:
+        assert store.fetch(each, Compiler(each)).kind == "absent"
+    for each in models:
+        found = store.get(each)
+        assert found.program is not None and found.program.part("model") == each.part("model")
+    assert len(files(folder)) == 2 and all(name.startswith("my_model-") for name in files(folder))
+
+
+def test_programs_of_two_toolchains_live_side_by_side(store: Store, folder: Path) -> None:
+    first, second = key(toolchain="llvmlite 1"), key(toolchain="llvmlite 2")
     store.fetch(first, Compiler(first))
     lookup = store.fetch(second, Compiler(second))
-    assert lookup.kind == "model" and "'my model' names another model" in lookup.reason
-    assert MODEL_A in lookup.reason and MODEL_B in lookup.reason
-    assert lookup.program is not None and lookup.program.part("model") == MODEL_B
-    assert store.get(second).hit and not store.get(first).hit
-    assert len(os.listdir(folder)) == 1
-
-
-def test_a_program_of_another_toolchain_is_replaced_and_one_of_any_is_taken_where_none_is_installed(
-    store: Store,
-) -> None:
-    store.fetch(key(toolchain="llvmlite 1"), Compiler(key(toolchain="llvmlite 1")))
-    assert store.get(key(toolchain="")).hit
-    lookup = store.fetch(key(toolchain="llvmlite 2"), Compiler(key(toolchain="llvmlite 2")))
-    assert lookup.kind == "toolchain"
+    assert (lookup.kind, lookup.path) == ("toolchain", str(folder / second.entry_name()))
     assert lookup.reason == "the entry was compiled by llvmlite 1, llvmlite 2 is installed"
-    assert store.get(key(toolchain="llvmlite 2")).hit
+    assert store.get(first).hit and store.get(second).hit
+
+
+def test_where_no_toolchain_is_installed_a_good_program_of_any_is_taken(store: Store, folder: Path) -> None:
+    known = [key(toolchain=f"llvmlite {number}") for number in (1, 2)]
+    for each in known:
+        store.fetch(each, Compiler(each))
+    assert store.get(key(toolchain="")).hit
+    overwrite(folder / min(each.entry_name() for each in known), b"")
+    assert store.get(key(toolchain="")).hit
+    overwrite(folder / max(each.entry_name() for each in known), b"")
+    assert store.get(key(toolchain="")).kind == "damaged"
+
+
+def test_a_refused_program_of_any_toolchain_is_gone(store: Store, folder: Path) -> None:
+    store.fetch(key(), Compiler(key()))
+    store.refuse(key(toolchain=""), "weights differ")
+    assert files(folder) == []
 
 
 def test_an_entry_renamed_to_anothers_name_is_not_taken_for_it(store: Store, folder: Path) -> None:
@@ -168,22 +181,13 @@ def test_what_a_compiler_raises_reaches_the_caller_and_frees_the_lock(store: Sto
 
     with pytest.raises(ArithmeticError):
         store.fetch(key(), fail)
-    assert os.listdir(folder) == []
+    assert files(folder) == []
     assert store.fetch(key(), Compiler(key()), longest_wait=0.0).program is not None
     assert counts.lock_timeouts == 0
 
 
-def test_leftovers_of_dead_processes_are_reaped_when_old(store: Store, folder: Path) -> None:
-    for name in (".old.tmp", ".old.lock", ".new.tmp", "old.txt"):
-        (folder / name).write_bytes(b"")
-        if "old" in name:
-            os.utime(folder / name, (0, os.path.getmtime(folder) - STALE_AFTER - 10))
-    store.put(key(), content(key()))
-    assert sorted(os.listdir(folder)) == [".new.tmp", key().entry_name(), "old.txt"]
-
-
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.EACCES])
-@pytest.mark.parametrize("call", ["open", "write", "fsync", "replace", "fchmod", "listdir"])
+@pytest.mark.parametrize("call", ["open", "write", "fsync", "replace", "fchmod"])
 def test_a_disk_that_refuses_costs_the_entry_and_nothing_else(
     store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:
@@ -196,7 +200,7 @@ def test_a_disk_that_refuses_costs_the_entry_and_nothing_else(
     assert lookup.program is not None
     assert os.strerror(number) in lookup.write_failure
     assert counts.write_failures == 1
-    assert os.listdir(folder) == [] if call != "fsync" else True
+    assert files(folder) == [] if call != "fsync" else True
     assert store.fetch(key(), Compiler(key())).write_failure == ""
     assert store.get(key()).hit
 
