@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import jitdelegate
+from cache_tools.__main__ import main as cache_tools
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.base.targets import LEVELS
 from jitdelegate.commands import analyze, timed_start, warm
@@ -62,6 +63,7 @@ def private_umask() -> Iterator[None]:
 
 def bake(output: Path, *arguments: object) -> None:
     assert warm.main([*map(str, arguments), "--output", str(output)]) == 0
+    counts.reset()
 
 
 def modes(folder: Path) -> dict[str, int]:
@@ -149,6 +151,33 @@ def test_a_damaged_program_is_replaced_in_the_own_directory(output: Path, model:
             assert (counts.writes, counts.misses["damaged"]) == (writes, 1)
     assert entry.read_bytes() == changed
     assert (own / entry.name).read_bytes() == whole
+
+
+def test_a_damaged_program_is_compiled_in_memory_where_nothing_is_stored(output: Path, model: str) -> None:
+    bake(output, model, "--target", "cpu")
+    (entry,) = output.glob("*.jitd")
+    with jitdelegate.load(model, target="cpu", prebuilt=output, serialization_dir=False) as loaded:
+        expected = bytes(loaded(bytes(range(256)) * 3))
+    whole = entry.read_bytes()
+    overwrite(entry, whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.warns(CacheWarning, match="is damaged"):
+        loaded = jitdelegate.load(model, target="cpu", prebuilt=output, serialization_dir=False)
+        assert bytes(loaded(bytes(range(256)) * 3)) == expected
+    assert loaded.report().cache.outcome == "miss"
+    assert counts.misses == {"damaged": 1, "absent": 1}
+
+
+def test_the_cache_s_tools_read_a_folder_that_nobody_may_write(
+    output: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bake(output, model, "--target", "cpu")
+    output.chmod(0o555)
+    before = [(path, path.stat().st_mtime_ns, path.stat().st_ctime_ns) for path in (output, *output.iterdir())]
+    for command in "ls", "stats", "verify":
+        capsys.readouterr()
+        assert cache_tools([command, "--dir", str(output)]) == 0
+        assert command != "ls" or Path(model).name in capsys.readouterr().out
+    assert before == [(path, path.stat().st_mtime_ns, path.stat().st_ctime_ns) for path in (output, *output.iterdir())]
 
 
 @pytest.mark.skipif(len(OFFERED) < 3, reason="this CPU has fewer than three named instruction sets")
