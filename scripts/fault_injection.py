@@ -154,7 +154,7 @@ class Sweeps:
             scene.set(name)
             for path in (scene.ready, scene.stop):
                 path.unlink(missing_ok=True)
-            child = Child(lambda: (prepare(start), live(start, scene, expected))[1])  # noqa: B023  # forked at once
+            child = Child(lambda: (prepare(start, scene), live(start, scene, expected))[1])  # noqa: B023  # forked at once
             child.wait_until(scene.ready.exists)
             entries = scene.entries(start)
             changes = self._chance.choices(CHANGES, k=self._chance.randint(1, 4))
@@ -207,7 +207,7 @@ class Sweeps:
         start, scene = STARTS[name], self._scene
         if name not in self._expected:
             scene.set()
-            ended = run_child(lambda: (prepare(start), bytes(infer(start, scene)[0]))[1])
+            ended = run_child(lambda: (prepare(start, scene), bytes(infer(start, scene)[0]))[1])
             assert isinstance(ended.answer, bytes), f"{name}: {ended.text} without a fault"
             self._expected[name] = ended.answer
             scene.cache.rename(scene.filled(name))
@@ -224,7 +224,7 @@ class Sweeps:
         scene.set(name if is_warm else "")
 
         def work() -> list[str]:
-            prepare(start)
+            prepare(start, scene)
             self._injector.arm(COUNT)
             found = outcome(start, scene, expected, self._injector.disarm)
             assert found == ("hit" if is_warm else "miss"), found
@@ -239,7 +239,7 @@ class Sweeps:
         expected, start, scene = self._fill(fault.start), STARTS[fault.start], self._scene
 
         def work() -> tuple[str, int]:
-            prepare(start)
+            prepare(start, scene)
             self._injector.arm(fault.mode, fault.at, fault.error)
             found = outcome(start, scene, expected, self._injector.disarm)
             return found, self._injector.disarm()[1]
@@ -257,7 +257,7 @@ class Sweeps:
         expected, start, scene = self._fill(name), STARTS[name], self._scene
 
         def work() -> str:
-            prepare(start)
+            prepare(start, scene)
             pages = int(Path("/proc/self/statm").read_text().split()[0])
             limit = pages * resource.getpagesize() + nbytes
             resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
@@ -272,14 +272,14 @@ class Sweeps:
     def _heals(self, name: str) -> str:
         """ "" if the next start is right, and the one after it a hit; else what they are."""
         expected, start, scene = self._fill(name), STARTS[name], self._scene
-        ended = run_child(lambda: (prepare(start), *(outcome(start, scene, expected) for _ in range(2)))[1:])
+        ended = run_child(lambda: (prepare(start, scene), *(outcome(start, scene, expected) for _ in range(2)))[1:])
         found = ended.answer
         if isinstance(found, tuple) and found[0] in ("hit", "miss") and found[1] == "hit":
             return ""
         return f"the next starts: {ended.text}"
 
     def _litter(self, name: str) -> str:
-        """What a killed process has left, once another one has compiled and written an hour later."""
+        """What a killed process has left, once another one has compiled and written some seconds later."""
         for path in self._scene.cache.iterdir():
             if path.suffix in (".lock", ".tmp"):
                 os.utime(path, (0, 0))
@@ -323,7 +323,9 @@ def _cold_start(folder: Path, log: Path, begin: float) -> Callable[..., bool]:
 
 MODULES = (
     *("jitdelegate.api.delegate_warning", "jitdelegate.api.model", "jitdelegate.api.report"),
-    *("jitdelegate.runtime.cache.lock", "jitdelegate.runtime.cache.trouble", "jitdelegate.compiler.compile"),
+    *("jitdelegate.runtime.cache.lock", "jitdelegate.runtime.cache.trouble", "jitdelegate.runtime.cache.litter"),
+    *("jitdelegate.runtime.cache.limit", "jitdelegate.runtime.cache.outdated", "jitdelegate.runtime.cache.use_log"),
+    "jitdelegate.compiler.compile",
     *("jitdelegate.compiler.entry", "jitdelegate.engine.decisions", "jitdelegate.engine.delegate_message"),
     *("jitdelegate.engine.hosted_model", "jitdelegate.engine.miss", "jitdelegate.engine.specializations"),
     "jitdelegate.base.user_warning",

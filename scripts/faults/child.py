@@ -37,11 +37,15 @@ class Ended:
 class Child:
     """A forked process that does `work`, whose answer has to be one that can be pickled."""
 
-    def __init__(self, work: Callable[[], object]) -> None:
+    def __init__(self, work: Callable[[], object], patience: int = PATIENCE) -> None:
+        """
+        Args:
+            patience: seconds until the process counts as hanging.
+        """
         reading, writing = os.pipe()
         self._process = os.fork()
         if not self._process:
-            signal.alarm(PATIENCE)
+            signal.alarm(patience)
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # LiteRT writes there what it does
             try:
                 os.write(writing, pickle.dumps(work()))

@@ -23,11 +23,14 @@ from jitdelegate.tflite.write import ModelBuilder
 
 WIDTH = 600
 """Of a square of weights: 1.4 MB, enough to be shared with the file."""
+CROWD = 1 << 20
 FURTHER = "further"
 ONLY = ("FULLY_CONNECTED", "TANH")
 RIGHT, WRONG, BY_OTHER_CODE = "right", "wrong answer", "right by other code"
 ROUNDING = 1e-5
 """Most that other code may be off by: LiteRT's kernels, or those for any CPU, which add in another order."""
+OLD = 1_000_000_000
+"""Seconds since 1970 of a use that is long ago."""
 RUNS_AFTER = 20
 """Inferences after the last thing that happened to an entry."""
 
@@ -63,6 +66,7 @@ class Start:
         signature: the signature that runs; "" for the model as such.
         remembered: whether the model counts as so large, and left alone for so long, that its fingerprint is kept.
         prebuilt: whether a filled cache is a prebuilt folder before an empty one.
+        crowd: number of other entries, of CROWD bytes each, that lie in the cache and were not used for long.
     """
 
     options: dict[str, Any]
@@ -70,6 +74,7 @@ class Start:
     signature: str = ""
     remembered: bool = False
     prebuilt: bool = False
+    crowd: int = 0
 
 
 PARTLY = {"partitioning": "all", "only_ops": ONLY}
@@ -78,6 +83,7 @@ STARTS = {
     "compiled, token": Start({"target": "cpu", "model_token": "net"}),
     "compiled, private weights": Start({"target": "cpu", "private_weights": True}),
     "compiled, fingerprint remembered": Start({"target": "cpu", "model_token": "net"}, remembered=True),
+    "compiled, limit": Start({"target": "cpu", "cache_max_bytes": 3 * CROWD}, crowd=3),
     "further signature": Start({"target": "cpu"}, signature=FURTHER),
     "further signature, private weights": Start({"target": "cpu", "private_weights": True}, signature=FURTHER),
     "prebuilt": Start({"target": "cpu"}, prebuilt=True),
@@ -126,8 +132,9 @@ class Scene:
         return self.folder / "stop"
 
     def entries(self, start: Start) -> list[Path]:
-        """The entries that a start finds."""
-        return sorted((self.prebuilt if start.prebuilt else self.cache).glob("*.jitd"))
+        """The entries that a start finds, but those of the crowd."""
+        found = (self.prebuilt if start.prebuilt else self.cache).glob("*.jitd")
+        return sorted(path for path in found if not path.name.startswith("other-"))
 
     def set(self, filled_for: str = "") -> None:
         """An empty cache and prebuilt folder, or a copy of what is filled for a start in place of one of them."""
@@ -145,8 +152,13 @@ class Scene:
         return [(path, *path.stat()[:7], path.stat().st_mtime_ns, path.stat().st_ctime_ns) for path in paths]
 
 
-def prepare(start: Start) -> None:
-    """Make this process one that starts in this way; before faults are armed."""
+def prepare(start: Start, scene: Scene) -> None:
+    """Make this process one that starts in this way, and the cache one that it finds; before faults are armed."""
+    for number in range(start.crowd):
+        scene.cache.mkdir(mode=0o700, exist_ok=True)
+        path = scene.cache / f"other-{number}.jitd"
+        path.write_bytes(bytes(CROWD))
+        os.utime(path, (OLD, OLD))
     warnings.simplefilter("ignore")
     logging.disable()
     cpu_target.IN_LITERT = "nowhere" if start.loader == "partitions" else cpu_target.IN_LITERT

@@ -131,6 +131,10 @@ class CacheDirectory:
         """Rename atomically, over an existing file."""
         os.replace(source, target, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
 
+    def touch(self, name: str) -> None:
+        """Set the time of a file's last change to now."""
+        os.utime(name, dir_fd=self._descriptor, follow_symlinks=False)
+
     def remove(self, name: str) -> str:
         """Remove the name; "" if it is gone, or why it is still there."""
         try:

@@ -76,7 +76,7 @@ class Lock:
 
     def beating(self) -> Beats:
         """`with lock.beating():` gives signs of life from a thread, up to the end."""
-        return Beats(self._descriptor)
+        return Beats(self._directory, self._name, is_held=self._descriptor >= 0)
 
     def _last_sign(self) -> int:
         """When its holder gave a sign of life, by the file system's clock."""
@@ -101,34 +101,29 @@ class Lock:
 
 
 class Beats:
-    """See `Lock.beating`."""
+    """See `Lock.beating`. Nobody waits for its thread, which may touch the file once more after the end."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._going_on, self._running = _thread.allocate_lock(), _thread.allocate_lock()
+    def __init__(self, directory: CacheDirectory, name: str, *, is_held: bool) -> None:
+        self._directory, self._name, self._is_held = directory, name, is_held
+        self._going_on = _thread.allocate_lock()
 
     def __enter__(self) -> None:
         self._going_on.acquire()
-        if self._descriptor >= 0:
-            try:
-                self._running.acquire()
+        if self._is_held:
+            try:  # noqa: SIM105 - contextlib is not imported on the load path
                 _thread.start_new_thread(self._beat, ())
             except (RuntimeError, MemoryError):
-                self._running.release()  # there is no thread: others may compile as well
+                pass  # others may compile as well
 
     def __exit__(self, *_: object) -> None:
         self._going_on.release()
-        with self._running:
-            pass  # the thread has ended, and uses the descriptor no more
 
     def _beat(self) -> None:
         worked = time.process_time()
-        try:
-            while not self._going_on.acquire(timeout=BEAT):
-                before, worked = worked, time.process_time()
+        while not self._going_on.acquire(timeout=BEAT):
+            before, worked = worked, time.process_time()
+            try:
                 if worked - before >= LEAST_WORK:
-                    os.utime(self._descriptor)
-        except OSError:
-            pass  # others may compile as well
-        finally:
-            self._running.release()
+                    self._directory.touch(self._name)
+            except OSError:
+                return  # others may compile as well
