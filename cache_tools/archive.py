@@ -16,6 +16,7 @@ from jitdelegate.runtime.cache.directory import READ_ONLY_FILE, TEMPORARY_SUFFIX
 from jitdelegate.runtime.cache.key import SUFFIX, stored_key
 from jitdelegate.runtime.cache.model_names import LARGEST_FILE as LARGEST_NAMES
 from jitdelegate.runtime.cache.model_names import NAME, model_names, names_content, parse_names, remember_model
+from jitdelegate.runtime.cache.staging import Staging
 
 _PLAIN_NAME = re.compile(r"[\w-]+" + re.escape(SUFFIX), re.ASCII)
 _LONGEST_NAME = 128
@@ -74,7 +75,7 @@ def import_entries(path: str, directory: CacheDirectory) -> list[Entry]:
         CacheError: it is no archive of entries, or a file cannot be read or written; nothing was stored.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    staging = _Staging(directory)
+    staging = Staging(directory)
     try:
         models = _stage(descriptor, staging)
         entries = [_checked(Entry(staging, name, verify=True)) for name in staging.temporary]
@@ -91,51 +92,7 @@ def import_entries(path: str, directory: CacheDirectory) -> list[Entry]:
         close_quietly(descriptor)
 
 
-class _Staging(CacheDirectory):
-    """The directory as it will be: new entries, in temporary files, have their later names for whoever opens them.
-
-    Attributes:
-        temporary: later name -> the file's name now.
-    """
-
-    __slots__ = ("temporary",)
-
-    def __init__(self, directory: CacheDirectory) -> None:
-        super().__init__(directory.path, os.dup(directory._descriptor))
-        self.unseen = True
-        self.temporary: dict[str, str] = {}
-
-    def _opened(self, name: str, flags: int) -> int:
-        return super()._opened(self.temporary.get(name, name), flags)
-
-    def stat(self, name: str) -> os.stat_result:
-        return super().stat(self.temporary.get(name, name))
-
-    def commit(self) -> None:
-        """Give all files their names.
-
-        Raises:
-            OSError: one does not get it; those before it are removed again.
-        """
-        done = []
-        try:
-            for name, temporary in self.temporary.items():
-                self.replace(temporary, name)
-                done.append(name)
-            self.flush()
-        except BaseException:
-            for name in done:
-                self.remove(name)
-            raise
-        self.temporary = {}
-
-    def clear(self) -> None:
-        """Remove the files that have not got their names."""
-        for temporary in self.temporary.values():
-            self.remove(temporary)
-
-
-def _stage(descriptor: int, staging: _Staging) -> dict[str, str]:
+def _stage(descriptor: int, staging: Staging) -> dict[str, str]:
     """Write the archive's entries to temporary files, but those that are there and good; the names of models."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):

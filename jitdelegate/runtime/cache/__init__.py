@@ -14,6 +14,7 @@ Read `store.py` first.
       `store.fingerprint(path_or_bytes) -> str`     with the memo where there is one; `store.forget_fingerprint`
       `open_entry(directory, name) -> Program`      for tools; large weights are shared with the file
 - `memo.py`: stores fingerprints of large files. `shared_weights.py`: weights in other entries.
+- `staging.py`: entries that come from elsewhere, in temporary files until all are checked.
 - `eviction.py`: `evict(directory, key, uses)`, so that a model with many shapes does not fill the disk.
 - `model_names.py`: the names of the models whose programs are in a directory.
 - `trouble.py`: `tell(directory, reason)`, a warning and a log line, once per directory.
