@@ -1,4 +1,4 @@
-"""Sizes and ages, from text and as text."""
+"""Sizes, ages and versions, from text and as text."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 from jitdelegate.base.tables import short_number
+from jitdelegate.runtime.cache.statements import LARGEST_VERSION
 
 SIZES = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "": 86400}
@@ -20,6 +21,13 @@ def size(text: str) -> int:
 def age(text: str) -> float:
     """Seconds of 30d, 12h, 2w; a bare number is days."""
     return _amount(text, AGES, "", str.lower, "an age such as 30d or 12h")
+
+
+def version(text: str) -> int:
+    """A whole number of a bundle."""
+    if len(text) > len(str(LARGEST_VERSION)) or not text.isdecimal() or int(text) > LARGEST_VERSION:
+        raise argparse.ArgumentTypeError(f"it is {text[:80]!r}, expected a whole number up to {LARGEST_VERSION}")
+    return int(text)
 
 
 def _amount(text: str, units: dict[str, int], suffix: str, unit_of: Callable[[str], str], expected: str) -> float:

@@ -61,6 +61,8 @@ COLD_MODULES = {
     "jitdelegate.base.progress",
     "jitdelegate.base.tables",
     "jitdelegate.program.write",
+    "jitdelegate.runtime.cache.public_key",
+    "jitdelegate.runtime.cache.statements",
     "jitdelegate.engine.litert_delegate.probe",
     "jitdelegate.engine.litert_delegate.probe_model",
     "jitdelegate.engine.choose_precision",
