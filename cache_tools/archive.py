@@ -55,8 +55,9 @@ def export_entries(
         with tarfile.open(temporary, "x") as archive:
             if signer is not None:
                 newest = int(max(entry.written for entry in entries))
-                listed = (*_listed(entries, directory), Member(NAME, len(names), hashlib.sha256(names).hexdigest()))
-                manifest = Statement(BUNDLE, listed, newest if version is None else version).content()
+                members = [listed(entry, directory) for entry in entries]
+                members.append(Member(NAME, len(names), hashlib.sha256(names).hexdigest()))
+                manifest = Statement(BUNDLE, tuple(members), newest if version is None else version).content()
                 _add(archive, MANIFEST, manifest)
                 _add(archive, SIGNATURE, signer.sign(manifest).content())
             _write(entries, directory, archive)
@@ -88,10 +89,9 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
     archive.addfile(known, io.BytesIO(content))
 
 
-def _listed(entries: Iterable[Entry], directory: CacheDirectory) -> Iterator[Member]:
-    """The entries as a manifest lists them."""
-    for entry in entries:
-        yield Member(entry.name, *_digest(directory, entry.name), dict(entry.program.key) if entry.program else {})
+def listed(entry: Entry, directory: CacheDirectory) -> Member:
+    """A good entry as a statement lists it; raises as `CacheDirectory.open`."""
+    return Member(entry.name, *_digest(directory, entry.name), dict(entry.program.key) if entry.program else {})
 
 
 def _digest(directory: CacheDirectory, name: str) -> tuple[int, str]:

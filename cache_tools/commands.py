@@ -19,7 +19,7 @@ from cache_tools.tables import Table, open_tables
 from jitdelegate.base.exit_status import FAILED, GOOD, WRONG_ARGUMENTS, status_of
 from jitdelegate.base.tables import print_line, printable, table
 from jitdelegate.errors import CacheError, JitDelegateError
-from jitdelegate.runtime.cache.directory import open_cache_directory
+from jitdelegate.runtime.cache.directory import CacheDirectory, open_cache_directory
 from jitdelegate.runtime.cache.key import SUFFIX
 from jitdelegate.runtime.cache.store import leftovers
 
@@ -94,6 +94,9 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--sign", metavar="KEY", help="sign them: a private Ed25519 key, as PEM or of OpenSSH")
     text = "of the signed file (default: the time of the newest entry, in seconds since 1970)"
     sub.add_argument("--bundle-version", type=version, metavar="NUMBER", help=text)
+    sub = add("push", _push, "write signed entries to a remote, where the option `remote` finds them", "URL")
+    sub.add_argument("names", nargs="*", metavar="NAME", help="as of rm (default: all)")
+    sub.add_argument("--sign", metavar="KEY", required=True, help="as of export")
     text = "store the entries of a tar file, which are machine code: trust it"
     sub = add_on_directory("import", _import, text, "FILE")
     sub.add_argument("--verify", metavar="KEY", help="only what the owner of this public Ed25519 key signed")
@@ -265,24 +268,53 @@ def _export(arguments: argparse.Namespace) -> int:
         _complain("--bundle-version is that of a signed file: expected --sign, too")
         return WRONG_ARGUMENTS
     signer = read_signer(arguments.sign) if arguments.sign else None
-    entries, directory = open_entries(arguments.dir), open_directory(arguments.dir)
-    chosen, unknown = matching(entries, arguments.names) if arguments.names else (entries, [])
-    needed = {name for entry in chosen for name in entry.weight_sources}
-    chosen += [entry for entry in entries if entry.name in needed and entry not in chosen]
-    for name in unknown:
-        _complain(f"there is no entry of {name!r}")
-    checked = [Entry(directory, entry.name, verify=True) for entry in chosen] if directory and not unknown else []
-    good = [entry for entry in checked if not entry.trouble]
-    for entry in checked:
-        if entry.trouble:
-            _complain(f"{entry.name} is left out: {entry.trouble}")
+    good, bad, directory = _whole(arguments)
     if directory is None or not good:
         _complain("there is nothing to export")
-        return WRONG_ARGUMENTS if unknown else FAILED
+        return FAILED
     export_entries(good, directory, arguments.path0, signer, arguments.bundle_version)
     line = f"{len(good)} entries in {arguments.path0}, {short_size(sum(entry.size for entry in good))}"
     _print(arguments, [entry.summary() for entry in good], lambda: [line])
-    return _status(checked)
+    return _status(bad)
+
+
+def _push(arguments: argparse.Namespace) -> int:
+    from cache_tools.push import push_entries
+    from cache_tools.signer import read_signer
+
+    signer = read_signer(arguments.sign)
+    good, bad, directory = _whole(arguments)
+    if directory is None or not good:
+        _complain("there is nothing to push")
+        return FAILED
+    try:
+        pushed = push_entries(good, directory, arguments.path0, signer)
+    except CacheError as error:
+        _complain(str(error))
+        return FAILED
+    line = f"{len(pushed)} entries written, {len(good) - len(pushed)} were there"
+    _print(arguments, [entry.summary() for entry in pushed], lambda: [line])
+    return _status(bad)
+
+
+def _whole(arguments: argparse.Namespace) -> tuple[list[Entry], list[Entry], CacheDirectory | None]:
+    """The entries that are named, or all, with those whose weights they share: good ones, bad ones; the directory.
+
+    Raises:
+        CacheError: a name means none.
+    """
+    entries, directory = open_entries(arguments.dir), open_directory(arguments.dir)
+    chosen, unknown = matching(entries, arguments.names) if arguments.names else (entries, [])
+    if unknown:
+        raise CacheError(f"there is no entry of {', '.join(map(repr, unknown))}")
+    needed = {name for entry in chosen for name in entry.weight_sources}
+    chosen += [entry for entry in entries if entry.name in needed and entry not in chosen]
+    checked = [Entry(directory, entry.name, verify=True) for entry in chosen] if directory else []
+    for entry in checked:
+        if entry.trouble:
+            _complain(f"{entry.name} is left out: {entry.trouble}")
+    bad = [entry for entry in checked if entry.trouble]
+    return [entry for entry in checked if not entry.trouble], bad, directory
 
 
 def _import(arguments: argparse.Namespace) -> int:

@@ -62,6 +62,8 @@ COLD_MODULES = {
     "jitdelegate.base.tables",
     "jitdelegate.program.write",
     "jitdelegate.runtime.cache.public_key",
+    "jitdelegate.runtime.cache.remote",
+    "jitdelegate.runtime.cache.remote_files",
     "jitdelegate.runtime.cache.statements",
     "jitdelegate.engine.litert_delegate.probe",
     "jitdelegate.engine.litert_delegate.probe_model",

@@ -15,6 +15,8 @@ class Checked:
 
     target: str
     serialization_dir: str | bool | None
+    remote: str | bool | None
+    remote_key: str | None
     model_token: str | None
     num_threads: int | None
     cpu_features: str
@@ -54,6 +56,8 @@ class Arguments(TypedDict, total=False):
 
     target: str
     serialization_dir: str | os.PathLike[str] | bool | None
+    remote: str | bool | None
+    remote_key: str | os.PathLike[str] | None
     model_token: str | None
     num_threads: int | None
     cpu_features: str
@@ -93,6 +97,8 @@ class Arguments(TypedDict, total=False):
 class Common(TypedDict, total=False):
     """Keywords that all take; None leaves an option as it is."""
 
+    remote: str | bool | None
+    remote_key: str | os.PathLike[str] | None
     cpu_features: str | None
     hardware_accelerators: int | None
     stream: int | None

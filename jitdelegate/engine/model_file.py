@@ -71,7 +71,9 @@ class ModelFile:
         """
         self.options = options
         self.threads = options.num_threads or default_threads()
-        self.store = open_store(options.serialization_dir, private_weights=options.private_weights)
+        self.store = open_store(
+            options.serialization_dir, private_weights=options.private_weights, remote=options.remote_place
+        )
         self.listener = listener
         self.narrow_states = False
         self._source = _keep(source)

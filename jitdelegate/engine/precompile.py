@@ -71,7 +71,8 @@ def precompile(
     """
     if hosted:
         refuse_other_ports(options)
-    source, store = ModelFile(model, options), open_store(options.serialization_dir if output is None else output)
+    folder = options.serialization_dir if output is None else output
+    source, store = ModelFile(model, options), open_store(folder, remote=options.remote_place)
     with source.kept():
         fetch = partial(_fetch, source, device, store)
         precompiled = _precompiled(fetch, shapes)

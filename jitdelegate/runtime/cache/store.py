@@ -51,6 +51,7 @@ _HEAD_BYTES = 1 << 17
 HIT, ABSENT, UNREADABLE, UNTRUSTED, DAMAGED = "hit", "absent", "unreadable", "untrusted", "damaged"
 INCOMPLETE = "incomplete"
 OFF, NO_DIRECTORY = "off", "directory"
+NO_REMOTE = "", ""
 
 
 class Counts:
@@ -63,9 +64,10 @@ class Counts:
         write_failures: entries that could not be written.
         lock_timeouts: compilations that did not wait for another process any longer.
         evictions: entries for other shapes or values that were removed because there were too many.
+        remote_hits: those of the hits whose entries came from a remote at this start.
     """
 
-    __slots__ = ("evictions", "hits", "lock_timeouts", "misses", "write_failures", "writes")
+    __slots__ = ("evictions", "hits", "lock_timeouts", "misses", "remote_hits", "write_failures", "writes")
 
     def __init__(self) -> None:
         self.reset()
@@ -78,6 +80,7 @@ class Counts:
         self.write_failures = 0
         self.lock_timeouts = 0
         self.evictions = 0
+        self.remote_hits = 0
 
     def miss(self, kind: str) -> None:
         """Count one miss."""
@@ -102,9 +105,10 @@ class Lookup:
         path: the entry's file, also for a miss; None without a directory.
         program: the program, read and checked; for a miss only after `fetch` compiled it.
         write_failure: why a compiled program was not stored; "" if it was.
+        remote: the URL that the entry came from just now; "" where it was here, or was compiled.
     """
 
-    __slots__ = ("hit", "kind", "path", "program", "reason", "write_failure")
+    __slots__ = ("hit", "kind", "path", "program", "reason", "remote", "write_failure")
 
     def __init__(self, kind: str, reason: str = "", path: str | None = None, program: Program | None = None) -> None:
         self.hit = kind == HIT
@@ -112,6 +116,7 @@ class Lookup:
         self.reason = reason
         self.path = path
         self.program = program
+        self.remote = ""
         self.write_failure = ""
 
 
@@ -123,9 +128,10 @@ class Store:
         trouble: why there is no directory; else "".
         kind: the kind of every miss without a directory.
         private_weights: whether programs share no memory with the file.
+        remote: URL of a remote, and path of the public key that its entries are signed with; "" for none of them.
     """
 
-    __slots__ = ("directory", "kind", "private_weights", "trouble")
+    __slots__ = ("directory", "kind", "private_weights", "remote", "trouble")
 
     def __init__(
         self,
@@ -134,9 +140,11 @@ class Store:
         kind: str = NO_DIRECTORY,
         *,
         private_weights: bool = False,
+        remote: tuple[str, str] = NO_REMOTE,
     ) -> None:
         self.directory = directory
         self.private_weights = private_weights
+        self.remote = remote
         self.trouble = trouble
         self.kind = kind
 
@@ -195,7 +203,7 @@ class Store:
                 counts.hits += 1
                 _note_use(key)
                 return again
-            return self._compile(key, compile, lookup)
+            return self._pull(key) or self._compile(key, compile, lookup)
         finally:
             lock.release()
 
@@ -252,6 +260,27 @@ class Store:
             Memo(self.directory).forget(os.stat(path_or_bytes))
         except OSError:
             return  # without the file nobody asks again
+
+    def _pull(self, key: Key) -> Lookup | None:
+        """The entry from the remote, which the directory then has; None where there is none that can be used."""
+        url, public_key = self.remote
+        if self.directory is None or not url:
+            return None
+        try:
+            from jitdelegate.runtime.cache.remote import pull, shown  # not before: few programs have a remote
+
+            is_new = pull(self.directory, url, public_key, key, open_front, open_entry)
+        except (ImportError, OSError, MemoryError):
+            return None
+        pulled = self._look_up(key)
+        if not is_new or not pulled.hit:
+            return None
+        counts.hits += 1
+        counts.remote_hits += 1
+        pulled.remote = shown(url)
+        _note_use(key)
+        self._evict(key)
+        return pulled
 
     def _compile(self, key: Key, compile: Callable[[], FileParts], lookup: Lookup) -> Lookup:
         """The compiled program, from its file if it was stored: shared pages instead of a copy on the heap."""
@@ -331,7 +360,9 @@ def leftovers(directory: CacheDirectory) -> list[str]:
     return [name for name in passing if _written(directory, name) < oldest]
 
 
-def open_store(serialization_dir: str | bool | None, *, private_weights: bool = False) -> Store:
+def open_store(
+    serialization_dir: str | bool | None, *, private_weights: bool = False, remote: tuple[str, str] = NO_REMOTE
+) -> Store:
     """The store in a directory: a path, None for the user's cache directory, or False for none.
 
     A directory that is untrusted or cannot be made gives a store whose every look-up is a miss, with the reason.
@@ -339,7 +370,7 @@ def open_store(serialization_dir: str | bool | None, *, private_weights: bool = 
     if isinstance(serialization_dir, bool):
         return Store(None, "the cache is turned off", OFF)
     try:
-        return Store(open_cache_directory(serialization_dir), private_weights=private_weights)
+        return Store(open_cache_directory(serialization_dir), private_weights=private_weights, remote=remote)
     except CacheError as error:
         _tell(serialization_dir or "", str(error), error.remedy)
         return Store(None, str(error))

@@ -1,4 +1,4 @@
-"""Warns the user, once per directory and process, that compiled programs cannot be stored."""
+"""Warns the user, once per directory and process, that compiled programs cannot be stored, or not be fetched."""
 
 from __future__ import annotations
 
@@ -15,11 +15,23 @@ def tell(directory: str, reason: str, remedy: str = "") -> None:
         reason: one sentence without a full stop, which names the directory.
         remedy: what helps besides another directory; "" for nothing.
     """
-    if directory in _told:
-        return
-    _told.add(directory)
     helps = [remedy] * bool(remedy) + ["another serialization_dir", "serialization_dir=False to do without a cache"]
-    text = f"{reason}; models are compiled again at every start. What helps: {', or '.join(helps)}."
+    _warn(directory, f"{reason}; models are compiled again at every start. What helps: {', or '.join(helps)}.")
+
+
+def tell_remote(url: str, reason: str) -> None:
+    """As `tell`, of a remote.
+
+    Args:
+        reason: what is wrong, without a full stop.
+    """
+    _warn(url, f"remote {url} cannot be used: {reason}; programs that are missing here are compiled.")
+
+
+def _warn(place: str, text: str) -> None:
+    if place in _told:
+        return
+    _told.add(place)
     try:
         from logging import NullHandler, getLogger  # not before: a cache that works needs neither
 

@@ -1,0 +1,71 @@
+"""Entries that are written to a remote, where `jitdelegate` finds them by the option `remote`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from cache_tools.archive import listed
+from cache_tools.bundle import PIECE
+from cache_tools.entries import Entry
+from cache_tools.signer import Signer
+from jitdelegate.errors import CacheError
+from jitdelegate.runtime.cache.directory import CacheDirectory, close_quietly
+from jitdelegate.runtime.cache.remote import SIGNATURE_SUFFIX, entry_statement, shown, signature_file
+
+
+def push_entries(entries: Sequence[Entry], directory: CacheDirectory, url: str, signer: Signer) -> list[Entry]:
+    """Write entries and their signatures to a URL, but those that are there already.
+
+    A signature is removed before its entry is written, and written after it, so that nobody takes a half of one.
+
+    Returns:
+        The entries that were written.
+    Raises:
+        CacheError: fsspec is missing, or the remote cannot be written.
+        OSError: an entry cannot be read.
+    """
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError as error:
+        raise CacheError("a remote needs the package fsspec; pip install 'jitdelegate[remote]'") from error
+    written = []
+    for entry in sorted(entries, key=lambda entry: len(entry.weight_sources)):  # one is whole as soon as it is there
+        statement = entry_statement(listed(entry, directory))
+        signature = signature_file(statement, signer.sign(statement).content())
+        try:
+            system, folder = url_to_fs(url)
+            system.makedirs(folder, exist_ok=True)
+            place = f"{folder.rstrip('/')}/{entry.name}"
+            if _content(system, place + SIGNATURE_SUFFIX) == signature and system.exists(place):
+                continue
+            _write(system, place, signature, directory, entry.name)
+        except CacheError:
+            raise
+        except Exception as error:  # whatever a library of some store raises
+            words = " ".join(str(error).split()) or type(error).__name__
+            raise CacheError(f"{shown(url)} cannot be written: {shown(words)}") from error
+        written.append(entry)
+    return written
+
+
+def _content(system: Any, place: str) -> bytes:
+    try:
+        content: bytes = system.cat_file(place)
+    except FileNotFoundError:
+        return b""
+    return content
+
+
+def _write(system: Any, place: str, signature: bytes, directory: CacheDirectory, name: str) -> None:
+    if system.exists(place + SIGNATURE_SUFFIX):
+        system.rm_file(place + SIGNATURE_SUFFIX)
+    descriptor = directory.open(name)
+    try:
+        with system.open(place, "wb") as file:
+            while piece := os.read(descriptor, PIECE):
+                file.write(piece)
+    finally:
+        close_quietly(descriptor)
+    system.pipe_file(place + SIGNATURE_SUFFIX, signature)

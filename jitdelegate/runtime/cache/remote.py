@@ -1,0 +1,206 @@
+"""A remote: entries that other machines compiled, fetched into the directory after a miss there.
+
+An entry lies at the remote under its name, and NAME.sig says who vouches for it: a statement and its signature, a line
+each. Nothing of a remote gets a name in the directory before every byte of it is checked. Whatever is wrong with a
+remote is told once; then the program is compiled, as if there were none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from jitdelegate.errors import CacheError, ProgramError
+from jitdelegate.program.program import Program
+from jitdelegate.program.read import verify_weights
+from jitdelegate.runtime.cache.directory import READ_ONLY_FILE, CacheDirectory, close_quietly, open_cache_directory
+from jitdelegate.runtime.cache.key import Key
+from jitdelegate.runtime.cache.public_key import PublicKey, read_public_key
+from jitdelegate.runtime.cache.remote_files import pieces, small_file
+from jitdelegate.runtime.cache.staging import Staging
+from jitdelegate.runtime.cache.statements import (
+    ENTRY,
+    LARGEST_SIGNATURE,
+    Member,
+    Statement,
+    parse_signature,
+    parse_statement,
+    verified,
+)
+from jitdelegate.runtime.cache.trouble import tell_remote
+
+OpenProgram = Callable[[CacheDirectory, str], Program]
+SIGNATURE_SUFFIX = ".sig"
+PAUSE = 60.0
+"""Seconds for which a remote that did not answer is left alone."""
+_LARGEST_FILE = 1 << 16
+"""Bytes of a statement about one entry with its signature."""
+_PIECE = 1 << 20
+_resting: dict[str, float] = {}
+"""URL -> when it is asked again, by the monotonic clock."""
+
+
+class Source(Protocol):
+    """Where entries come from."""
+
+    def content(self, name: str) -> Iterator[bytes]:
+        """An entry's bytes; whoever takes them to the end without an error may trust them.
+
+        Raises:
+            FileNotFoundError: there is no such entry.
+            CacheError: nobody who is trusted vouches for it.
+            OSError: it does not come.
+        """
+        ...
+
+
+class SignedSource:
+    """Entries of a URL, whose signatures are checked."""
+
+    def __init__(self, url: str, key: PublicKey) -> None:
+        self._url = url
+        self._key = key
+
+    def content(self, name: str) -> Iterator[bytes]:
+        place = f"{self._url.rstrip('/')}/{name}"
+        member = signed_member(small_file(place + SIGNATURE_SUFFIX, _LARGEST_FILE), name, self._key)
+        return verified(pieces(place, member.size), member)
+
+
+class OwnFolder:
+    """A folder of this machine that only the user and root can write, as a cache directory."""
+
+    def __init__(self, path: str) -> None:
+        """
+        Raises:
+            CacheError: there is no such folder, or others could write it.
+        """
+        if not os.path.isdir(path):
+            raise CacheError(f"there is no folder {path}")
+        self._directory = open_cache_directory(path)
+
+    def content(self, name: str) -> Iterator[bytes]:
+        return _file_pieces(self._directory.open(name))
+
+
+def _file_pieces(descriptor: int) -> Iterator[bytes]:
+    try:
+        while piece := os.read(descriptor, _PIECE):
+            yield piece
+    finally:
+        close_quietly(descriptor)
+
+
+def signature_file(statement: bytes, signature: bytes) -> bytes:
+    """The file beside an entry."""
+    return statement + b"\n" + signature
+
+
+def signed_member(content: bytes, name: str, key: PublicKey) -> Member:
+    """What the file beside an entry says about it, if the key's owner signed that.
+
+    Raises:
+        CacheError: it is signed by somebody else, or about something else.
+    """
+    statement, _, signature = content.partition(b"\n")
+    if not signature or len(signature) > LARGEST_SIGNATURE:
+        raise CacheError(f"{name}{SIGNATURE_SUFFIX} is no signature")
+    key.check(statement, parse_signature(signature))
+    members = parse_statement(statement, ENTRY).members
+    if len(members) != 1 or members[0].name != name:
+        raise CacheError(f"{name}{SIGNATURE_SUFFIX} is about another entry")
+    return members[0]
+
+
+def entry_statement(member: Member) -> bytes:
+    """What is signed about an entry at a remote."""
+    return Statement(ENTRY, (member,)).content()
+
+
+def source_at(url: str, key_path: str) -> Source:
+    """The entries at a URL.
+
+    Args:
+        key_path: the signer's public key; "" for none, where only a folder of this machine is trusted.
+    Raises:
+        CacheError: it cannot be trusted, or the key cannot be read.
+        OSError: there is no file of the key.
+    """
+    if key_path:
+        return SignedSource(url, read_public_key(key_path))
+    parts = urlsplit(url)
+    if parts.scheme in ("", "file") and not parts.netloc:
+        return OwnFolder(unquote(parts.path) if parts.scheme else url)
+    raise CacheError(
+        "no key says whose programs, which are machine code, can be trusted; expected the option remote_key, or a "
+        "folder of this machine that others cannot write"
+    )
+
+
+def pull(
+    directory: CacheDirectory, url: str, key_path: str, key: Key, open_front: OpenProgram, open_entry: OpenProgram
+) -> bool:
+    """Fetch the entry for `key` into the directory, with the entries that have parts of its weights; whether that was
+    done. Nothing is raised.
+
+    Args:
+        key_path: as of `source_at`.
+        open_front, open_entry: those of the store.
+    """
+    if time.monotonic() < _resting.get(url, 0.0):
+        return False
+    staging = Staging(directory)
+    try:
+        _stage(source_at(url, key_path), staging, key, open_front)
+        verify_weights(open_entry(staging, key.entry_name()))
+        staging.commit()
+    except _OtherProgramError:
+        return False
+    except FileNotFoundError as error:
+        if error.filename == key_path and key_path:
+            tell_remote(shown(url), f"there is no key {key_path}")
+        return False
+    except (CacheError, ProgramError, MemoryError) as error:
+        tell_remote(shown(url), shown(str(error)) or "there is no memory for its program")
+        return False
+    except (OSError, ImportError, ValueError) as error:
+        _resting[url] = time.monotonic() + PAUSE
+        tell_remote(shown(url), shown(str(error)))
+        return False
+    finally:
+        staging.clear()
+    return True
+
+
+class _OtherProgramError(Exception):
+    """The remote's entry of this name is of no use here: another compiler made it, or a token names another model."""
+
+
+def _stage(source: Source, staging: Staging, key: Key, open_front: OpenProgram) -> None:
+    """Write the entry to a temporary file, and before it those that have parts of its weights and are missing."""
+    name = key.entry_name()
+    staging.temporary[name] = staging.write_beside(name, source.content(name), mode=READ_ONLY_FILE)
+    program = open_front(staging, name)
+    if key.difference(program.key):
+        raise _OtherProgramError
+    sources = key.weight_sources
+    for number in dict.fromkeys(run[1] for run in program.shared):
+        if number < len(sources) and not _is_there(staging, sources[number], open_front):
+            _stage(source, staging, sources[number], open_front)
+    staging.temporary[name] = staging.temporary.pop(name)  # it gets its name after them
+
+
+def _is_there(directory: CacheDirectory, key: Key, open_front: OpenProgram) -> bool:
+    try:
+        return not key.difference(open_front(directory, key.entry_name()).key)
+    except (OSError, CacheError, ProgramError):
+        return False
+
+
+def shown(text: str) -> str:
+    """A text with a URL without the user's name and password."""
+    return re.sub(r"//[^/@\s]*@", "//", text)
