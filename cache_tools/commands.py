@@ -310,11 +310,11 @@ def _whole(arguments: argparse.Namespace) -> tuple[list[Entry], list[Entry], Cac
     needed = {name for entry in chosen for name in entry.weight_sources}
     chosen += [entry for entry in entries if entry.name in needed and entry not in chosen]
     checked = [Entry(directory, entry.name, verify=True) for entry in chosen] if directory else []
-    for entry in checked:
-        if entry.trouble:
-            _complain(f"{entry.name} is left out: {entry.trouble}")
-    bad = [entry for entry in checked if entry.trouble]
-    return [entry for entry in checked if not entry.trouble], bad, directory
+    bad = with_dependents([entry for entry in checked if entry.trouble], checked)
+    for entry in bad:
+        entry.trouble = entry.trouble or "an entry that has a part of its weights is left out"
+        _complain(f"{entry.name} is left out: {entry.trouble}")
+    return [entry for entry in checked if entry not in bad], bad, directory
 
 
 def _import(arguments: argparse.Namespace) -> int:

@@ -60,6 +60,7 @@ class Start:
         options: of `load`.
         loader: what the program is made for.
         signature: the signature that runs; "" for the model as such.
+        fetched: whether the programs come from the remote, once there is one.
         remembered: whether the model counts as so large, and left alone for so long, that its fingerprint is kept.
     """
 
@@ -67,6 +68,7 @@ class Start:
     loader: str = "flat"
     signature: str = ""
     remembered: bool = False
+    fetched: bool = False
 
 
 PARTLY = {"partitioning": "all", "only_ops": ONLY}
@@ -81,6 +83,8 @@ STARTS = {
     "partly compiled, token": Start({"target": "cpu", "model_token": "net", **PARTLY}, loader="partitions"),
     "partly compiled, inside LiteRT": Start({"target": "cpu", **PARTLY}, loader="delegate"),
 }
+FETCHED = "further signature, fetched from a remote"
+ALL_STARTS = STARTS | {FETCHED: Start({"target": "cpu"}, signature=FURTHER, fetched=True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,22 @@ class Scene:
     @property
     def cache(self) -> Path:
         return self.folder / "cache"
+
+    @property
+    def remote(self) -> Path:
+        """Where programs are fetched from."""
+        return self.folder / "remote"
+
+    @property
+    def keys(self) -> Path:
+        """The keys of whoever pushes there."""
+        return self.folder / "keys"
+
+    def options(self, start: Start) -> dict[str, Any]:
+        """The options of a start."""
+        is_there = start.fetched and self.remote.exists()
+        place = {"remote": str(self.remote), "remote_key": str(self.keys / "public.pem")} if is_there else {}
+        return start.options | place
 
     def filled(self, name: str) -> Path:
         """The filled cache for a start of STARTS."""
@@ -146,7 +166,7 @@ def infer(start: Start, scene: Scene) -> tuple[Any, Any, str]:
     """Two outputs of one start, and what the cache did; raises what the model's user would see."""
     value = values()
     path = scene.model(start)
-    with jitdelegate.load(path, serialization_dir=scene.cache, num_threads=1, options=start.options) as loaded:
+    with jitdelegate.load(path, serialization_dir=scene.cache, num_threads=1, options=scene.options(start)) as loaded:
         outputs = answer(start, loaded, value), answer(start, loaded, value)
         report = loaded.report()
         str(report)

@@ -20,7 +20,7 @@ from jitdelegate.program.read import verify_weights
 from jitdelegate.runtime.cache.directory import READ_ONLY_FILE, CacheDirectory, close_quietly, open_cache_directory
 from jitdelegate.runtime.cache.key import Key
 from jitdelegate.runtime.cache.public_key import PublicKey, read_public_key
-from jitdelegate.runtime.cache.remote_files import pieces, small_file
+from jitdelegate.runtime.cache.remote_files import RemoteError, pieces, small_file
 from jitdelegate.runtime.cache.staging import Staging
 from jitdelegate.runtime.cache.statements import (
     ENTRY,
@@ -53,7 +53,7 @@ class Source(Protocol):
         Raises:
             FileNotFoundError: there is no such entry.
             CacheError: nobody who is trusted vouches for it.
-            OSError: it does not come.
+            RemoteError: it does not come.
         """
         ...
 
@@ -84,15 +84,14 @@ class OwnFolder:
         self._directory = open_cache_directory(path)
 
     def content(self, name: str) -> Iterator[bytes]:
-        return _file_pieces(self._directory.open(name))
-
-
-def _file_pieces(descriptor: int) -> Iterator[bytes]:
-    try:
-        while piece := os.read(descriptor, _PIECE):
-            yield piece
-    finally:
-        close_quietly(descriptor)
+        descriptor = self._directory.open(name)
+        try:
+            while piece := os.read(descriptor, _PIECE):
+                yield piece
+        except OSError as error:
+            raise RemoteError(str(error)) from error
+        finally:
+            close_quietly(descriptor)
 
 
 def signature_file(statement: bytes, signature: bytes) -> bytes:
@@ -128,10 +127,12 @@ def source_at(url: str, key_path: str) -> Source:
         key_path: the signer's public key; "" for none, where only a folder of this machine is trusted.
     Raises:
         CacheError: it cannot be trusted, or the key cannot be read.
-        OSError: there is no file of the key.
     """
     if key_path:
-        return SignedSource(url, read_public_key(key_path))
+        try:
+            return SignedSource(url, read_public_key(key_path))
+        except OSError as error:
+            raise CacheError(f"the key {key_path} cannot be read: {error.strerror}") from error
     parts = urlsplit(url)
     if parts.scheme in ("", "file") and not parts.netloc:
         return OwnFolder(unquote(parts.path) if parts.scheme else url)
@@ -158,19 +159,15 @@ def pull(
         _stage(source_at(url, key_path), staging, key, open_front)
         verify_weights(open_entry(staging, key.entry_name()))
         staging.commit()
-    except _OtherProgramError:
-        return False
-    except FileNotFoundError as error:
-        if error.filename == key_path and key_path:
-            tell_remote(shown(url), f"there is no key {key_path}")
-        return False
-    except (CacheError, ProgramError, MemoryError) as error:
-        tell_remote(shown(url), shown(str(error)) or "there is no memory for its program")
-        return False
-    except (OSError, ImportError, ValueError) as error:
+    except RemoteError as error:
         _resting[url] = time.monotonic() + PAUSE
         tell_remote(shown(url), shown(str(error)))
         return False
+    except (CacheError, ProgramError) as error:
+        tell_remote(shown(url), shown(str(error)))
+        return False
+    except (_OtherProgramError, OSError, ValueError, MemoryError):
+        return False  # there is no such entry, or the directory takes none, which is told when the program is compiled
     finally:
         staging.clear()
     return True

@@ -22,6 +22,10 @@ _MOST_PIECES = 4
 """Pieces that wait to be written."""
 
 
+class RemoteError(OSError):
+    """The remote did not give a file, for whatever reason."""
+
+
 def small_file(url: str, largest: int) -> bytes:
     """The content of a file.
 
@@ -30,7 +34,7 @@ def small_file(url: str, largest: int) -> bytes:
     Raises:
         FileNotFoundError: there is none.
         CacheError: it is larger.
-        OSError: it does not come, for whatever reason.
+        RemoteError: it does not come.
     """
     content = bytearray()
     for piece in pieces(url, 0):
@@ -46,21 +50,24 @@ def pieces(url: str, nbytes: int) -> Iterator[bytes]:
     Args:
         nbytes: how long it should be; it gets time for that.
     Raises:
-        FileNotFoundError, OSError: as `small_file`.
+        FileNotFoundError, RemoteError: as `small_file`.
     """
     seconds = LONGEST_ANSWER + nbytes / SLOWEST
     deadline, reading = time.monotonic() + seconds, _Reading(url)
-    reading.start()
+    try:
+        reading.start()
+    except RuntimeError as error:
+        raise RemoteError(str(error)) from error  # there are too many threads
     try:
         while True:
             try:
                 found = reading.found.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                raise TimeoutError(f"it did not answer within {seconds:.0f} seconds") from None
+                raise RemoteError(f"it did not answer within {seconds:.0f} seconds") from None
             if isinstance(found, FileNotFoundError):
                 raise found
             if isinstance(found, BaseException):
-                raise OSError(_words(found)) from found
+                raise RemoteError(_words(found)) from found
             if not found:
                 return
             yield found

@@ -302,6 +302,9 @@ def test_a_signature_without_its_entry_is_none(tmp_path: Path, there: Path, keys
 def test_another_compilers_program_is_not_taken(tmp_path: Path, there: Path, keys: Keys) -> None:
     wanted = key(toolchain="llvmlite 2")
     assert wanted.entry_name() == key().entry_name()
+    with pytest.raises(ZeroDivisionError):
+        here(tmp_path, there, keys.public).fetch(wanted, lambda: (bytes(1 // 0),))
+    assert os.listdir(tmp_path / "here") == []
     lookup, compiler = fetched(here(tmp_path, there, keys.public), wanted)
     assert (lookup.hit, compiler.calls, counts.remote_hits) == (False, 1, 0)
     assert trouble._told == set()
@@ -320,6 +323,33 @@ def test_without_a_key_only_a_folder_of_ours_is_taken(
     counts.reset()
     there.chmod(0o777)
     assert_compiled(tmp_path, there, "", "has mode 0777, expected one that others cannot write", recwarn)
+
+
+def test_a_folder_that_cannot_be_read_is_told(
+    tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    def fail(*_: object) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    there.chmod(0o755)
+    (there / key().entry_name()).chmod(0o644)
+    with monkeypatch.context() as patched:
+        patched.setattr(remote.os, "read", fail)
+        assert_compiled(tmp_path, there, "", "Input/output error", recwarn)
+
+
+def test_a_directory_that_takes_nothing_is_no_trouble_of_the_remote(
+    tmp_path: Path, there: Path, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    store = here(tmp_path, there, keys.public)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", fail)
+        lookup, compiler = fetched(store)
+    assert (lookup.hit, compiler.calls) == (False, 1) and trouble._told == {str(tmp_path / "here")}
+    assert fetched(store)[0].remote == str(there)
 
 
 def test_an_entry_that_others_may_write_is_not_taken(
@@ -346,7 +376,7 @@ def test_a_place_without_a_key_is_refused(
 
 
 def test_a_missing_key_is_told(tmp_path: Path, there: Path, recwarn: pytest.WarningsRecorder) -> None:
-    assert_compiled(tmp_path, there, str(tmp_path / "missing"), "there is no key", recwarn)
+    assert_compiled(tmp_path, there, str(tmp_path / "missing"), "missing cannot be read: No such file", recwarn)
 
 
 @pytest.mark.parametrize("package", ["fsspec.core", "cryptography.exceptions"])
