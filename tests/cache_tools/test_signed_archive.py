@@ -17,7 +17,6 @@ from cache_tools.versions import NAME as VERSIONS
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cache.directory import open_cache_directory
-from jitdelegate.runtime.cache.key import Key
 from jitdelegate.runtime.cache.statements import BUNDLE, ENTRY, Member, Signature, Statement
 from jitdelegate.runtime.cache.store import open_store
 from tests.cache_tools.test_archive import END, damaged, header, members_of, program_file
@@ -294,23 +293,15 @@ def test_damaged_versions_allow_nothing(
     assert imported(signed, other, keys, "--allow-downgrade") == 0 and imported(signed, other, keys) == 0
 
 
-def test_a_signed_entry_replaces_another_good_one_of_its_name(folder: Path, tmp_path: Path, keys: Keys) -> None:
-    path, token = tmp_path / "entries.tar", key(MODEL_A, token="net")
-    assert open_store(str(folder)).put(token, program_with(token)) == ""
-    assert main(["export", str(path), token.entry_name(), "--dir", str(folder), "--sign", keys.private]) == 0
-    later = key(MODEL_B, token="net")
-    assert later.entry_name() == token.entry_name()
-    assert open_store(str(folder)).put(later, program_with(later)) == ""
-    assert main(["import", str(path), "--dir", str(folder)]) == 0
-    assert (folder / token.entry_name()).read_bytes() == program_with(later)
-    assert imported(path, folder, keys) == 0
-    assert (folder / token.entry_name()).read_bytes() == program_with(token)
-
-
-def program_with(for_key: Key) -> bytes:
-    program = full_program()
-    program.key = for_key.parts
-    return write(program)
+def test_a_signed_entry_replaces_another_good_one_of_its_name(signed: Path, folder: Path, keys: Keys) -> None:
+    entry = folder / key().entry_name()
+    before, program = entry.read_bytes(), read(entry.read_bytes())
+    program.arena_bytes += 64
+    assert open_store(str(folder)).put(key(), write(program)) == ""
+    assert main(["import", str(signed), "--dir", str(folder)]) == 0
+    assert entry.read_bytes() == write(program) != before
+    assert imported(signed, folder, keys) == 0
+    assert entry.read_bytes() == before
 
 
 def test_an_import_that_is_not_verified_says_so(

@@ -300,8 +300,10 @@ def test_a_signature_without_its_entry_is_none(tmp_path: Path, there: Path, keys
 
 
 def test_another_compilers_program_is_not_taken(tmp_path: Path, there: Path, keys: Keys) -> None:
-    wanted = key(toolchain="llvmlite 2")
-    assert wanted.entry_name() == key().entry_name()
+    wanted, program = key(toolchain="llvmlite 2"), (there / key().entry_name()).read_bytes()
+    (there / wanted.entry_name()).write_bytes(program)
+    statement = entry_statement(listed(program, wanted.entry_name()))
+    (there / f"{wanted.entry_name()}{SIGNATURE_SUFFIX}").write_bytes(forged(statement, keys.private))
     with pytest.raises(ZeroDivisionError):
         here(tmp_path, there, keys.public).fetch(wanted, lambda: (bytes(1 // 0),))
     assert os.listdir(tmp_path / "here") == []
