@@ -12,6 +12,7 @@ from cache_tools.entries import Entry
 from cache_tools.signer import Signer
 from jitdelegate.errors import CacheError
 from jitdelegate.runtime.cache.directory import CacheDirectory, close_quietly
+from jitdelegate.runtime.cache.key import TOOLCHAIN, stored_key
 from jitdelegate.runtime.cache.remote import SIGNATURE_SUFFIX, entry_statement, shown, signature_file
 
 
@@ -38,9 +39,10 @@ def push_entries(entries: Sequence[Entry], directory: CacheDirectory, url: str, 
             system, folder = url_to_fs(url)
             system.makedirs(folder, exist_ok=True)
             place = f"{folder.rstrip('/')}/{entry.name}"
-            if _content(system, place + SIGNATURE_SUFFIX) == signature and system.exists(place):
+            signatures = [f"{folder.rstrip('/')}/{name}{SIGNATURE_SUFFIX}" for name in _asked_names(entry)]
+            if all(_content(system, one) == signature for one in signatures) and system.exists(place):
                 continue
-            _write(system, place, signature, directory, entry.name)
+            _write(system, place, signatures, signature, directory, entry.name)
         except CacheError:
             raise
         except Exception as error:  # whatever a library of some store raises
@@ -58,9 +60,20 @@ def _content(system: Any, place: str) -> bytes:
     return content
 
 
-def _write(system: Any, place: str, signature: bytes, directory: CacheDirectory, name: str) -> None:
-    if system.exists(place + SIGNATURE_SUFFIX):
-        system.rm_file(place + SIGNATURE_SUFFIX)
+def _asked_names(entry: Entry) -> list[str]:
+    """The names by which machines ask for an entry: its own, and that of those without a compiler, which take any
+    compiler's."""
+    assert entry.program is not None
+    anyones = stored_key(entry.program.key).changed(TOOLCHAIN, "").entry_name()
+    return list(dict.fromkeys((entry.name, anyones)))
+
+
+def _write(
+    system: Any, place: str, signatures: Sequence[str], signature: bytes, directory: CacheDirectory, name: str
+) -> None:
+    for one in signatures:
+        if system.exists(one):
+            system.rm_file(one)
     descriptor = directory.open(name)
     try:
         with system.open(place, "wb") as file:
@@ -68,4 +81,5 @@ def _write(system: Any, place: str, signature: bytes, directory: CacheDirectory,
                 file.write(piece)
     finally:
         close_quietly(descriptor)
-    system.pipe_file(place + SIGNATURE_SUFFIX, signature)
+    for one in signatures:
+        system.pipe_file(one, signature)

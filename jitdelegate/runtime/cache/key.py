@@ -28,7 +28,7 @@ MODEL, TOKEN, TOOLCHAIN = "model", "token", "toolchain"
 FEATURES = "features"
 TUNING, TUNED = "tuning", "tuned"
 PRECISION, BOUND, INPUTS, CHOSEN = "precision", "precision bound", "precision inputs", "chosen precision"
-_SETTLED = (TOOLCHAIN, TUNED, CHOSEN)
+SETTLED = (TOOLCHAIN, TUNED, CHOSEN)
 """Parts that name no entry: the compiler settles them. A key without a value for one accepts every value."""
 SUBGRAPH, SHAPES, VALUES, HOST, NODES = "subgraph", "shapes", "values", "host", "nodes"
 SUFFIX = ".jitd"
@@ -142,7 +142,7 @@ class Key:
         was found by measuring, which is known after it, and the fingerprint where a token names the model: it is
         compared with the stored one.
         """
-        left_out = _SETTLED if self.token is None else (*_SETTLED, MODEL)
+        left_out = SETTLED if self.token is None else (*SETTLED, MODEL)
         return xxh3_128_hexdigest(_encode(tuple(part for part in self.parts if part[0] not in left_out)))
 
     def entry_name(self) -> str:
@@ -180,7 +180,7 @@ class Key:
         """
         values = dict(other)
         for name, expected in self.parts:
-            if name in _SETTLED and not expected:
+            if name in SETTLED and not expected:
                 continue
             if values.get(name, "") != expected:
                 return name, values.get(name, ""), expected

@@ -1,8 +1,8 @@
 """A remote: entries that other machines compiled, fetched into the directory after a miss there.
 
-An entry lies at the remote under its name, and NAME.sig says who vouches for it: a statement and its signature, a line
-each. Nothing of a remote gets a name in the directory before every byte of it is checked. Whatever is wrong with a
-remote is told once; then the program is compiled, as if there were none.
+NAME.sig, beside the entries, has a statement about the entry for a key of that name, and its signature, a line each.
+Nothing of a remote gets a name in the directory before every byte of it is checked. Whatever is wrong with a remote is
+told once; then the program is compiled, as if there were none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jitdelegate.errors import CacheError, ProgramError
 from jitdelegate.program.program import Program
 from jitdelegate.program.read import verify_weights
 from jitdelegate.runtime.cache.directory import READ_ONLY_FILE, CacheDirectory, close_quietly, open_cache_directory
-from jitdelegate.runtime.cache.key import Key
+from jitdelegate.runtime.cache.key import SETTLED, SUFFIX, Key, stored_key
 from jitdelegate.runtime.cache.public_key import PublicKey, read_public_key
 from jitdelegate.runtime.cache.remote_files import RemoteError, pieces, small_file
 from jitdelegate.runtime.cache.staging import Staging
@@ -40,6 +40,7 @@ PAUSE = 60.0
 _LARGEST_FILE = 1 << 16
 """Bytes of a statement about one entry with its signature."""
 _PIECE = 1 << 20
+_PLAIN_NAME = re.compile(r"[\w-]{1,120}" + re.escape(SUFFIX), re.ASCII)
 _resting: dict[str, float] = {}
 """URL -> when it is asked again, by the monotonic clock."""
 
@@ -47,8 +48,10 @@ _resting: dict[str, float] = {}
 class Source(Protocol):
     """Where entries come from."""
 
-    def content(self, name: str) -> Iterator[bytes]:
-        """An entry's bytes; whoever takes them to the end without an error may trust them.
+    def find(self, name: str) -> tuple[str, Iterator[bytes]]:
+        """The entry for the keys of a name: its own name, and its bytes, which whoever took them to the end may trust.
+
+        Here and for the bytes:
 
         Raises:
             FileNotFoundError: there is no such entry.
@@ -65,10 +68,10 @@ class SignedSource:
         self._url = url
         self._key = key
 
-    def content(self, name: str) -> Iterator[bytes]:
-        place = f"{self._url.rstrip('/')}/{name}"
-        member = signed_member(small_file(place + SIGNATURE_SUFFIX, _LARGEST_FILE), name, self._key)
-        return verified(pieces(place, member.size), member)
+    def find(self, name: str) -> tuple[str, Iterator[bytes]]:
+        folder = self._url.rstrip("/")
+        member = signed_member(small_file(f"{folder}/{name}{SIGNATURE_SUFFIX}", _LARGEST_FILE), name, self._key)
+        return member.name, verified(pieces(f"{folder}/{member.name}", member.size), member)
 
 
 class OwnFolder:
@@ -83,7 +86,10 @@ class OwnFolder:
             raise CacheError(f"there is no folder {path}")
         self._directory = open_cache_directory(path)
 
-    def content(self, name: str) -> Iterator[bytes]:
+    def find(self, name: str) -> tuple[str, Iterator[bytes]]:
+        return name, self._content(name)
+
+    def _content(self, name: str) -> Iterator[bytes]:
         descriptor = self._directory.open(name)
         try:
             while piece := os.read(descriptor, _PIECE):
@@ -100,18 +106,18 @@ def signature_file(statement: bytes, signature: bytes) -> bytes:
 
 
 def signed_member(content: bytes, name: str, key: PublicKey) -> Member:
-    """What the file beside an entry says about it, if the key's owner signed that.
+    """The entry that a signature's file is about, if the key's owner signed that.
 
     Raises:
-        CacheError: it is signed by somebody else, or about something else.
+        CacheError: it is signed by somebody else, or about something else than one entry.
     """
     statement, _, signature = content.partition(b"\n")
     if not signature or len(signature) > LARGEST_SIGNATURE:
         raise CacheError(f"{name}{SIGNATURE_SUFFIX} is no signature")
     key.check(statement, parse_signature(signature))
     members = parse_statement(statement, ENTRY).members
-    if len(members) != 1 or members[0].name != name:
-        raise CacheError(f"{name}{SIGNATURE_SUFFIX} is about another entry")
+    if len(members) != 1 or not _PLAIN_NAME.fullmatch(members[0].name):
+        raise CacheError(f"{name}{SIGNATURE_SUFFIX} is about no entry")
     return members[0]
 
 
@@ -156,8 +162,8 @@ def pull(
         return False
     staging = Staging(directory)
     try:
-        _stage(source_at(url, key_path), staging, key, open_front)
-        verify_weights(open_entry(staging, key.entry_name()))
+        name = _stage(source_at(url, key_path), staging, key, open_front)
+        verify_weights(open_entry(staging, name))
         staging.commit()
     except RemoteError as error:
         _resting[url] = time.monotonic() + PAUSE
@@ -174,21 +180,26 @@ def pull(
 
 
 class _OtherProgramError(Exception):
-    """The remote's entry of this name is of no use here: another compiler made it, or a token names another model."""
+    """The remote's entry is of no use here: another compiler made it."""
 
 
-def _stage(source: Source, staging: Staging, key: Key, open_front: OpenProgram) -> None:
-    """Write the entry to a temporary file, and before it those that have parts of its weights and are missing."""
-    name = key.entry_name()
-    staging.temporary[name] = staging.write_beside(name, source.content(name), mode=READ_ONLY_FILE)
+def _stage(source: Source, staging: Staging, key: Key, open_front: OpenProgram) -> str:
+    """Write the entry to a temporary file, and before it those that have parts of its weights and are missing; its
+    name."""
+    name, content = source.find(key.entry_name())
+    staging.temporary[name] = staging.write_beside(name, content, mode=READ_ONLY_FILE)
     program = open_front(staging, name)
-    if key.difference(program.key):
+    own, difference = stored_key(program.key), key.difference(program.key)
+    if difference and difference[0] in SETTLED:
         raise _OtherProgramError
-    sources = key.weight_sources
+    if difference or own.entry_name() != name:
+        raise CacheError(f"what is there for {key.entry_name()} is another entry, {own.entry_name()}")
+    sources = own.weight_sources
     for number in dict.fromkeys(run[1] for run in program.shared):
         if number < len(sources) and not _is_there(staging, sources[number], open_front):
             _stage(source, staging, sources[number], open_front)
     staging.temporary[name] = staging.temporary.pop(name)  # it gets its name after them
+    return name
 
 
 def _is_there(directory: CacheDirectory, key: Key, open_front: OpenProgram) -> bool:
