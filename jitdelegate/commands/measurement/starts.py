@@ -97,7 +97,8 @@ def _plain(options: DelegateOptions, cache: str) -> dict[str, Any]:
     """The options that differ from their defaults, for a file, with a cache of their own."""
     changed = {name: getattr(options, name) for name in options.changed}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()} | {
-        "serialization_dir": cache
+        "serialization_dir": cache,
+        "remote": False,
     }
 
 

@@ -19,6 +19,9 @@ import pytest
 import jitdelegate
 from cache_tools.__main__ import main
 from cache_tools.signer import read_signer
+from jitdelegate.base.options import DelegateOptions
+from jitdelegate.commands import timed_start
+from jitdelegate.commands.measurement.starts import _plain as measured_options
 from jitdelegate.errors import CacheWarning
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
@@ -535,6 +538,16 @@ def test_a_model_starts_from_the_remote_of_the_environment(
             assert (f"from {url}" in str(loaded.report())) == bool(origin)
     (entry,) = _entries(tmp_path / "here" / "None")
     assert entry.model_name == "net.tflite"
+
+
+def test_measured_starts_ask_no_remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JITDELEGATE_REMOTE", "memory://programs")  # which would be told: there is no key
+    path = tmp_path / "net.tflite"
+    path.write_bytes(small_models.convolution())
+    (tmp_path / "input-0.bin").write_bytes(bytes(768))
+    timed_start.main(["jitdelegate", str(path), str(tmp_path / "here"), str(tmp_path), "1", "1"])
+    assert trouble._told == set() and counts.writes
+    assert measured_options(DelegateOptions(), "here") == {"remote": False, "serialization_dir": "here"}
 
 
 def test_a_push_that_ends_early_leaves_nothing_to_take(
