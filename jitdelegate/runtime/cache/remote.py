@@ -90,7 +90,12 @@ class OwnFolder:
         return name, self._content(name)
 
     def _content(self, name: str) -> Iterator[bytes]:
-        descriptor = self._directory.open(name)
+        try:
+            descriptor = self._directory.open(name)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise RemoteError(str(error)) from error
         try:
             while piece := os.read(descriptor, _PIECE):
                 yield piece
@@ -139,7 +144,10 @@ def source_at(url: str, key_path: str) -> Source:
             return SignedSource(url, read_public_key(key_path))
         except OSError as error:
             raise CacheError(f"the key {key_path} cannot be read: {error.strerror}") from error
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise CacheError(f"it is no URL: {error}") from error
     if parts.scheme in ("", "file") and not parts.netloc:
         return OwnFolder(unquote(parts.path) if parts.scheme else url)
     raise CacheError(

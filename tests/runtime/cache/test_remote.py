@@ -26,6 +26,7 @@ from jitdelegate.errors import CacheWarning
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cache import remote, remote_files, trouble
+from jitdelegate.runtime.cache.directory import CacheDirectory
 from jitdelegate.runtime.cache.key import Key
 from jitdelegate.runtime.cache.remote import SIGNATURE_SUFFIX, entry_statement, signature_file
 from jitdelegate.runtime.cache.statements import BUNDLE, ENTRY, Member, Statement
@@ -410,6 +411,21 @@ def test_a_directory_that_takes_nothing_is_no_trouble_of_the_remote(
     assert fetched(store)[0].remote == str(there)
 
 
+def test_an_entry_that_may_not_be_read_is_told(
+    tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    real = CacheDirectory.open
+
+    def refuse(self: CacheDirectory, name: str) -> int:
+        if self.path == str(there):
+            raise PermissionError(13, "Permission denied")
+        return real(self, name)
+
+    there.chmod(0o755)
+    monkeypatch.setattr(CacheDirectory, "open", refuse)
+    assert_compiled(tmp_path, there, "", "Permission denied", recwarn)
+
+
 def test_an_entry_that_others_may_write_is_not_taken(
     tmp_path: Path, there: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
@@ -425,6 +441,7 @@ def test_an_entry_that_others_may_write_is_not_taken(
         ("https://127.0.0.1:9/x", "no key says whose programs"),
         ("file://elsewhere/programs", "no key says whose programs"),
         ("/no/such/folder", "there is no folder /no/such/folder"),
+        ("http://[::1", "it is no URL: Invalid IPv6 URL"),
     ],
 )
 def test_a_place_without_a_key_is_refused(
