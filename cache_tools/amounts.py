@@ -1,4 +1,4 @@
-"""Sizes and ages, from text and as text."""
+"""Sizes, ages and versions, from text and as text."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 
 from jitdelegate.base.sizes import parse_size
 from jitdelegate.base.tables import short_number
+from jitdelegate.runtime.cache.statements import LARGEST_VERSION
 
 AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "": 86400}
 
@@ -25,6 +26,13 @@ def age(text: str) -> float:
     if amount is None or amount[2].lower() not in AGES:
         raise argparse.ArgumentTypeError(f"it is {text!r}, expected an age such as 30d or 12h")
     return float(amount[1]) * AGES[amount[2].lower()]
+
+
+def version(text: str) -> int:
+    """A whole number of a bundle."""
+    if len(text) > len(str(LARGEST_VERSION)) or not text.isdecimal() or int(text) > LARGEST_VERSION:
+        raise argparse.ArgumentTypeError(f"it is {text[:80]!r}, expected a whole number up to {LARGEST_VERSION}")
+    return int(text)
 
 
 def short_size(nbytes: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jitdelegate
-from cache_tools.amounts import age, short_size, size
+from cache_tools.amounts import age, short_size, size, version
 from cache_tools.entries import Entry, Kept, open_directory, open_entries
 from cache_tools.pages import HEADINGS, RIGHT, page, row, statistics, statistics_lines
 from cache_tools.removal import matching, remove, surplus, with_dependents
@@ -19,7 +19,8 @@ from cache_tools.tables import Table, open_tables
 from jitdelegate.base.exit_status import FAILED, GOOD, WRONG_ARGUMENTS, status_of
 from jitdelegate.base.tables import print_line, printable, table
 from jitdelegate.errors import CacheError, JitDelegateError
-from jitdelegate.runtime.cache.directory import open_cache_directory
+from jitdelegate.runtime.cache.directory import CacheDirectory, open_cache_directory
+from jitdelegate.runtime.cache.key import SUFFIX
 from jitdelegate.runtime.cache.litter import sweep
 from jitdelegate.runtime.cache.statistics import cache_stats
 
@@ -74,7 +75,8 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("argument", nargs="?", help=argparse.SUPPRESS)  # the directory without --dir, as once
         return sub
 
-    add_on_directory("ls", _list, "list the entries with model, target, size, age and last use", notes=USED)
+    text = "list the entries with model, target, size, age and last use"
+    add_on_directory("ls", _list, text, notes=f"{USED} `ls FILE` lists those of a tar file, and says who signed it.")
     add("show", _show, "print everything that one entry says", "ENTRY")
     sub = add("verify", _verify, "check every byte of all entries, or of one")
     sub.add_argument("argument", nargs="?", metavar="ENTRY", help=NAMED)
@@ -93,7 +95,17 @@ def _parser() -> argparse.ArgumentParser:
     add_on_directory("repair", _repair, text, notes=f"{IN_USE} What cannot be read now stays.")
     sub = add("export", _export, "write entries to a tar file", "FILE")
     sub.add_argument("names", nargs="*", metavar="NAME", help="as of rm (default: all)")
-    add_on_directory("import", _import, "store the entries of a tar file, which are machine code: trust it", "FILE")
+    sub.add_argument("--sign", metavar="KEY", help="sign them: a private Ed25519 key, as PEM or of OpenSSH")
+    text = "of the signed file (default: the time of the newest entry, in seconds since 1970)"
+    sub.add_argument("--bundle-version", type=version, metavar="NUMBER", help=text)
+    sub = add("push", _push, "write signed entries to a remote, where the option `remote` finds them", "URL")
+    sub.add_argument("names", nargs="*", metavar="NAME", help="as of rm (default: all)")
+    sub.add_argument("--sign", metavar="KEY", required=True, help="as of export")
+    text = "store the entries of a tar file, which are machine code: trust it"
+    sub = add_on_directory("import", _import, text, "FILE")
+    sub.add_argument("--verify", metavar="KEY", help="only what the owner of this public Ed25519 key signed")
+    text = "with --verify: also an older version than what was imported before"
+    sub.add_argument("--allow-downgrade", action="store_true", help=text)
     return parser
 
 
@@ -111,6 +123,8 @@ def _directory(arguments: argparse.Namespace) -> str | None:
 
 def _list(arguments: argparse.Namespace) -> int:
     path = _directory(arguments)
+    if path is not None and os.path.isfile(path) and not path.endswith(SUFFIX):
+        return _list_archive(arguments, path)
     entries, tables = open_entries(path), _tables(path)
     kept: list[Kept] = [*entries, *tables]
     _print(
@@ -120,6 +134,14 @@ def _list(arguments: argparse.Namespace) -> int:
         list(map(row, entries)),
     )
     return _status(kept)
+
+
+def _list_archive(arguments: argparse.Namespace, path: str) -> int:
+    from cache_tools.packed import Archive
+
+    archive = Archive(path)
+    _print(arguments, archive.summary(), archive.lines, list(map(row, archive.entries)))
+    return _status(archive.entries)
 
 
 def _tables(path: str | None) -> list[Table]:
@@ -246,36 +268,78 @@ def _take_away(arguments: argparse.Namespace, chosen: Sequence[Kept]) -> int:
 
 def _export(arguments: argparse.Namespace) -> int:
     from cache_tools.archive import export_entries
+    from cache_tools.signer import read_signer
 
-    entries, directory = open_entries(arguments.dir), open_directory(arguments.dir)
-    chosen, unknown = matching(entries, arguments.names) if arguments.names else (entries, [])
-    needed = {name for entry in chosen for name in entry.weight_sources}
-    chosen += [entry for entry in entries if entry.name in needed and entry not in chosen]
-    for name in unknown:
-        _complain(f"there is no entry of {name!r}")
-    checked = [Entry(directory, entry.name, verify=True) for entry in chosen] if directory and not unknown else []
-    good = [entry for entry in checked if not entry.trouble]
-    for entry in checked:
-        if entry.trouble:
-            _complain(f"{entry.name} is left out: {entry.trouble}")
+    if arguments.bundle_version is not None and not arguments.sign:
+        _complain("--bundle-version is that of a signed file: expected --sign, too")
+        return WRONG_ARGUMENTS
+    signer = read_signer(arguments.sign) if arguments.sign else None
+    good, bad, directory = _whole(arguments)
     if directory is None or not good:
         _complain("there is nothing to export")
-        return WRONG_ARGUMENTS if unknown else FAILED
-    export_entries(good, directory, arguments.path0)
+        return FAILED
+    export_entries(good, directory, arguments.path0, signer, arguments.bundle_version)
     line = f"{len(good)} entries in {arguments.path0}, {short_size(sum(entry.size for entry in good))}"
     _print(arguments, [entry.summary() for entry in good], lambda: [line])
-    return _status(checked)
+    return _status(bad)
+
+
+def _push(arguments: argparse.Namespace) -> int:
+    from cache_tools.push import push_entries
+    from cache_tools.signer import read_signer
+
+    signer = read_signer(arguments.sign)
+    good, bad, directory = _whole(arguments)
+    if directory is None or not good:
+        _complain("there is nothing to push")
+        return FAILED
+    try:
+        pushed = push_entries(good, directory, arguments.path0, signer)
+    except CacheError as error:
+        _complain(str(error))
+        return FAILED
+    line = f"{len(pushed)} entries written, {len(good) - len(pushed)} were there"
+    _print(arguments, [entry.summary() for entry in pushed], lambda: [line])
+    return _status(bad)
+
+
+def _whole(arguments: argparse.Namespace) -> tuple[list[Entry], list[Entry], CacheDirectory | None]:
+    """The entries that are named, or all, with those whose weights they share: good ones, bad ones; the directory.
+
+    Raises:
+        CacheError: a name means none.
+    """
+    entries, directory = open_entries(arguments.dir), open_directory(arguments.dir)
+    chosen, unknown = matching(entries, arguments.names) if arguments.names else (entries, [])
+    if unknown:
+        raise CacheError(f"there is no entry of {', '.join(map(repr, unknown))}")
+    needed = {name for entry in chosen for name in entry.weight_sources}
+    chosen += [entry for entry in entries if entry.name in needed and entry not in chosen]
+    checked = [Entry(directory, entry.name, verify=True) for entry in chosen] if directory else []
+    bad = with_dependents([entry for entry in checked if entry.trouble], checked)
+    for entry in bad:
+        entry.trouble = entry.trouble or "an entry that has a part of its weights is left out"
+        _complain(f"{entry.name} is left out: {entry.trouble}")
+    return [entry for entry in checked if entry not in bad], bad, directory
 
 
 def _import(arguments: argparse.Namespace) -> int:
     from cache_tools.archive import import_entries
+    from cache_tools.bundle import signer_of
+    from jitdelegate.runtime.cache.public_key import read_public_key
 
+    if arguments.allow_downgrade and not arguments.verify:
+        _complain("--allow-downgrade is about signed versions: expected --verify, too")
+        return WRONG_ARGUMENTS
+    key = read_public_key(arguments.verify) if arguments.verify else None
     directory = open_cache_directory(_directory(arguments))
     try:
-        entries = import_entries(arguments.path0, directory)
+        entries = import_entries(arguments.path0, directory, key, allow_downgrade=arguments.allow_downgrade)
     except CacheError as error:
         _complain(str(error))
         return FAILED
+    if key is None and (signer := signer_of(arguments.path0)):
+        _complain(f"{arguments.path0} is signed by the key {signer}, which was not checked: --verify does")
     if _status(entries):
         lines = [*(f"{entry.name}  {entry.trouble}" for entry in entries if entry.trouble), "nothing was imported"]
     else:

@@ -7,6 +7,7 @@ file decides how much memory or disk is taken. The standard library's reader tru
 from __future__ import annotations
 
 import os
+import tarfile
 from collections.abc import Iterator
 
 from jitdelegate.errors import CacheError
@@ -16,20 +17,26 @@ Member = tuple[str, int, int]
 _BLOCK = 512
 _LONGEST_RECORDS = 1 << 16
 """Bytes of a PAX header or GNU's long name, which are about the next member."""
+_RECORD = 20 * _BLOCK
+"""Bytes of which a whole file is a multiple."""
 _LONGEST_NUMBER = 20
 _NAME, _SIZE, _CHECKSUM, _KIND = slice(0, 100), slice(124, 136), slice(148, 156), slice(156, 157)
 _MAGIC, _PREFIX = slice(257, 262), slice(345, 500)
+_MODES = (0o400, 0o644)
+"""Of members that `export` writes."""
 _PLAIN_FILES, _PAX, _LONG_NAME = (b"0", b"\0"), b"x", b"L"
 
 
-def members(descriptor: int, nbytes: int) -> Iterator[Member]:
+def members(descriptor: int, nbytes: int, *, exact: bool = False) -> Iterator[Member]:
     """The members of an open tar file of `nbytes` bytes, all of which lie in it.
 
+    Args:
+        exact: refuse a file that `export` would write in another way, also where nobody reads it.
     Raises:
         CacheError: it is damaged, cut short, compressed, or holds anything but plain files.
         OSError: it cannot be read.
     """
-    at, records = 0, dict[bytes, bytes]()
+    at, first, records = 0, 0, dict[bytes, bytes]()
     while any(header := _bytes_at(descriptor, at, _BLOCK)):
         size = _size_of(header, at)
         kind, at = header[_KIND], at + _BLOCK
@@ -43,19 +50,44 @@ def members(descriptor: int, nbytes: int) -> Iterator[Member]:
                 raise CacheError(f"{name!r} is a sparse file, expected a plain one")
             if size > nbytes - at:
                 raise CacheError(f"{name!r} has {size} bytes, but only {nbytes - at} are left of the file")
+            if exact and _bytes_at(descriptor, first, at - first) not in _headers(name, size):
+                raise CacheError(f"the header at byte {first} is not as it was written")
             yield name, at, size
             records = {}
         else:
             raise CacheError(f"the member at byte {at - _BLOCK} is of kind {kind!r}, expected a plain file")
+        end = at + size
         at += -(-size // _BLOCK) * _BLOCK
+        if not records:
+            first = at
+            if exact:
+                _check_zeros(descriptor, end, at)
     if records:
         raise CacheError("the last member is missing")
+    if exact:
+        if nbytes != -(-(at + 2 * _BLOCK) // _RECORD) * _RECORD:
+            raise CacheError(f"it has {nbytes} bytes, but its last member ends at byte {at}")
+        _check_zeros(descriptor, at, nbytes)
 
 
 def content(descriptor: int, at: int, nbytes: int, piece: int) -> Iterator[bytes]:
     """A member's bytes in pieces of at most `piece` bytes; raises as `members`."""
     for start in range(at, at + nbytes, piece):
         yield _bytes_at(descriptor, start, min(piece, at + nbytes - start))
+
+
+def _headers(name: str, size: int) -> list[bytes]:
+    """What `export` may write before a member's bytes."""
+    known = [tarfile.TarInfo(name) for _ in _MODES]
+    for member, mode in zip(known, _MODES, strict=True):
+        member.size, member.mode = size, mode
+    return [member.tobuf(tarfile.PAX_FORMAT) for member in known]
+
+
+def _check_zeros(descriptor: int, start: int, end: int) -> None:
+    for at in range(start, end, _RECORD):
+        if any(_bytes_at(descriptor, at, min(_RECORD, end - at))):
+            raise CacheError(f"there are bytes between {start} and {end}, where no member is")
 
 
 def _bytes_at(descriptor: int, at: int, nbytes: int) -> bytes:
@@ -67,11 +99,14 @@ def _bytes_at(descriptor: int, at: int, nbytes: int) -> bytes:
 
 def _size_of(header: bytes, at: int) -> int:
     """The length in a header, whose checksum is right."""
-    rest = header[: _CHECKSUM.start] + b" " * 8 + header[_CHECKSUM.stop :]
-    if header[_MAGIC] != b"ustar" or _number(header[_CHECKSUM], 8, at) != sum(rest):
+    if header[_MAGIC] != b"ustar" or _number(header[_CHECKSUM], 8, at) != _checksum(header):
         hint = "" if at else ", where a tar file that is not compressed has one"
         raise CacheError(f"there is no header at byte {at}{hint}")
     return _number(header[_SIZE], 8, at)
+
+
+def _checksum(header: bytes) -> int:
+    return sum(header[: _CHECKSUM.start] + b" " * 8 + header[_CHECKSUM.stop :])
 
 
 def _number(text: bytes, base: int, at: int) -> int:

@@ -4,7 +4,8 @@
 
 Each system call of a cold start, of a warm one and of their runs fails, once or from then on, with each error that
 matters, or writes only a part; the process is killed before each call; memory runs out; entries are written, truncated,
-restored and removed while a process runs from them; entries are damaged; many processes start cold at the same time.
+restored and removed while a process runs from them; entries are damaged; many processes start cold at the same time;
+signed programs are exported, imported, pushed to a remote, and fetched from there.
 After each fault the result must be right, nothing may be raised, and the next starts must recover: a right result, and
 then a hit. If a start needs what failed (the model's file, memory), one clear error of this project may end it. A
 prebuilt folder must stay as it was.
@@ -20,6 +21,7 @@ import importlib
 import os
 import random
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,6 +34,7 @@ from typing import NamedTuple, TypeVar
 
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cache.store import open_store
+from scripts.faults.carried import COMMANDS, DONE, REFUSED, Carried
 from scripts.faults.child import Child, Ended, run_child
 from scripts.faults.entries import CHANGES, damaged, sample, served
 from scripts.faults.injector import (
@@ -44,11 +47,24 @@ from scripts.faults.injector import (
     MODEL,
     PREBUILT,
     PRELOADED,
+    REMOTE,
     SHORT,
     compiled_library,
     injector,
 )
-from scripts.faults.starts import BY_OTHER_CODE, RIGHT, STARTS, Scene, infer, live, model, outcome, prepare
+from scripts.faults.starts import (
+    ALL_STARTS,
+    BY_OTHER_CODE,
+    FETCHED,
+    RIGHT,
+    STARTS,
+    Scene,
+    infer,
+    live,
+    model,
+    outcome,
+    prepare,
+)
 
 ERRORS = (
     *(errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENOMEM),
@@ -94,8 +110,9 @@ class Sweeps:
         self._injector.watch(CACHE, self._scene.cache)
         self._injector.watch(MODEL, self._scene.models)
         self._injector.watch(PREBUILT, self._scene.prebuilt)
+        self._injector.watch(REMOTE, self._scene.remote)
         self._scene.models.mkdir()
-        for start in STARTS.values():
+        for start in ALL_STARTS.values():
             self._scene.model(start).write_bytes(model(signatures=bool(start.signature)))
         self._expected: dict[str, bytes] = {}
         self._calls_of: dict[tuple[str, bool], list[str]] = {}
@@ -108,10 +125,76 @@ class Sweeps:
         """Every call of a warm start fails."""
         return self._calls(is_warm=True)
 
-    def _calls(self, *, is_warm: bool) -> Iterator[Result]:
+    def fetches(self) -> Iterator[Result]:
+        """Every call of a start that fetches its programs from a remote fails."""
+        return self._calls(is_warm=False, starts=(FETCHED,))
+
+    def carries(self) -> Iterator[Result]:
+        """Every call of an export, an import and a push fails, or the process is killed before it."""
+        carried = self._carried()
+        for name, command in COMMANDS.items():
+            self._prepare(carried, name)
+
+            def count() -> list[str]:
+                self._injector.arm(COUNT)
+                how = command.do(carried)  # noqa: B023  # forked at once
+                names = self._injector.disarm()[2]
+                assert how == DONE, how
+                return names
+
+            calls = run_child(count).answer
+            assert isinstance(calls, list), f"{name} fails without a fault"
+            faults = [
+                Fault(name, call, at, mode, error)
+                for at, call in enumerate(calls, 1)
+                if call not in FOR_MEMORY  # of the parser of arguments, nearly all
+                for mode, error in (*_ways_to_fail(call), (KILL, 0))
+            ]
+            for fault in self._chosen(faults):
+                self._prepare(carried, name)
+                yield self._carry(carried, fault)
+
+    def _carried(self) -> Carried:
+        """The scene of signed programs, which share weights."""
+        scene, name = self._scene, "further signature"
+        self._fill(name)
+        carried = Carried(scene.filled(name), scene.cache, scene.remote, scene.keys)
+        carried.write_keys()
+        carried.reset(is_filled=True)
+        assert carried.export() == DONE
+        carried.bundle.rename(carried.keys / "good.tar")
+        return carried
+
+    def _prepare(self, carried: Carried, name: str) -> None:
+        carried.reset(is_filled=COMMANDS[name].begins_filled)
+        if not COMMANDS[name].begins_filled:
+            shutil.copy(carried.keys / "good.tar", carried.bundle)
+
+    def _carry(self, carried: Carried, fault: Fault) -> Result:
+        """What comes of a command with a fault, and of the same command after it."""
+        command = COMMANDS[fault.start]
+
+        def work() -> str:
+            self._injector.arm(fault.mode, fault.at, fault.error)
+            how = command.do(carried)
+            self._injector.disarm()
+            return how
+
+        ended = run_child(work)
+        good = ("ended by SIGKILL",) if fault.mode == KILL else (DONE, REFUSED)
+        trouble = "" if ended.text in good else ended.text
+        trouble = trouble or command.trouble(carried, ended.text)
+        if not trouble and ended.text != DONE:
+            if fault.start == "export":
+                carried.bundle.unlink(missing_ok=True)
+            again = run_child(lambda: command.do(carried)).text
+            trouble = command.trouble(carried, again) if again == DONE else f"the next one: {again}"
+        return Result(str(fault), ended.text.partition(":")[0], trouble)
+
+    def _calls(self, *, is_warm: bool, starts: Sequence[str] = tuple(STARTS)) -> Iterator[Result]:
         faults = [
             Fault(name, call, at, mode, error)
-            for name in self._chosen([*STARTS])
+            for name in self._chosen(starts)
             for at, call in enumerate(self._calls_without_fault(name, is_warm=is_warm), 1)
             for mode, error in _ways_to_fail(call)
         ]
@@ -204,14 +287,23 @@ class Sweeps:
 
     def _fill(self, name: str) -> bytes:
         """Make the filled cache for a start, at its first use; the right answer."""
-        start, scene = STARTS[name], self._scene
+        start, scene = ALL_STARTS[name], self._scene
         if name not in self._expected:
             scene.set()
             ended = run_child(lambda: (prepare(start, scene), bytes(infer(start, scene)[0]))[1])
             assert isinstance(ended.answer, bytes), f"{name}: {ended.text} without a fault"
             self._expected[name] = ended.answer
+            if start.fetched:
+                self._push()
             scene.cache.rename(scene.filled(name))
         return self._expected[name]
+
+    def _push(self) -> None:
+        """Push the entries of the cache to the remote."""
+        scene = self._scene
+        carried = Carried(scene.cache, scene.cache, scene.remote, scene.keys)
+        carried.write_keys()
+        assert carried.push() == DONE
 
     def _calls_without_fault(self, name: str, *, is_warm: bool) -> list[str]:
         """The calls of a start without a fault, in order."""
@@ -220,14 +312,14 @@ class Sweeps:
         return self._calls_of[name, is_warm]
 
     def _count_calls(self, name: str, *, is_warm: bool) -> list[str]:
-        expected, start, scene = self._fill(name), STARTS[name], self._scene
+        expected, start, scene = self._fill(name), ALL_STARTS[name], self._scene
         scene.set(name if is_warm else "")
 
         def work() -> list[str]:
             prepare(start, scene)
             self._injector.arm(COUNT)
             found = outcome(start, scene, expected, self._injector.disarm)
-            assert found == ("hit" if is_warm else "miss"), found
+            assert found == ("hit" if is_warm or start.fetched else "miss"), found
             return self._injector.disarm()[2]
 
         ended = run_child(work)
@@ -236,7 +328,7 @@ class Sweeps:
 
     def _start_with(self, fault: Fault) -> tuple[Ended, int]:
         """How a start ends, and which folder the fault met first."""
-        expected, start, scene = self._fill(fault.start), STARTS[fault.start], self._scene
+        expected, start, scene = self._fill(fault.start), ALL_STARTS[fault.start], self._scene
 
         def work() -> tuple[str, int]:
             prepare(start, scene)
@@ -254,7 +346,7 @@ class Sweeps:
 
     def _start_within(self, name: str, nbytes: int) -> Ended:
         """A start that gets so much more address space."""
-        expected, start, scene = self._fill(name), STARTS[name], self._scene
+        expected, start, scene = self._fill(name), ALL_STARTS[name], self._scene
 
         def work() -> str:
             prepare(start, scene)
@@ -271,7 +363,7 @@ class Sweeps:
 
     def _heals(self, name: str) -> str:
         """ "" if the next start is right, and the one after it a hit; else what they are."""
-        expected, start, scene = self._fill(name), STARTS[name], self._scene
+        expected, start, scene = self._fill(name), ALL_STARTS[name], self._scene
         ended = run_child(lambda: (prepare(start, scene), *(outcome(start, scene, expected) for _ in range(2)))[1:])
         found = ended.answer
         if isinstance(found, tuple) and found[0] in ("hit", "miss") and found[1] == "hit":
@@ -335,9 +427,11 @@ MODULES = (
     *("jitdelegate.runtime.mapped_model", "jitdelegate.runtime.string_guard"),
     *("jitdelegate.base.option_file", "jitdelegate.program.shared_pages"),
     *("jitdelegate.targets.cpu.target", "jitdelegate.targets.litert.target", "llvmlite.binding"),
+    *("cache_tools.archive", "cache_tools.push", "jitdelegate.runtime.cache.remote"),
+    *("cryptography.exceptions", "fsspec.core", "fsspec.implementations.local"),
 )
 """What starts would read when they need it."""
-SWEEPS = ("cold_calls", "warm_calls", "kills", "memory", "lives", "damages", "stampedes")
+SWEEPS = ("cold_calls", "warm_calls", "kills", "memory", "lives", "damages", "stampedes", "fetches", "carries")
 
 
 def main(argv: list[str] | None = None) -> int:

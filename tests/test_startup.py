@@ -61,6 +61,14 @@ def test_a_warm_start_on_bytes_imports_nothing_heavy(warm: tuple[str, str]) -> N
     assert {name.split(".")[0] for name in found["loaded"]} & HEAVY == set()
 
 
+def test_a_warm_start_does_not_care_for_a_remote(warm: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = start(starts.on_bytes, *warm)["loaded"]
+    monkeypatch.setenv("JITDELEGATE_REMOTE", "memory://programs")
+    monkeypatch.setenv("JITDELEGATE_REMOTE_KEY", "missing.pem")
+    assert start(starts.on_bytes, *warm)["loaded"] == alone
+    assert not {name.split(".")[0] for name in alone} & {"cryptography", "fsspec"}
+
+
 def test_a_timed_start_on_bytes_imports_no_numpy(warm: tuple[str, str]) -> None:
     Path(warm[1], "input-0.bin").write_bytes(bytes(768))
     found = start(starts.timed, *warm)

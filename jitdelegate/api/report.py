@@ -27,6 +27,7 @@ class CacheReport(Record):
         path: the entry's file; "" where nothing is stored.
         write_failure: why a compiled program was not stored; "" if it was.
         counters: event name to count, for this process's cache; misses by their kind.
+        remote: the URL of the remote that the program of a hit was fetched from at this start; "" where it was here.
     """
 
     outcome: str
@@ -34,6 +35,7 @@ class CacheReport(Record):
     path: str
     write_failure: str
     counters: Mapping[str, int | dict[str, int]]
+    remote: str = ""
 
     @property
     def hit(self) -> bool:
@@ -195,7 +197,8 @@ class Report(Record):
 
     def _facts(self) -> list[tuple[str, Sequence[str]]]:
         """Headings, each with what there is to tell about it."""
-        told = (self.cache.outcome, self.cache.reason, self.cache.write_failure, self.cache.path)
+        remote = f"from {self.cache.remote}" if self.cache.remote else ""
+        told = (self.cache.outcome, remote, self.cache.reason, self.cache.write_failure, self.cache.path)
         cache = ", ".join(dict.fromkeys(part for part in told if part))  # one sentence may be both reasons
         ignored = f"the option{'s' if len(self.ignored_options) > 1 else ''} {', '.join(self.ignored_options)}"
         facts: list[tuple[str, Sequence[str]]] = [
@@ -281,6 +284,7 @@ def _cache_report(executable: Executable) -> CacheReport:
             name: dict(count) if isinstance(count, dict) else count
             for name, count in ((name, getattr(counts, name)) for name in counts.__slots__)
         },
+        remote=lookup.remote,
     )
 
 

@@ -17,6 +17,8 @@ class Checked:
     serialization_dir: str | bool | None
     prebuilt: tuple[str, ...] | None
     cache_max_bytes: int | None
+    remote: str | bool | None
+    remote_key: str | None
     model_token: str | None
     num_threads: int | None
     cpu_features: str
@@ -58,6 +60,8 @@ class Arguments(TypedDict, total=False):
     serialization_dir: str | os.PathLike[str] | bool | None
     prebuilt: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     cache_max_bytes: int | str | None
+    remote: str | bool | None
+    remote_key: str | os.PathLike[str] | None
     model_token: str | None
     num_threads: int | None
     cpu_features: str
@@ -99,6 +103,8 @@ class Common(TypedDict, total=False):
 
     prebuilt: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     cache_max_bytes: int | str | None
+    remote: str | bool | None
+    remote_key: str | os.PathLike[str] | None
     cpu_features: str | None
     hardware_accelerators: int | None
     stream: int | None

@@ -37,6 +37,8 @@ AUTO, MAX_PRECISION, MIN_LATENCY, MIN_MEMORY_USAGE = PRIORITIES
 FLAGS = ("ENABLE_QUANT", "CL_ONLY", "GL_ONLY", "ENABLE_SERIALIZATION")
 """In the order of TFLite's bits, the lowest first."""
 ENABLE_QUANT, *_FOREIGN, ENABLE_SERIALIZATION = FLAGS
+REMOTE, REMOTE_KEY = "JITDELEGATE_REMOTE", "JITDELEGATE_REMOTE_KEY"
+"""Environment variables for the options of the same names."""
 MOST_THREADS = 64
 LARGEST_DEVICE = 1023
 LARGEST_INDEX = 2147483647
@@ -249,6 +251,18 @@ def _folders(name: str, value: Any) -> tuple[str, ...]:
     raise refused(name, value, "a folder, a list or tuple of folders, or None")
 
 
+def _remote(name: str, value: Any) -> str | bool:
+    if value is False or (isinstance(value, str) and value):
+        return value
+    raise refused(name, value, "a URL, None (that of JITDELEGATE_REMOTE) or False (no remote)")
+
+
+def _key_file(name: str, value: Any) -> str:
+    if isinstance(value, str | os.PathLike) and os.fspath(value):
+        return os.fsdecode(value)
+    raise refused(name, value, "the path of a public key, or None")
+
+
 def _inputs_file(name: str, value: Any) -> str:
     if isinstance(value, str | os.PathLike) and os.fsdecode(value).endswith(".npz"):
         return os.fsdecode(value)
@@ -370,6 +384,8 @@ FIELDS = {
     "serialization_dir": Field(None, f"{_PATH} | bool | None", "str | bool | None", check=_directory),
     "prebuilt": Field(None, f"{_PATH} | Sequence[{_PATH}] | None", "tuple[str, ...] | None", check=_folders),
     "cache_max_bytes": Field(None, "int | str | None", "int | None", check=_nbytes),
+    "remote": Field(None, "str | bool | None", check=_remote),
+    "remote_key": Field(None, f"{_PATH} | None", "str | None", check=_key_file),
     "model_token": Field(None, "str | None", check=_token, key=OTHER),
     "num_threads": Field(None, "int | None", check=whole(1, MOST_THREADS, "None or a whole number from {} to {}")),
     "cpu_features": Field("auto", choices=CPU_FEATURES, key=OTHER),
@@ -467,6 +483,11 @@ class DelegateOptions(Checked):
             JITDELEGATE_CACHE_MAX_BYTES, or sets no limit.
         model_token: begins the names of the model's entries, in place of its fingerprint, which stays a part of the
             key: two models may have one token.
+        remote: URL of a folder with programs that other machines compiled and `cache_tools push` signed: s3://, gs://,
+            https://, file:// and whatever else fsspec opens. Programs that the directory lacks are fetched from there
+            into it. None is that of the environment variable JITDELEGATE_REMOTE, False is none.
+        remote_key: path of the public key of the remote's signer; None is that of JITDELEGATE_REMOTE_KEY. Without a
+            key, only a folder of this machine is used that the user or root owns and no other user may write.
         num_threads: threads that share one inference; None takes the CPUs that this process and its container may
             use, at most 4.
         cpu_features: instruction set of CPU code. "auto" takes the widest one of this CPU; "generic" compiles for any
@@ -590,7 +611,14 @@ class DelegateOptions(Checked):
             "require_full_delegation": self.hardware_accelerators == GPU,
             "precision": "float16" if loses else "float32",
             "quantized_models_allowed": ENABLE_QUANT in self.experimental_flags,
+            "remote": os.environ.get(REMOTE) or None,
+            "remote_key": os.environ.get(REMOTE_KEY) or None,
         }
+
+    @property
+    def remote_place(self) -> tuple[str, str]:
+        """The remote's URL, and the path of its signer's public key; "" for none of them."""
+        return self.remote if isinstance(self.remote, str) else "", self.remote_key or ""
 
     @property
     def _order(self) -> tuple[str, str, str]:

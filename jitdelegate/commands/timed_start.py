@@ -50,7 +50,7 @@ def _start_jitdelegate(
     from jitdelegate.api.model import load
 
     clock.stage("import")
-    model = load(path, serialization_dir=cache, prebuilt=(), num_threads=threads)
+    model = load(path, serialization_dir=cache, prebuilt=(), remote=False, num_threads=threads)
     clock.stage("open")
     inputs = [_input(folder, position, info) for position, info in enumerate(model.inputs)]
     if road == "jitdelegate-numpy":

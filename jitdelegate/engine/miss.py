@@ -35,7 +35,8 @@ def fill(executable: Executable, store: Store, no_compiler: str) -> None:
     has_program = True
     try:
         executable.lookup = store.fill(executable.key, compiling.parts, executable.lookup)
-        if executable.outcome == "miss" and isinstance(source.origin, str):
+        is_new = executable.outcome == "miss" or bool(executable.lookup.remote)
+        if is_new and isinstance(source.origin, str):
             store.remember_model(source.fingerprint(), source.origin)
         store.sweep()
         if executable.program.failure:

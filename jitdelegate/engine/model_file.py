@@ -375,12 +375,13 @@ def with_ports(content: bytes, options: DelegateOptions) -> bytes:
 
 def _open_store(options: DelegateOptions) -> Store:
     """The store that the options name."""
-    folders, is_private, most_bytes = options.prebuilt_folders, options.private_weights, options.cache_max_bytes
+    folders, folder, is_private = options.prebuilt_folders, options.serialization_dir, options.private_weights
+    most_bytes, remote = options.cache_max_bytes, options.remote_place
     if not folders:
-        return open_store(options.serialization_dir, private_weights=is_private, most_bytes=most_bytes)
+        return open_store(folder, private_weights=is_private, most_bytes=most_bytes, remote=remote)
     from jitdelegate.runtime.cache.prebuilt_store import PrebuiltStore  # not before: few models have such folders
 
-    return PrebuiltStore(folders, options.serialization_dir, private_weights=is_private, most_bytes=most_bytes)
+    return PrebuiltStore(folders, folder, private_weights=is_private, most_bytes=most_bytes, remote=remote)
 
 
 def _keep(source: Source) -> str | bytes:

@@ -19,7 +19,7 @@ PRELOADED = "JITDELEGATE_FAULT_LIBRARY"
 COUNT, FAIL, FAIL_EVER_AFTER, KILL, SHORT = range(5)
 """What happens to the call: nothing, one fails, all from it on fail that are about the same folder, the process is
 killed before it, half is done."""
-CACHE, MODEL, PREBUILT = range(3)
+CACHE, MODEL, PREBUILT, REMOTE = range(4)
 """The watched folders by their numbers."""
 MEMORY = 4
 """Stands for a folder where the call was for memory."""

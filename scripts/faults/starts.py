@@ -64,6 +64,7 @@ class Start:
         options: of `load`.
         loader: what the program is made for.
         signature: the signature that runs; "" for the model as such.
+        fetched: whether the programs come from the remote, once there is one.
         remembered: whether the model counts as so large, and left alone for so long, that its fingerprint is kept.
         prebuilt: whether a filled cache is a prebuilt folder before an empty one.
         crowd: number of other entries, of CROWD bytes each, that lie in the cache and were not used for long.
@@ -75,6 +76,7 @@ class Start:
     remembered: bool = False
     prebuilt: bool = False
     crowd: int = 0
+    fetched: bool = False
 
 
 PARTLY = {"partitioning": "all", "only_ops": ONLY}
@@ -92,6 +94,8 @@ STARTS = {
     "partly compiled, token": Start({"target": "cpu", "model_token": "net", **PARTLY}, loader="partitions"),
     "partly compiled, inside LiteRT": Start({"target": "cpu", **PARTLY}, loader="delegate"),
 }
+FETCHED = "further signature, fetched from a remote"
+ALL_STARTS = STARTS | {FETCHED: Start({"target": "cpu"}, signature=FURTHER, fetched=True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,22 @@ class Scene:
     def prebuilt(self) -> Path:
         """The prebuilt folder, for starts that have one."""
         return self.folder / "prebuilt"
+
+    @property
+    def remote(self) -> Path:
+        """Where programs are fetched from."""
+        return self.folder / "remote"
+
+    @property
+    def keys(self) -> Path:
+        """The keys of whoever pushes there."""
+        return self.folder / "keys"
+
+    def options(self, start: Start) -> dict[str, Any]:
+        """The options of a start."""
+        is_there = start.fetched and self.remote.exists()
+        place = {"remote": str(self.remote), "remote_key": str(self.keys / "public.pem")} if is_there else {}
+        return start.options | place
 
     def filled(self, name: str) -> Path:
         """The filled cache for a start of STARTS."""
@@ -192,7 +212,7 @@ def opened(start: Start, scene: Scene, *, num_threads: int) -> jitdelegate.Model
         serialization_dir=scene.cache,
         prebuilt=prebuilt,
         num_threads=num_threads,
-        options=start.options,
+        options=scene.options(start),
     )
 
 

@@ -24,9 +24,9 @@ from jitdelegate.engine.load_path import find_key
 from jitdelegate.errors import CacheWarning
 from jitdelegate.runtime.cache import trouble
 from jitdelegate.runtime.cache.model_names import NAME as NAMES
-from jitdelegate.runtime.cache.use_log import NAME as USES
 from jitdelegate.runtime.cache.prebuilt_store import PrebuiltStore
 from jitdelegate.runtime.cache.store import counts
+from jitdelegate.runtime.cache.use_log import NAME as USES
 from jitdelegate.targets.cuda.target import TARGET as CUDA
 from jitdelegate.targets.host import levels
 from tests.api import prebuilt_starts, small_models
@@ -133,7 +133,11 @@ def test_commands_that_measure_or_explain_compilation_look_into_no_folder(
         warnings.simplefilter("error", CacheWarning)  # there is no such folder
         assert analyze.main([model]) == 0
         timed_start.main(["jitdelegate", model, str(tmp_path / "own"), str(tmp_path), "1", "1"])
-    assert measured_options(DelegateOptions(prebuilt=output), "own") == {"prebuilt": [], "serialization_dir": "own"}
+    assert measured_options(DelegateOptions(prebuilt=output), "own") == {
+        "prebuilt": [],
+        "remote": False,
+        "serialization_dir": "own",
+    }
 
 
 def test_a_damaged_program_is_replaced_in_the_own_directory(output: Path, model: str, tmp_path: Path) -> None:

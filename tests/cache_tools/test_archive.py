@@ -16,13 +16,14 @@ import pytest
 import jitdelegate
 from cache_tools.__main__ import main
 from cache_tools.archive import import_entries
-from cache_tools.entries import open_entries
+from cache_tools.entries import Entry, open_entries
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cache.directory import CacheDirectory, open_cache_directory
 from jitdelegate.runtime.cache.key import Key
 from jitdelegate.runtime.cache.model_names import remember_model
+from jitdelegate.runtime.cache.store import open_store
 from tests.api import test_shared_weights
-from tests.cache_tools.test_commands import break_weights, folder, full_program, names
+from tests.cache_tools.test_commands import break_weights, folder, full_program, names, put
 from tests.runtime.cache.programs import MODEL_A, MODEL_B, key
 
 __all__ = ["folder"]
@@ -243,6 +244,32 @@ def test_a_program_is_imported_with_the_one_whose_weights_it_shares(
     assert main(["import", str(path), "--dir", str(tmp_path / "third")]) == 1
     assert "which has a part of its weights, is missing" in capsys.readouterr().out
     assert left(tmp_path / "third") == []
+
+
+def test_programs_that_share_weights_of_a_bad_one_are_left_out_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("jitdelegate.runtime.cache.store.LEAST_SHARED", 0)
+    folder, path = tmp_path / "cache", tmp_path / "entries.tar"
+    with jitdelegate.load(
+        test_shared_weights.MODEL, serialization_dir=str(folder), target="cpu", num_threads=1
+    ) as loaded:
+        for signature in ("one", "two"):
+            loaded.run({"x": test_shared_weights.X}, signature)
+    dependent = next(entry for entry in open_entries(str(folder)) if entry.weight_sources)
+    source = folder / dependent.weight_sources[0]
+    real = Entry._read
+
+    def read(entry: Entry, directory: CacheDirectory, verify: bool) -> None:
+        if verify and entry.name == source.name:
+            raise OSError("it cannot be read now")
+        real(entry, directory, verify)
+
+    monkeypatch.setattr(Entry, "_read", read)
+    put(open_store(str(folder)), MODEL_A)
+    assert main(["export", str(path), "--dir", str(folder)]) == 1
+    assert f"{dependent.name} is left out: an entry that has a part of its weights" in capsys.readouterr().err
+    assert main(["import", str(path), "--dir", str(tmp_path / "other")]) == 0
 
 
 def _failing_at(number: int) -> Iterator[bool]:

@@ -99,6 +99,7 @@ def _plain(options: DelegateOptions, cache: str) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()} | {
         "serialization_dir": cache,
         "prebuilt": [],
+        "remote": False,
     }
 
 

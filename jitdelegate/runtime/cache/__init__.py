@@ -16,10 +16,13 @@ Read `store.py` first.
 - `prebuilt_store.py`: `PrebuiltStore(folders, serialization_dir)`, which looks into prebuilt folders before.
 - `output_folder.py`: `open_output(path)`, the store of a folder that all users may read.
 - `memo.py`: stores fingerprints of large files. `shared_weights.py`: weights in other entries.
+- `staging.py`: entries that come from elsewhere, in temporary files until all are checked.
+- `remote.py`: `pull(directory, url, key_path, key)` fetches an entry that other machines compiled; `remote_files.py`
+  reads its files, `statements.py` and `public_key.py` check who signed them.
 - `eviction.py`: `evict(directory, key, uses)`, so that a model with many shapes does not fill the disk.
 - `model_names.py`: the names of the models whose programs are in a directory.
 - `trouble.py`: `tell(directory, reason)`, a warning and a log line, once per directory.
 - `lock.py`: lets one process compile while others wait; correctness never depends on it.
 - `store.counts`: `counts.hits`, `counts.misses` (by kind of reason), `counts.writes`, `counts.write_failures`,
-  `counts.lock_timeouts`, `counts.evictions`.
+  `counts.lock_timeouts`, `counts.evictions`, `counts.remote_hits`.
 """

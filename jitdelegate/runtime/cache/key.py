@@ -28,7 +28,7 @@ MODEL, TOKEN, TOOLCHAIN = "model", "token", "toolchain"
 FORMAT, GENERATORS, TARGET, FEATURES = "format", "generators", "target", "features"
 TUNING, TUNED = "tuning", "tuned"
 PRECISION, BOUND, INPUTS, CHOSEN = "precision", "precision bound", "precision inputs", "chosen precision"
-_SETTLED = (TOOLCHAIN, TUNED, CHOSEN)
+SETTLED = (TOOLCHAIN, TUNED, CHOSEN)
 """Parts that the compiler settles. A key without a value for one accepts every value."""
 SUBGRAPH, SHAPES, VALUES, HOST, NODES = "subgraph", "shapes", "values", "host", "nodes"
 SUFFIX = ".jitd"
@@ -138,7 +138,7 @@ class Key:
 
     def digest(self) -> str:
         """xxh3-128 over the parts that the compiler does not settle, as 32 hex digits."""
-        return xxh3_128_hexdigest(_encode(tuple(part for part in self.parts if part[0] not in _SETTLED)))
+        return xxh3_128_hexdigest(_encode(tuple(part for part in self.parts if part[0] not in SETTLED)))
 
     def entry_beginning(self) -> str:
         """What the names of its entries by all toolchains begin with: the ASCII part of the token or fingerprint, and
@@ -183,7 +183,7 @@ class Key:
         """
         values = dict(other)
         for name, expected in self.parts:
-            if name in _SETTLED and not expected:
+            if name in SETTLED and not expected:
                 continue
             if values.get(name, "") != expected:
                 return name, values.get(name, ""), expected

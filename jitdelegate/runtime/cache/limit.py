@@ -59,12 +59,17 @@ def write_within(
     lock.acquire(LONGEST_WAIT)
     try:
         directory.write(name, *views, mode=READ_ONLY_FILE)
-        try:
-            return _make_room(directory, most_bytes, name, uses, open_front)
-        except (OSError, MemoryError):
-            return 0  # the next one that is stored makes room
+        return make_room(directory, most_bytes, name, uses, open_front)
     finally:
         lock.release()
+
+
+def make_room(directory: CacheDirectory, most_bytes: int, name: str, uses: Uses, open_front: OpenFront) -> int:
+    """As `write_within`, for an entry that is there already; a failure leaves it to the next one that is stored."""
+    try:
+        return _make_room(directory, most_bytes, name, uses, open_front)
+    except (OSError, MemoryError):
+        return 0
 
 
 def _make_room(directory: CacheDirectory, most_bytes: int, name: str, uses: Uses, open_front: OpenFront) -> int:

@@ -10,7 +10,7 @@ import os
 
 from jitdelegate.errors import CacheError
 from jitdelegate.runtime.cache.directory import open_cache_directory, open_prebuilt_folder
-from jitdelegate.runtime.cache.store import ABSENT, DAMAGED, NO_DIRECTORY, Lookup, Store, Tally, counts
+from jitdelegate.runtime.cache.store import ABSENT, DAMAGED, NO_DIRECTORY, NO_REMOTE, Lookup, Store, Tally, counts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ class PrebuiltStore(Store):
         *,
         private_weights: bool = False,
         most_bytes: int | None = None,
+        remote: tuple[str, str] = NO_REMOTE,
     ) -> None:
-        super().__init__(None, private_weights=private_weights, most_bytes=most_bytes)
+        super().__init__(None, private_weights=private_weights, most_bytes=most_bytes, remote=remote)
         self._serialization_dir = serialization_dir
         self._is_open, self._remedy = False, ""
         self._folders = [folder for folder in map(_opened, folders) if folder is not None]

@@ -51,6 +51,7 @@ _HEAD_BYTES = 1 << 17
 HIT, ABSENT, UNREADABLE, UNTRUSTED, DAMAGED = "hit", "absent", "unreadable", "untrusted", "damaged"
 INCOMPLETE = "incomplete"
 OFF, NO_DIRECTORY = "off", "directory"
+NO_REMOTE = "", ""
 
 
 class Counts:
@@ -64,9 +65,10 @@ class Counts:
         lock_timeouts: compilations that did not wait for another process any longer.
         evictions: entries that were removed because there were too many for other shapes or values, or for the limit,
             or because they were outdated.
+        remote_hits: those of the hits whose entries came from a remote at this start.
     """
 
-    __slots__ = ("evictions", "hits", "lock_timeouts", "misses", "write_failures", "writes")
+    __slots__ = ("evictions", "hits", "lock_timeouts", "misses", "remote_hits", "write_failures", "writes")
 
     def __init__(self) -> None:
         self.reset()
@@ -79,6 +81,7 @@ class Counts:
         self.write_failures = 0
         self.lock_timeouts = 0
         self.evictions = 0
+        self.remote_hits = 0
 
     def miss(self, kind: str) -> None:
         """Count one miss."""
@@ -142,9 +145,10 @@ class Lookup:
         path: the entry's file, also for a miss; None without a directory.
         program: the program, read and checked; for a miss only after `fetch` compiled it.
         write_failure: why a compiled program was not stored; "" if it was.
+        remote: the URL that the entry came from just now; "" where it was here, or was compiled.
     """
 
-    __slots__ = ("hit", "kind", "path", "program", "reason", "write_failure")
+    __slots__ = ("hit", "kind", "path", "program", "reason", "remote", "write_failure")
 
     def __init__(self, kind: str, reason: str = "", path: str | None = None, program: Program | None = None) -> None:
         self.hit = kind == HIT
@@ -152,6 +156,7 @@ class Lookup:
         self.reason = reason
         self.path = path
         self.program = program
+        self.remote = ""
         self.write_failure = ""
 
 
@@ -163,9 +168,10 @@ class Store:
         kind: the kind of every miss without a directory.
         private_weights: whether programs share no memory with the file.
         most_bytes: limit of the directory's programs; None for no limit.
+        remote: URL of a remote, and path of the public key that its entries are signed with; "" for none of them.
     """
 
-    __slots__ = ("_directory", "kind", "most_bytes", "private_weights", "trouble")
+    __slots__ = ("_directory", "kind", "most_bytes", "private_weights", "remote", "trouble")
 
     def __init__(
         self,
@@ -175,10 +181,12 @@ class Store:
         *,
         private_weights: bool = False,
         most_bytes: int | None = None,
+        remote: tuple[str, str] = NO_REMOTE,
     ) -> None:
         self._directory = directory
         self.most_bytes = most_bytes
         self.private_weights = private_weights
+        self.remote = remote
         self.trouble = trouble
         self.kind = kind
 
@@ -255,7 +263,7 @@ class Store:
                 self._count(again)
                 return again
             with lock.beating():
-                return self._compile(key, compile, lookup)
+                return self._pull(key) or self._compile(key, compile, lookup)
         finally:
             lock.release()
 
@@ -324,6 +332,39 @@ class Store:
             Memo(self.machine_notes).forget(os.stat(path_or_bytes))
         except OSError:
             return  # without the file nobody asks again
+
+    def _pull(self, key: Key) -> Lookup | None:
+        """The entry from the remote, which the directory then has; None where there is none that can be used."""
+        url, public_key = self.remote
+        if self.directory is None or not url:
+            return None
+        try:
+            from jitdelegate.runtime.cache.remote import pull, shown  # not before: few programs have a remote
+
+            is_new = pull(self.directory, url, public_key, key, open_front, open_entry)
+        except (ImportError, OSError, MemoryError):
+            return None
+        pulled = self._look_up(key)
+        if not is_new or not pulled.hit:
+            return None
+        self._count(pulled)
+        counts.remote_hits += 1
+        pulled.remote = shown(url)
+        self._evict(key)
+        self._keep_limit(self.directory, os.path.basename(pulled.path or ""))
+        return pulled
+
+    def _keep_limit(self, directory: CacheDirectory, name: str) -> None:
+        """Remove entries beyond the limit after this one was fetched."""
+        if self.most_bytes is None:
+            return
+        try:
+            from jitdelegate.runtime.cache.limit import make_room  # not before: most directories have none
+
+            removed = make_room(directory, self.most_bytes, name, lambda: whole_log(directory).uses, open_front)
+            _count_evictions(directory, removed)
+        except (ImportError, CacheError) as error:
+            _tell(directory.path, f"cache directory {directory.path} does not keep the program: {error}", "")
 
     def _compile(self, key: Key, compile: Callable[[], FileParts], lookup: Lookup) -> Lookup:
         """The compiled program, from its file if it was stored: shared pages instead of a copy on the heap."""
@@ -444,7 +485,11 @@ class Store:
 
 
 def open_store(
-    serialization_dir: str | bool | None, *, private_weights: bool = False, most_bytes: int | None = None
+    serialization_dir: str | bool | None,
+    *,
+    private_weights: bool = False,
+    most_bytes: int | None = None,
+    remote: tuple[str, str] = NO_REMOTE,
 ) -> Store:
     """The store in a directory: a path, None for the user's cache directory, or False for none.
 
@@ -457,7 +502,7 @@ def open_store(
     except CacheError as error:
         _tell(serialization_dir or "", str(error), error.remedy)
         return Store(None, str(error))
-    store = Store(directory, private_weights=private_weights, most_bytes=most_bytes)
+    store = Store(directory, private_weights=private_weights, most_bytes=most_bytes, remote=remote)
     store.sweep()
     return store
 

@@ -1,4 +1,4 @@
-"""Warns the user, once per directory and process, that compiled programs cannot be stored, or are not found."""
+"""Warns the user, once per directory or URL and process, that programs cannot be stored, found or fetched."""
 
 from __future__ import annotations
 
@@ -25,8 +25,13 @@ def tell_prebuilt(folder: str, reason: str, remedy: str = "") -> None:
     _tell(folder, f"{reason}; other programs are used, or compiled. What helps: {', or '.join(helps)}.")
 
 
+def tell_remote(url: str, reason: str) -> None:
+    """Warn that a remote is not used; `reason` is a sentence without a full stop."""
+    _tell(url, f"remote {url} cannot be used: {reason}; programs that are missing here are compiled.")
+
+
 def _tell(directory: str, text: str) -> None:
-    """Warn, and log the same to the logger "jitdelegate"; once for a directory."""
+    """Warn, and log the same to the logger "jitdelegate"; once for a directory or URL."""
     if directory in _told:
         return
     _told.add(directory)
