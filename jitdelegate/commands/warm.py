@@ -1,11 +1,15 @@
 """python -m jitdelegate.warm MODEL [MODEL ...]: compile models into the cache ahead of their first use.
 
+Of a folder, all .tflite files below it are compiled.
+
 --target cuda:sm_80,sm_90 (or cuda:all) compiles for GPUs that this machine may lack: the most common one of each
 architecture, or with cuda:sm_90:114 one with this number of multiprocessors. --target cpu:x86-64-v3,cpu:aarch64
 compiles for other CPUs with Linux. Several targets, with commas between them or each with a --target of its own, go to
 one folder.
 
 --input-shape ids=1x128:mask=1x128 compiles for these sizes of inputs as well; give it once for each set of sizes.
+
+--check compiles and writes nothing. It says whether each program is there, with every byte checked, or why not.
 """
 
 from __future__ import annotations
@@ -15,7 +19,8 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitdelegate.api import announce
 from jitdelegate.api.model import Model
@@ -35,6 +40,9 @@ from jitdelegate.runtime.cache.store import counts
 from jitdelegate.targets import target_named
 from jitdelegate.targets.target import Device
 
+if TYPE_CHECKING:
+    from jitdelegate.engine.precompile import Precompiled
+
 FURTHER = {
     "precision": "in which floats are multiplied (default: float32)",
     "tuning": "measure kernels on this machine's GPU, few or all (default: none)",
@@ -44,14 +52,20 @@ FURTHER = {
     "dequantize_outputs": "return float32 for quantized outputs",
 }
 """Options that arguments give besides the parameters of `load`, with their help."""
+MISS = "miss"
+"""The state of a program that --check does not find."""
 _UNTUNED = "not tuned, since kernels are measured on this machine's GPU only, with --target cuda"
 _UNCHOSEN = "float32 in place of auto, since precisions are measured on this machine only"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 every model is warm, 1 some model failed, 2 wrong arguments, or a file cannot be opened."""
+    """Exit status: 0 every model is warm, 1 some model failed or --check found a miss, 2 wrong arguments, or a file
+    cannot be opened."""
     parser = _parser()
     arguments = parser.parse_args(argv)
+    arguments.model = [model for given in arguments.model for model in _models(given)]
+    if not arguments.model:
+        parser.error("the folders have no .tflite file")
     if _token(arguments) is not None and len(arguments.model) > 1:
         parser.error(f"--model-token names one entry, but {len(arguments.model)} models were given; expected one")
     targets = [target for given in arguments.target or [[Target()]] for target in given]
@@ -64,29 +78,58 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"--input-shape gives {found}, but the cache keeps {MOST_STORED} of a model; expected no more")
     with PlainWarnings(CacheWarning, DelegateWarning):
         results = _warm_all(arguments, targets)
-    if arguments.json:
-        print_line(json.dumps(results, indent=2))
     return max(int(result.get("status", GOOD)) for result in results)
 
 
+class Job(NamedTuple):
+    """One model for one target. Without a device, it is compiled for one of this machine."""
+
+    model: str
+    target: str | None
+    device: Device | None
+
+    @property
+    def kind(self) -> dict[str, str]:
+        """The device, for results."""
+        return {"gpu" if self.device.target.is_accelerator else "cpu": self.device.kind} if self.device else {}
+
+
+def _models(given: str) -> list[str]:
+    return sorted(map(str, Path(given).rglob("*.tflite"))) if os.path.isdir(given) else [given]
+
+
 def _warm_all(arguments: argparse.Namespace, targets: Sequence[Target]) -> list[dict[str, Any]]:
-    results = []
     named = ((target.name, device) for target in targets for device in target.devices or (None,))
     each = {(target, device.kind if device else ""): (target, device) for target, device in named}.values()
-    jobs = [(model, *one) for model in arguments.model for one in each]
-    with progress(len(jobs)) as bar:
-        for model, target, device in jobs:
-            bar.begin(f"{model} {device.kind if device else ''}")
-            results.append(warm_for(model, device, arguments) if device else warm(model, arguments, bar, target))
-            if not arguments.json:
-                _print_result(results[-1])
-            bar.done()
+    jobs, results = [Job(model, *one) for model in arguments.model for one in each], list[dict[str, Any]]()
+    try:
+        with progress(len(jobs)) as bar:
+            for job in jobs:
+                bar.begin(f"{job.model} {' '.join(job.kind.values())}")
+                results.append(_run(job, arguments, bar))
+                if not arguments.json:
+                    _print_result(results[-1])
+                bar.done()
+    finally:  # what was done before Ctrl-C is told
+        if arguments.json:
+            print_line(json.dumps(results, indent=2))
+        if 0 < len(results) < len(jobs):
+            complain(f"{len(results)} of {len(jobs)} jobs were done")
     return results
+
+
+def _run(job: Job, arguments: argparse.Namespace, bar: Bar) -> dict[str, Any]:
+    """The result of one job."""
+    if arguments.check:
+        return check(job, arguments)
+    if job.device:
+        return warm_for(job.model, job.device, arguments)
+    return warm(job.model, arguments, bar, job.target)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = new_parser("jitdelegate.warm", __doc__)
-    parser.add_argument("model", nargs="+", metavar="MODEL", help="a .tflite file")
+    parser.add_argument("model", nargs="+", metavar="MODEL", help="a .tflite file, or a folder of them")
     parser.add_argument(
         "--serialization-dir",
         type=directory,
@@ -121,6 +164,7 @@ def _parser() -> argparse.ArgumentParser:
         help="also for these sizes of inputs, by name or number; once for each set of sizes",
     )
     parser.add_argument("--threads", type=threads, metavar="N", help="threads that share one inference")
+    parser.add_argument("--check", action="store_true", help="compile nothing; fail where a program is missing or bad")
     parser.add_argument("--json", action="store_true", help="print one JSON list instead of lines")
     return parser
 
@@ -191,27 +235,55 @@ def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[
         "model_token": arguments.model_token,
     }
     options = DelegateOptions.from_keywords(named, _further(arguments))
-    kind = {"gpu" if device.target.is_accelerator else "cpu": device.kind}
+    kind = Job(model, device.target.name, device).kind
     try:
         hosted = arguments.litert_interpreter
         precompiled = precompile(model, device, options, arguments.output, arguments.input_shape, hosted=hosted)
     except (JitDelegateError, OSError, MemoryError) as error:
         return {**_failed(model, error, start), **kind}
-    programs = (precompiled.program, *precompiled.further)
     return {
         "model": model,
         **kind,
-        **_outcome(precompiled.hit, precompiled.path, start),
+        **_precompiled(precompiled, arguments, start),
         "target": f"{precompiled.program.target}:{device.kind}",
+        "notes": _unmeasured(options, device),
+        **({} if precompiled.path else _trouble(f"nothing was stored: {precompiled.trouble}")),
+    }
+
+
+def check(job: Job, arguments: argparse.Namespace) -> dict[str, Any]:
+    """As `warm_for` and `warm`, for programs that are in the cache; the state MISS, which is a failure, for others."""
+    from jitdelegate.engine.verified import MissError, verified
+
+    start = time.perf_counter()
+    own = {"model": job.model, **job.kind}
+    named = {
+        "target": job.target,
+        "serialization_dir": arguments.serialization_dir,
+        "model_token": arguments.model_token,
+    }
+    shapes, hosted = arguments.input_shape, arguments.litert_interpreter
+    try:
+        options = DelegateOptions.from_keywords(named, _further(arguments))
+        found = verified(job.model, job.device, options, arguments.output, shapes, hosted=hosted)
+    except MissError as error:
+        return {**own, "state": MISS, "seconds": time.perf_counter() - start, **_trouble(f"{MISS}: {error}")}
+    except (JitDelegateError, OSError, MemoryError) as error:
+        return {**_failed(job.model, error, start), **job.kind}
+    where = {"target": f"{found.program.target}:{job.device.kind}"} if job.device else {}
+    return {**own, **_precompiled(found, arguments, start), **where, "notes": []}
+
+
+def _precompiled(precompiled: Precompiled, arguments: argparse.Namespace, start: float) -> dict[str, Any]:
+    programs = (precompiled.program, *precompiled.further)
+    shapes = zip(arguments.input_shape, precompiled.shapes, strict=True)
+    return {
+        **_outcome(precompiled.hit, precompiled.path, start),
+        "target": _where(precompiled.program.target, precompiled.program.features),
         "delegated": sum(program.delegated for program in programs),
         "operators": sum(len(program.operators) for program in programs),
         "path": precompiled.path,
-        "notes": _unmeasured(options, device),
-        "shapes": [
-            {"inputs": sizes, "state": _state(hit)}
-            for sizes, hit in zip(arguments.input_shape, precompiled.shapes, strict=True)
-        ],
-        **({} if precompiled.path else _trouble(f"nothing was stored: {precompiled.trouble}")),
+        "shapes": [{"inputs": sizes, "state": _state(hit)} for sizes, hit in shapes],
     }
 
 
@@ -255,7 +327,8 @@ def _size(path: str) -> int:
 
 def _print_result(result: dict[str, Any]) -> None:
     if "error" in result:
-        complain(f"{result['model']}: {result['error']}")
+        device = result.get("gpu") or result.get("cpu")
+        complain(f"{result['model']}{f' for {device}' if device else ''}: {result['error']}")
         return
     print_line(
         f"{result['model']}: {result['state']}, {result['seconds']:.3f} s, {result['bytes']} bytes, "
