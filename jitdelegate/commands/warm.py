@@ -9,6 +9,9 @@ one folder.
 
 --input-shape ids=1x128:mask=1x128 compiles for these sizes of inputs as well; give it once for each set of sizes.
 
+--jobs N compiles in N processes, each a model for a target; fewer where memory is short. What a process does not finish
+is begun once more in another one.
+
 --check compiles and writes nothing. It says whether each program is there, with every byte checked, or why not.
 """
 
@@ -18,18 +21,22 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitdelegate.api import announce
 from jitdelegate.api.model import Model
 from jitdelegate.base.exit_status import FAILED, GOOD, status_of
-from jitdelegate.base.options import ANY_PRECISION, FIELDS, TUNINGS, DelegateOptions
+from jitdelegate.base.options import ANY_PRECISION, FIELDS, LONGEST_NUMBER, TUNINGS, DelegateOptions
 from jitdelegate.base.progress import Bar, progress
 from jitdelegate.base.tables import complain, print_line
 from jitdelegate.base.user_warning import PlainWarnings
 from jitdelegate.commands.arguments import TARGETS, Target, add_options_file, directory, new_parser, targets, threads
+from jitdelegate.commands.fleet.jobs import run_jobs, told
+from jitdelegate.commands.fleet.memory import allowed_workers
+from jitdelegate.commands.fleet.processes import Processes, usable_cpus
 from jitdelegate.commands.measurement.entry import Shape
 from jitdelegate.commands.run_arguments import named_shapes
 from jitdelegate.engine.load_path import open_hosted, open_model
@@ -101,30 +108,55 @@ def _models(given: str) -> list[str]:
 def _warm_all(arguments: argparse.Namespace, targets: Sequence[Target]) -> list[dict[str, Any]]:
     named = ((target.name, device) for target in targets for device in target.devices or (None,))
     each = {(target, device.kind if device else ""): (target, device) for target, device in named}.values()
-    jobs, results = [Job(model, *one) for model in arguments.model for one in each], list[dict[str, Any]]()
+    jobs, results = [Job(model, *one) for model in arguments.model for one in each], dict[int, dict[str, Any]]()
     try:
         with progress(len(jobs)) as bar:
-            for job in jobs:
-                bar.begin(f"{job.model} {' '.join(job.kind.values())}")
-                results.append(_run(job, arguments, bar))
+            for position, result in _results(jobs, arguments, bar):
+                results[position] = result
                 if not arguments.json:
-                    _print_result(results[-1])
+                    _print_result(result)
                 bar.done()
     finally:  # what was done before Ctrl-C is told
+        done = [results[position] for position in sorted(results)]
         if arguments.json:
-            print_line(json.dumps(results, indent=2))
-        if 0 < len(results) < len(jobs):
-            complain(f"{len(results)} of {len(jobs)} jobs were done")
-    return results
+            print_line(json.dumps(done, indent=2))
+        if 0 < len(done) < len(jobs):
+            complain(f"{len(done)} of {len(jobs)} jobs were done")
+    return done
 
 
-def _run(job: Job, arguments: argparse.Namespace, bar: Bar) -> dict[str, Any]:
-    """The result of one job."""
-    if arguments.check:
-        return check(job, arguments)
-    if job.device:
-        return warm_for(job.model, job.device, arguments)
-    return warm(job.model, arguments, bar, job.target)
+def _results(jobs: Sequence[Job], arguments: argparse.Namespace, bar: Bar) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The position and the result of each job as it ends."""
+    if arguments.jobs == 1:
+        for position, job in enumerate(jobs):
+            bar.begin(f"{job.model} {' '.join(job.kind.values())}")
+            yield position, _run(job, arguments, bar)
+    else:
+        asked = min(arguments.jobs or usable_cpus(), len(jobs))
+        count = min(asked, allowed_workers(arguments.model))
+        if count < asked:
+            complain(f"{count} of {asked} processes compile, since the memory allows no more")
+        with Processes(count) as workers:
+            for position, future in run_jobs(workers, _run, ((at, (job, arguments)) for at, job in enumerate(jobs))):
+                bar.begin(f"{jobs[position].model} {' '.join(jobs[position].kind.values())}")
+                yield position, _result(jobs[position], future)
+
+
+def _run(job: Job, arguments: argparse.Namespace, bar: Bar | None = None) -> dict[str, Any]:
+    """The result of one job, in this process."""
+    with PlainWarnings(CacheWarning, DelegateWarning):
+        if arguments.check:
+            return check(job, arguments)
+        if job.device:
+            return warm_for(job.model, job.device, arguments)
+        return warm(job.model, arguments, bar or Bar(0), job.target)
+
+
+def _result(job: Job, future: Future[dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return future.result()
+    except Exception as error:  # noqa: BLE001  whatever became of the worker
+        return {"model": job.model, **job.kind, **_trouble(told(error))}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -164,9 +196,21 @@ def _parser() -> argparse.ArgumentParser:
         help="also for these sizes of inputs, by name or number; once for each set of sizes",
     )
     parser.add_argument("--threads", type=threads, metavar="N", help="threads that share one inference")
+    parser.add_argument(
+        "--jobs", type=_jobs, default=1, metavar="N", help="processes that compile; auto: one for each CPU (default: 1)"
+    )
     parser.add_argument("--check", action="store_true", help="compile nothing; fail where a program is missing or bad")
     parser.add_argument("--json", action="store_true", help="print one JSON list instead of lines")
     return parser
+
+
+def _jobs(text: str) -> int:
+    """The value of --jobs; 0 for one for each CPU."""
+    if text == "auto":
+        return 0
+    if not text.isdecimal() or len(text) > LONGEST_NUMBER:
+        raise argparse.ArgumentTypeError(f"it is {text[:20]!r}, expected a number of processes or auto")
+    return int(text)
 
 
 def _token(arguments: argparse.Namespace) -> str | None:
