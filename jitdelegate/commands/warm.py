@@ -9,8 +9,9 @@ one folder.
 
 --input-shape ids=1x128:mask=1x128 compiles for these sizes of inputs as well; give it once for each set of sizes.
 
---jobs N compiles in N processes, each a model for a target; fewer where memory is short. What a process does not finish
-is begun once more in another one.
+--jobs N compiles in N processes, each a model for a target; fewer where memory is short. --dask and --ray compile on a
+cluster, for targets that are named: models travel there, and programs come back. What a process or a machine does not
+finish is begun once more elsewhere.
 
 --check compiles and writes nothing. It says whether each program is there, with every byte checked, or why not.
 """
@@ -20,9 +21,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,8 +37,10 @@ from jitdelegate.base.progress import Bar, progress
 from jitdelegate.base.tables import complain, print_line
 from jitdelegate.base.user_warning import PlainWarnings
 from jitdelegate.commands.arguments import TARGETS, Target, add_options_file, directory, new_parser, targets, threads
+from jitdelegate.commands.fleet.clusters import LOCAL, ClusterError, dask_workers, ray_workers
 from jitdelegate.commands.fleet.jobs import run_jobs, told
 from jitdelegate.commands.fleet.memory import allowed_workers
+from jitdelegate.commands.fleet.parcel import Order, Parcel, fill_order, order_for, unpack
 from jitdelegate.commands.fleet.processes import Processes, usable_cpus
 from jitdelegate.commands.measurement.entry import Shape
 from jitdelegate.commands.run_arguments import named_shapes
@@ -43,7 +48,7 @@ from jitdelegate.engine.load_path import open_hosted, open_model
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import CacheWarning, DelegateWarning, JitDelegateError
 from jitdelegate.runtime.cache.eviction import MOST_STORED
-from jitdelegate.runtime.cache.store import counts
+from jitdelegate.runtime.cache.store import counts, open_store
 from jitdelegate.targets import target_named
 from jitdelegate.targets.target import Device
 
@@ -78,13 +83,20 @@ def main(argv: list[str] | None = None) -> int:
     targets = [target for given in arguments.target or [[Target()]] for target in given]
     if arguments.output is not None and not all(target.devices for target in targets):
         parser.error("--output takes programs for --target cuda:ARCHITECTURES or cpu:INSTRUCTION_SETS only")
+    if _is_on_cluster(arguments) and not all(target.devices for target in targets):
+        parser.error("--dask and --ray compile for --target cuda:ARCHITECTURES or cpu:INSTRUCTION_SETS only")
+    if _is_on_cluster(arguments) and arguments.check:
+        parser.error("--check reads the cache here, not with --dask or --ray")
     if arguments.litert_interpreter and any(one.target.is_accelerator for target in targets for one in target.devices):
         parser.error("--litert-interpreter is for CPUs, not for cuda:ARCHITECTURES")
     if len(arguments.input_shape) > MOST_STORED:
         found = f"{len(arguments.input_shape)} shapes"
         parser.error(f"--input-shape gives {found}, but the cache keeps {MOST_STORED} of a model; expected no more")
     with PlainWarnings(CacheWarning, DelegateWarning):
-        results = _warm_all(arguments, targets)
+        try:
+            results = _warm_all(arguments, targets)
+        except ClusterError as error:
+            parser.error(str(error))
     return max(int(result.get("status", GOOD)) for result in results)
 
 
@@ -103,6 +115,10 @@ class Job(NamedTuple):
 
 def _models(given: str) -> list[str]:
     return sorted(map(str, Path(given).rglob("*.tflite"))) if os.path.isdir(given) else [given]
+
+
+def _is_on_cluster(arguments: argparse.Namespace) -> bool:
+    return arguments.dask is not None or arguments.ray is not None
 
 
 def _warm_all(arguments: argparse.Namespace, targets: Sequence[Target]) -> list[dict[str, Any]]:
@@ -127,7 +143,9 @@ def _warm_all(arguments: argparse.Namespace, targets: Sequence[Target]) -> list[
 
 def _results(jobs: Sequence[Job], arguments: argparse.Namespace, bar: Bar) -> Iterator[tuple[int, dict[str, Any]]]:
     """The position and the result of each job as it ends."""
-    if arguments.jobs == 1:
+    if _is_on_cluster(arguments):
+        yield from _on_cluster(jobs, arguments, bar)
+    elif arguments.jobs == 1:
         for position, job in enumerate(jobs):
             bar.begin(f"{job.model} {' '.join(job.kind.values())}")
             yield position, _run(job, arguments, bar)
@@ -140,6 +158,24 @@ def _results(jobs: Sequence[Job], arguments: argparse.Namespace, bar: Bar) -> It
             for position, future in run_jobs(workers, _run, ((at, (job, arguments)) for at, job in enumerate(jobs))):
                 bar.begin(f"{jobs[position].model} {' '.join(jobs[position].kind.values())}")
                 yield position, _result(jobs[position], future)
+
+
+def _on_cluster(jobs: Sequence[Job], arguments: argparse.Namespace, bar: Bar) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Only what the cache lacks travels."""
+    open_workers = dask_workers(arguments.dask) if arguments.ray is None else ray_workers(arguments.ray)
+    only_json = redirect_stdout(sys.stderr) if arguments.json else nullcontext()  # Ray prints of workers that die
+    with only_json, open_workers as workers:
+        lacking = list[int]()
+        for position, job in enumerate(jobs):
+            result = check(job, arguments)
+            if result.get("state") == MISS:
+                lacking.append(position)
+            else:
+                yield position, result
+        orders = ((position, (_order(jobs[position], arguments),)) for position in lacking)
+        for position, future in run_jobs(workers, fill_order, orders):
+            bar.begin(f"{jobs[position].model} {' '.join(jobs[position].kind.values())}")
+            yield position, _stored(jobs[position], arguments, future)
 
 
 def _run(job: Job, arguments: argparse.Namespace, bar: Bar | None = None) -> dict[str, Any]:
@@ -157,6 +193,27 @@ def _result(job: Job, future: Future[dict[str, Any]]) -> dict[str, Any]:
         return future.result()
     except Exception as error:  # noqa: BLE001  whatever became of the worker
         return {"model": job.model, **job.kind, **_trouble(told(error))}
+
+
+def _order(job: Job, arguments: argparse.Namespace) -> Order:
+    assert job.device is not None
+    keywords = {**_further(arguments), "target": job.target, "model_token": _token(arguments)}
+    return order_for(job.model, job.device, keywords, arguments.input_shape, hosted=arguments.litert_interpreter)
+
+
+def _stored(job: Job, arguments: argparse.Namespace, future: Future[Parcel]) -> dict[str, Any]:
+    """The result of a job whose programs come from a worker of a cluster, once they are in the cache."""
+    try:
+        parcel = future.result()
+        unpack(parcel, open_store(arguments.output or arguments.serialization_dir))
+    except Exception as error:  # noqa: BLE001  whatever became of the worker
+        return {"model": job.model, **job.kind, **_trouble(told(error))}
+    result = check(job, arguments)
+    if "error" in result:
+        return result
+    compiled = _state(hit=False)
+    shapes = [{**each, "state": compiled} for each in result["shapes"]]
+    return {**result, "state": compiled, "seconds": parcel.seconds, "shapes": shapes}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -196,8 +253,13 @@ def _parser() -> argparse.ArgumentParser:
         help="also for these sizes of inputs, by name or number; once for each set of sizes",
     )
     parser.add_argument("--threads", type=threads, metavar="N", help="threads that share one inference")
-    parser.add_argument(
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
         "--jobs", type=_jobs, default=1, metavar="N", help="processes that compile; auto: one for each CPU (default: 1)"
+    )
+    where.add_argument("--dask", metavar="ADDRESS", help=f"compile on a Dask cluster; {LOCAL}: of this machine's CPUs")
+    where.add_argument(
+        "--ray", nargs="?", const="", metavar="ADDRESS", help="compile on a Ray cluster (default: RAY_ADDRESS, or here)"
     )
     parser.add_argument("--check", action="store_true", help="compile nothing; fail where a program is missing or bad")
     parser.add_argument("--json", action="store_true", help="print one JSON list instead of lines")

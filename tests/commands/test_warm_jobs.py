@@ -149,6 +149,10 @@ def _is_there(group: int) -> bool:
     ("arguments", "words"),
     [
         (["--jobs", "-1"], "expected a number of processes or auto"),
+        (["--jobs", "2", "--dask", "local"], "not allowed with"),
+        (["--dask", "local"], "--dask and --ray compile for --target"),
+        (["--ray", "--target", "cpu"], "--dask and --ray compile for --target"),
+        (["--dask", "local", "--check", "--target", f"cpu:{NAMED[0]}"], "--check reads the cache here"),
     ],
 )
 def test_what_does_not_go_together_is_refused(

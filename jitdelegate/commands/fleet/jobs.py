@@ -11,7 +11,7 @@ from jitdelegate.errors import JitDelegateError
 
 Name = TypeVar("Name")
 TRIES = 2
-"""How often a job is begun whose worker fails or goes away."""
+"""How often a job is begun whose worker fails or goes away. The second worker is another one, if the system has one."""
 
 
 class Workers(Protocol):
@@ -44,5 +44,6 @@ def run_jobs(
 
 
 def told(error: BaseException) -> str:
-    """The words of a job's error."""
+    """The words of a job's error; Ray adds a traceback to it, and keeps it as the cause."""
+    error = getattr(error, "cause", None) or error
     return f"{error}" if isinstance(error, JitDelegateError) else f"{type(error).__name__}: {error}"
