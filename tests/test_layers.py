@@ -71,6 +71,7 @@ COLD_MODULES = {
     "jitdelegate.engine.choose_precision",
     "jitdelegate.engine.example_values",
     "jitdelegate.engine.precompile",
+    "jitdelegate.engine.verified",
     "jitdelegate.base.litert_options",
     "jitdelegate.base.npu_options",
     "jitdelegate.base.option_types",

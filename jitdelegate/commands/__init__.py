@@ -2,7 +2,8 @@
 
 - `entrance.py`: lists the commands, and runs the command of a module `jitdelegate.<command>`.
 - `arguments.py`: arguments that several commands have.
-- `warm.py`: compiles models into the cache. `analyze.py`: where each operator would run, and why.
+- `warm.py`: compiles models into the cache, in several processes or on a cluster with `fleet/`. `analyze.py`: where
+  each operator would run, and why.
 - `benchmark.py`: times a model as benchmark_model does, with `benchmark_run.py`, `benchmark_inputs.py`,
   `benchmark_lines.py` and `benchmark_result.py`; a folder of models, `benchmark_suite.py`, with `suite/`. `diff.py`:
   compares outputs with those of LiteRT or numpy. All use `run_arguments.py`.

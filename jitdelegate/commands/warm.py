@@ -1,5 +1,7 @@
 """python -m jitdelegate.warm MODEL [MODEL ...]: compile models into the cache ahead of their first use.
 
+Of a folder, all .tflite files below it are compiled.
+
 --target cuda:sm_80,sm_90 (or cuda:all) compiles for GPUs that this machine may lack: the most common one of each
 architecture, or with cuda:sm_90:114 one with this number of multiprocessors. --target cpu:x86-64-v3,cpu:aarch64
 compiles for other CPUs with Linux. Several targets, with commas between them or each with a --target of its own, go to
@@ -8,6 +10,12 @@ one folder.
 --output writes the programs to a folder that all users may read, wherever it is copied to: the option `prebuilt`.
 
 --input-shape ids=1x128:mask=1x128 compiles for these sizes of inputs as well; give it once for each set of sizes.
+
+--jobs N compiles in N processes, each a model for a target; fewer where memory is short. --dask and --ray compile on a
+cluster, for targets that are named: models travel there, and programs come back. What a process or a machine does not
+finish is begun once more elsewhere.
+
+--check compiles and writes nothing. It says whether each program is there, with every byte checked, or why not.
 """
 
 from __future__ import annotations
@@ -15,18 +23,27 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import nullcontext, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitdelegate.api import announce
 from jitdelegate.api.model import Model
 from jitdelegate.base.exit_status import FAILED, GOOD, status_of
-from jitdelegate.base.options import ANY_PRECISION, FIELDS, TUNINGS, DelegateOptions
+from jitdelegate.base.options import ANY_PRECISION, FIELDS, LONGEST_NUMBER, TUNINGS, DelegateOptions
 from jitdelegate.base.progress import Bar, progress
 from jitdelegate.base.tables import complain, print_line
 from jitdelegate.base.user_warning import PlainWarnings
 from jitdelegate.commands.arguments import TARGETS, Target, add_options_file, directory, new_parser, targets, threads
+from jitdelegate.commands.fleet.clusters import LOCAL, ClusterError, dask_workers, ray_workers
+from jitdelegate.commands.fleet.jobs import run_jobs, told
+from jitdelegate.commands.fleet.memory import allowed_workers
+from jitdelegate.commands.fleet.parcel import Order, Parcel, fill_order, order_for, unpack
+from jitdelegate.commands.fleet.processes import Processes, usable_cpus
 from jitdelegate.commands.measurement.entry import Shape
 from jitdelegate.commands.run_arguments import named_shapes
 from jitdelegate.engine.load_path import open_hosted, open_model
@@ -34,9 +51,12 @@ from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import CacheWarning, DelegateWarning, JitDelegateError
 from jitdelegate.runtime.cache.eviction import MOST_STORED
 from jitdelegate.runtime.cache.output_folder import open_output
-from jitdelegate.runtime.cache.store import Store, counts
+from jitdelegate.runtime.cache.store import Store, counts, open_store
 from jitdelegate.targets import target_named
 from jitdelegate.targets.target import Device
+
+if TYPE_CHECKING:
+    from jitdelegate.engine.precompile import Precompiled
 
 FURTHER = {
     "precision": "in which floats are multiplied (default: float32)",
@@ -47,47 +67,159 @@ FURTHER = {
     "dequantize_outputs": "return float32 for quantized outputs",
 }
 """Options that arguments give besides the parameters of `load`, with their help."""
+MISS = "miss"
+"""The state of a program that --check does not find."""
 _UNTUNED = "not tuned, since kernels are measured on this machine's GPU only, with --target cuda"
 _UNCHOSEN = "float32 in place of auto, since precisions are measured on this machine only"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 every model is warm, 1 some model failed, 2 wrong arguments, or a file cannot be opened."""
+    """Exit status: 0 every model is warm, 1 some model failed or --check found a miss, 2 wrong arguments, or a file
+    cannot be opened."""
     parser = _parser()
     arguments = parser.parse_args(argv)
+    arguments.model = [model for given in arguments.model for model in _models(given)]
+    if not arguments.model:
+        parser.error("the folders have no .tflite file")
     if _token(arguments) is not None and len(arguments.model) > 1:
         parser.error(f"--model-token names one entry, but {len(arguments.model)} models were given; expected one")
     targets = [target for given in arguments.target or [[Target()]] for target in given]
+    if _is_on_cluster(arguments) and not all(target.devices for target in targets):
+        parser.error("--dask and --ray compile for --target cuda:ARCHITECTURES or cpu:INSTRUCTION_SETS only")
+    if _is_on_cluster(arguments) and arguments.check:
+        parser.error("--check reads the cache here, not with --dask or --ray")
     if arguments.litert_interpreter and any(one.target.is_accelerator for target in targets for one in target.devices):
         parser.error("--litert-interpreter is for CPUs, not for cuda:ARCHITECTURES")
     if len(arguments.input_shape) > MOST_STORED:
         found = f"{len(arguments.input_shape)} shapes"
         parser.error(f"--input-shape gives {found}, but the cache keeps {MOST_STORED} of a model; expected no more")
     with PlainWarnings(CacheWarning, DelegateWarning):
-        results = _warm_all(arguments, targets)
-    if arguments.json:
-        print_line(json.dumps(results, indent=2))
+        try:
+            results = _warm_all(arguments, targets)
+        except ClusterError as error:
+            parser.error(str(error))
     return max(int(result.get("status", GOOD)) for result in results)
 
 
+class Job(NamedTuple):
+    """One model for one target. Without a device, it is compiled for one of this machine."""
+
+    model: str
+    target: str | None
+    device: Device | None
+
+    @property
+    def kind(self) -> dict[str, str]:
+        """The device, for results."""
+        return {"gpu" if self.device.target.is_accelerator else "cpu": self.device.kind} if self.device else {}
+
+
+def _models(given: str) -> list[str]:
+    return sorted(map(str, Path(given).rglob("*.tflite"))) if os.path.isdir(given) else [given]
+
+
+def _is_on_cluster(arguments: argparse.Namespace) -> bool:
+    return arguments.dask is not None or arguments.ray is not None
+
+
 def _warm_all(arguments: argparse.Namespace, targets: Sequence[Target]) -> list[dict[str, Any]]:
-    results = []
     named = ((target.name, device) for target in targets for device in target.devices or (None,))
     each = {(target, device.kind if device else ""): (target, device) for target, device in named}.values()
-    jobs = [(model, *one) for model in arguments.model for one in each]
-    with progress(len(jobs)) as bar:
-        for model, target, device in jobs:
-            bar.begin(f"{model} {device.kind if device else ''}")
-            results.append(warm_for(model, device, arguments) if device else warm(model, arguments, bar, target))
-            if not arguments.json:
-                _print_result(results[-1])
-            bar.done()
-    return results
+    jobs, results = [Job(model, *one) for model in arguments.model for one in each], dict[int, dict[str, Any]]()
+    try:
+        with progress(len(jobs)) as bar:
+            for position, result in _results(jobs, arguments, bar):
+                results[position] = result
+                if not arguments.json:
+                    _print_result(result)
+                bar.done()
+    finally:  # what was done before Ctrl-C is told
+        done = [results[position] for position in sorted(results)]
+        if arguments.json:
+            print_line(json.dumps(done, indent=2))
+        if 0 < len(done) < len(jobs):
+            complain(f"{len(done)} of {len(jobs)} jobs were done")
+    return done
+
+
+def _results(jobs: Sequence[Job], arguments: argparse.Namespace, bar: Bar) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The position and the result of each job as it ends."""
+    if _is_on_cluster(arguments):
+        yield from _on_cluster(jobs, arguments, bar)
+    elif arguments.jobs == 1:
+        for position, job in enumerate(jobs):
+            bar.begin(f"{job.model} {' '.join(job.kind.values())}")
+            yield position, _run(job, arguments, bar)
+    else:
+        asked = min(arguments.jobs or usable_cpus(), len(jobs))
+        count = min(asked, allowed_workers(arguments.model))
+        if count < asked:
+            complain(f"{count} of {asked} processes compile, since the memory allows no more")
+        with Processes(count) as workers:
+            for position, future in run_jobs(workers, _run, ((at, (job, arguments)) for at, job in enumerate(jobs))):
+                bar.begin(f"{jobs[position].model} {' '.join(jobs[position].kind.values())}")
+                yield position, _result(jobs[position], future)
+
+
+def _on_cluster(jobs: Sequence[Job], arguments: argparse.Namespace, bar: Bar) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Only what the cache lacks travels."""
+    open_workers = dask_workers(arguments.dask) if arguments.ray is None else ray_workers(arguments.ray)
+    only_json = redirect_stdout(sys.stderr) if arguments.json else nullcontext()  # Ray prints of workers that die
+    with only_json, open_workers as workers:
+        lacking = list[int]()
+        for position, job in enumerate(jobs):
+            result = check(job, arguments)
+            if result.get("state") == MISS:
+                lacking.append(position)
+            else:
+                yield position, result
+        orders = ((position, (_order(jobs[position], arguments),)) for position in lacking)
+        for position, future in run_jobs(workers, fill_order, orders):
+            bar.begin(f"{jobs[position].model} {' '.join(jobs[position].kind.values())}")
+            yield position, _stored(jobs[position], arguments, future)
+
+
+def _run(job: Job, arguments: argparse.Namespace, bar: Bar | None = None) -> dict[str, Any]:
+    """The result of one job, in this process."""
+    with PlainWarnings(CacheWarning, DelegateWarning):
+        if arguments.check:
+            return check(job, arguments)
+        if job.device:
+            return warm_for(job.model, job.device, arguments)
+        return warm(job.model, arguments, bar or Bar(0), job.target)
+
+
+def _result(job: Job, future: Future[dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return future.result()
+    except Exception as error:  # noqa: BLE001  whatever became of the worker
+        return {"model": job.model, **job.kind, **_trouble(told(error))}
+
+
+def _order(job: Job, arguments: argparse.Namespace) -> Order:
+    assert job.device is not None
+    keywords = {**_further(arguments), "target": job.target, "model_token": _token(arguments)}
+    return order_for(job.model, job.device, keywords, arguments.input_shape, hosted=arguments.litert_interpreter)
+
+
+def _stored(job: Job, arguments: argparse.Namespace, future: Future[Parcel]) -> dict[str, Any]:
+    """The result of a job whose programs come from a worker of a cluster, once they are in the cache."""
+    try:
+        parcel = future.result()
+        unpack(parcel, _output(arguments) or open_store(arguments.serialization_dir))
+    except Exception as error:  # noqa: BLE001  whatever became of the worker
+        return {"model": job.model, **job.kind, **_trouble(told(error))}
+    result = check(job, arguments)
+    if "error" in result:
+        return result
+    compiled = _state(hit=False)
+    shapes = [{**each, "state": compiled} for each in result["shapes"]]
+    return {**result, "state": compiled, "seconds": parcel.seconds, "shapes": shapes}
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = new_parser("jitdelegate.warm", __doc__)
-    parser.add_argument("model", nargs="+", metavar="MODEL", help="a .tflite file")
+    parser.add_argument("model", nargs="+", metavar="MODEL", help="a .tflite file, or a folder of them")
     parser.add_argument(
         "--serialization-dir",
         type=directory,
@@ -125,8 +257,26 @@ def _parser() -> argparse.ArgumentParser:
         help="also for these sizes of inputs, by name or number; once for each set of sizes",
     )
     parser.add_argument("--threads", type=threads, metavar="N", help="threads that share one inference")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--jobs", type=_jobs, default=1, metavar="N", help="processes that compile; auto: one for each CPU (default: 1)"
+    )
+    where.add_argument("--dask", metavar="ADDRESS", help=f"compile on a Dask cluster; {LOCAL}: of this machine's CPUs")
+    where.add_argument(
+        "--ray", nargs="?", const="", metavar="ADDRESS", help="compile on a Ray cluster (default: RAY_ADDRESS, or here)"
+    )
+    parser.add_argument("--check", action="store_true", help="compile nothing; fail where a program is missing or bad")
     parser.add_argument("--json", action="store_true", help="print one JSON list instead of lines")
     return parser
+
+
+def _jobs(text: str) -> int:
+    """The value of --jobs; 0 for one for each CPU."""
+    if text == "auto":
+        return 0
+    if not text.isdecimal() or len(text) > LONGEST_NUMBER:
+        raise argparse.ArgumentTypeError(f"it is {text[:20]!r}, expected a number of processes or auto")
+    return int(text)
 
 
 def _token(arguments: argparse.Namespace) -> str | None:
@@ -205,27 +355,55 @@ def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[
         "model_token": arguments.model_token,
     }
     options = DelegateOptions.from_keywords(named, _further(arguments))
-    kind = {"gpu" if device.target.is_accelerator else "cpu": device.kind}
+    kind = Job(model, device.target.name, device).kind
     try:
         hosted = arguments.litert_interpreter
         precompiled = precompile(model, device, options, _output(arguments), arguments.input_shape, hosted=hosted)
     except (JitDelegateError, OSError, MemoryError) as error:
         return {**_failed(model, error, start), **kind}
-    programs = (precompiled.program, *precompiled.further)
     return {
         "model": model,
         **kind,
-        **_outcome(precompiled.hit, precompiled.path, start),
+        **_precompiled(precompiled, arguments, start),
         "target": f"{precompiled.program.target}:{device.kind}",
+        "notes": _unmeasured(options, device),
+        **({} if precompiled.path else _trouble(f"nothing was stored: {precompiled.trouble}")),
+    }
+
+
+def check(job: Job, arguments: argparse.Namespace) -> dict[str, Any]:
+    """As `warm_for` and `warm`, for programs that are in the cache; the state MISS, which is a failure, for others."""
+    from jitdelegate.engine.verified import MissError, verified
+
+    start = time.perf_counter()
+    own = {"model": job.model, **job.kind}
+    named = {
+        "target": job.target,
+        "serialization_dir": arguments.serialization_dir,
+        "model_token": arguments.model_token,
+    }
+    shapes, hosted = arguments.input_shape, arguments.litert_interpreter
+    try:
+        options = DelegateOptions.from_keywords(named, _further(arguments))
+        found = verified(job.model, job.device, options, arguments.output, shapes, hosted=hosted)
+    except MissError as error:
+        return {**own, "state": MISS, "seconds": time.perf_counter() - start, **_trouble(f"{MISS}: {error}")}
+    except (JitDelegateError, OSError, MemoryError) as error:
+        return {**_failed(job.model, error, start), **job.kind}
+    where = {"target": f"{found.program.target}:{job.device.kind}"} if job.device else {}
+    return {**own, **_precompiled(found, arguments, start), **where, "notes": []}
+
+
+def _precompiled(precompiled: Precompiled, arguments: argparse.Namespace, start: float) -> dict[str, Any]:
+    programs = (precompiled.program, *precompiled.further)
+    shapes = zip(arguments.input_shape, precompiled.shapes, strict=True)
+    return {
+        **_outcome(precompiled.hit, precompiled.path, start),
+        "target": _where(precompiled.program.target, precompiled.program.features),
         "delegated": sum(program.delegated for program in programs),
         "operators": sum(len(program.operators) for program in programs),
         "path": precompiled.path,
-        "notes": _unmeasured(options, device),
-        "shapes": [
-            {"inputs": sizes, "state": _state(hit)}
-            for sizes, hit in zip(arguments.input_shape, precompiled.shapes, strict=True)
-        ],
-        **({} if precompiled.path else _trouble(f"nothing was stored: {precompiled.trouble}")),
+        "shapes": [{"inputs": sizes, "state": _state(hit)} for sizes, hit in shapes],
     }
 
 
@@ -269,7 +447,8 @@ def _size(path: str) -> int:
 
 def _print_result(result: dict[str, Any]) -> None:
     if "error" in result:
-        complain(f"{result['model']}: {result['error']}")
+        device = result.get("gpu") or result.get("cpu")
+        complain(f"{result['model']}{f' for {device}' if device else ''}: {result['error']}")
         return
     print_line(
         f"{result['model']}: {result['state']}, {result['seconds']:.3f} s, {result['bytes']} bytes, "

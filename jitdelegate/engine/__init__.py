@@ -10,5 +10,6 @@
 - `hosted_model.py`: programs inside LiteRT's own interpreter.
 - `delegate_message.py`: which operators run on LiteRT. `decisions.py`: the same for reports and the debug log.
 - `choose_precision.py`: the precision "auto", with given inputs or those of `example_values.py`.
-- `precompile.py`: compiles programs into the cache without opening them, for GPUs that this machine lacks.
+- `precompile.py`: compiles programs into the cache without opening them, for devices that this machine lacks.
+  `verified.py`: whether the cache has a model's programs, without compiling or writing anything.
 """

@@ -45,7 +45,7 @@ class Precompiled:
 
 
 def precompile(
-    model: str,
+    model: str | bytes,
     device: Device,
     options: DelegateOptions,
     store: Store | None = None,
@@ -56,7 +56,7 @@ def precompile(
     """Compile a model for one device into the cache, with the programs of its further signatures.
 
     Args:
-        model: path of a .tflite file.
+        model: path or content of a .tflite file.
         device: a device that this machine may lack.
         options: precision, token and cache directory.
         shapes: of inputs by name, to compile for as well.
@@ -74,9 +74,9 @@ def precompile(
     source = ModelFile(model, options, store=store)
     with source.kept():
         fetch = partial(_fetch, source, device)
-        precompiled = _precompiled(fetch, shapes)
+        precompiled = all_programs(fetch, shapes)
         if hosted:
-            _precompile_hosted(fetch, shapes)
+            hosted_programs(fetch, shapes)
         return precompiled
 
 
@@ -96,8 +96,8 @@ def _fetch(source: ModelFile, device: Device, subgraph: int, sizes: Shapes = (),
     return lookup
 
 
-def _precompile_hosted(fetch: Callable[..., Lookup], shapes: Sequence[NamedShapes]) -> None:
-    """As `HostedModel.prepare`."""
+def hosted_programs(fetch: Callable[..., Lookup], shapes: Sequence[NamedShapes]) -> None:
+    """As `HostedModel.prepare`, with `fetch` as for `all_programs`."""
     first = fetch(0, hosted=True).program
     assert first is not None
     idle = {subgraph.number for subgraph in first.idle}
@@ -109,7 +109,12 @@ def _precompile_hosted(fetch: Callable[..., Lookup], shapes: Sequence[NamedShape
                 fetch(number, sizes, hosted=True)
 
 
-def _precompiled(fetch: Callable[..., Lookup], shapes: Sequence[NamedShapes]) -> Precompiled:
+def all_programs(fetch: Callable[..., Lookup], shapes: Sequence[NamedShapes]) -> Precompiled:
+    """The programs of all signatures for the file's shapes, and for further ones.
+
+    Args:
+        fetch: the look-up of a subgraph's program for some shapes, which has a program.
+    """
     main = fetch(0)
     assert main.program is not None
     signed = [number for number in all_subgraphs(main.program) if number]

@@ -267,6 +267,13 @@ class Store:
         finally:
             lock.release()
 
+    def verified(self, key: Key) -> Lookup:
+        """The entry for `key` with all its bytes checked, for those that only look: nothing counts as used."""
+        lookup = self._look_up(key)
+        if lookup.hit and lookup.program is not None and not _is_whole(lookup.program):
+            return Lookup(DAMAGED, f"{key.entry_name()} is damaged: its weights have another hash", lookup.path)
+        return lookup
+
     def first(self, keys: Sequence[Key]) -> tuple[Key, Lookup] | None:
         """The first key with a usable entry, counted as a hit; None where there is none."""
         for key in keys:
