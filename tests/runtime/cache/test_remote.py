@@ -564,7 +564,7 @@ def test_measured_starts_ask_no_remote(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "input-0.bin").write_bytes(bytes(768))
     timed_start.main(["jitdelegate", str(path), str(tmp_path / "here"), str(tmp_path), "1", "1"])
     assert trouble._told == set() and counts.writes
-    assert measured_options(DelegateOptions(), "here") == {"remote": False, "serialization_dir": "here"}
+    assert measured_options(DelegateOptions(), "here")["remote"] is False
 
 
 def test_a_push_that_ends_early_leaves_nothing_to_take(
