@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -51,6 +52,14 @@ def nothing_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def output(tmp_path: Path) -> Path:
     """The folder that is written; neither it nor its parent is there yet."""
     return tmp_path / "some" / "programs"
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that others may enter; pytest's own are closed to them, by other sessions too."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
 
 
 @pytest.fixture(autouse=True)
@@ -187,17 +196,16 @@ def test_the_cache_s_tools_read_a_folder_that_nobody_may_write(
 @pytest.mark.skipif(len(OFFERED) < 3, reason="this CPU has fewer than three named instruction sets")
 @pytest.mark.skipif(not OPEN_TO_OTHERS, reason="others may not enter the checkout")
 @pytest.mark.parametrize("way", ["writable", "read-only", "mounted read-only"])
-def test_every_start_of_another_user_on_each_level_hits(way: str, output: Path, tmp_path: Path) -> None:
-    models, moved, named = tmp_path / "models", tmp_path / "moved", f"cpu:{','.join(OFFERED)}"
+def test_every_start_of_another_user_on_each_level_hits(way: str, output: Path, public: Path) -> None:
+    models, moved, named = public / "models", public / "moved", f"cpu:{','.join(OFFERED)}"
     models.mkdir()
     (models / "signatures.tflite").write_bytes(small_models.two_signatures())
     (models / "host.tflite").write_bytes(small_models.convolution())
     bake(output, models / "signatures.tflite", "--target", named, "--input-shape", "x=4x2")
     bake(output, models / "host.tflite", "--target", named, "--litert-interpreter")
-    output.rename(moved)
-    above = (folder for folder in tmp_path.parents if folder.name.startswith(("pytest-", "popen-")))
-    for folder in (tmp_path, *above, models, *models.iterdir()):
-        folder.chmod(0o755)
+    shutil.move(output, moved)
+    for path in (models, *models.iterdir()):
+        path.chmod(0o755)
     if way == "read-only":
         moved.chmod(0o555)
     found = started(command_of(prebuilt_starts.on_levels, models, moved, *OFFERED), moved if "mounted" in way else None)
@@ -208,7 +216,7 @@ def test_every_start_of_another_user_on_each_level_hits(way: str, output: Path, 
 
 
 def started(command: Sequence[str], mounted: Path | None) -> dict[str, Any]:
-    """What a child without a home tells.
+    """What a child tells that has no home, and whose own cache directory cannot be made.
 
     Args:
         mounted: a folder that is mounted read-only for the child.
@@ -217,7 +225,7 @@ def started(command: Sequence[str], mounted: Path | None) -> dict[str, Any]:
         if subprocess.run(["unshare", "-m", "sh", "-c", REMOUNT, mounted, "true"], capture_output=True).returncode:
             pytest.skip("this user may mount nothing")
         command = ["unshare", "-m", "sh", "-c", REMOUNT, str(mounted), *command]
-    environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
+    environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], "XDG_CACHE_HOME": "/proc/nowhere"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer
 
+    from jitdelegate.program.program import Program
     from jitdelegate.runtime.cache.directory import CacheDirectory
     from jitdelegate.runtime.cache.key import Key
 
@@ -29,7 +30,7 @@ class PrebuiltStore(Store):
     it looks for needs neither a home nor a file system that can be written, and is told of no trouble with them.
     """
 
-    __slots__ = ("_folders", "_is_open", "_refused", "_remedy", "_serialization_dir", "_served")
+    __slots__ = ("_bad", "_folders", "_is_open", "_refused", "_remedy", "_serialization_dir", "_served")
 
     def __init__(
         self,
@@ -46,13 +47,14 @@ class PrebuiltStore(Store):
         self._folders = [folder for folder in map(_opened, folders) if folder is not None]
         self._served: dict[str, CacheDirectory] = {}
         self._refused: set[tuple[str, str]] = set()
+        self._bad: set[str] = set()
 
     @property
     def directory(self) -> CacheDirectory | None:
         """The own directory; None where there is none."""
         if not self._is_open:
-            self._is_open = True
             self._open_own()
+            self._is_open = True
         return self._directory
 
     def put(self, key: Key, *parts: ReadableBuffer) -> str:
@@ -66,6 +68,7 @@ class PrebuiltStore(Store):
         name = key.entry_name()
         folder = self._served.pop(name, None)
         if folder is None:
+            self._bad.add(name)
             super().refuse(key, reason)
             return
         counts.miss(DAMAGED)
@@ -74,6 +77,11 @@ class PrebuiltStore(Store):
     def _tally(self, lookup: Lookup) -> Tally:
         is_own = self._directory is not None and os.path.dirname(lookup.path or "") == self._directory.path
         return super()._tally(lookup) if is_own else Tally()
+
+    def weight_sources(self, key: Key) -> list[Program | None]:
+        """As of a `Store`; none in place of an own entry that was bad. Its source may have been, in a folder where that
+        stays, and other starts that do not look for the source itself would take it again."""
+        return [] if key.entry_name() in self._bad else super().weight_sources(key)
 
     def _open_own(self) -> None:
         if isinstance(self._serialization_dir, bool):
@@ -98,6 +106,8 @@ class PrebuiltStore(Store):
                 bad = bad or lookup
         self._served.pop(name, None)
         own = self._look_up_own(key)
+        if not own.hit and own.kind != ABSENT:
+            self._bad.add(name)
         if bad and own.hit:
             counts.miss(bad.kind)
         return Lookup(bad.kind, bad.reason, own.path) if bad and not own.hit else own

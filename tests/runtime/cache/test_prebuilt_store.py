@@ -294,6 +294,26 @@ def test_weights_of_a_bad_entry_of_a_folder_are_not_shared(tmp_path: Path, own: 
     assert counts.writes == 2
 
 
+@pytest.mark.parametrize("pages", [40, 20])
+def test_an_own_entry_that_got_weights_of_a_stale_entry_of_a_folder_is_made_whole(
+    pages: int, tmp_path: Path, own: Path
+) -> None:
+    prebuilt, weights = filled(tmp_path / "prebuilt", key(), weights=bytes(pages * PAGE)), REST + MAIN
+    overwrite(prebuilt / NAME, content(key(toolchain="llvmlite 2"), bytes(pages * PAGE)))
+    with pytest.warns(CacheWarning, match="was compiled by llvmlite 2"):
+        store = layered(prebuilt, own=own)
+        keep(store, key(), MAIN)
+        assert keep(store, FURTHER, weights).shared
+    other = layered(prebuilt, own=own)  # which does not look for the main program, as LiteRT's interpreter does not
+    found = other.get(FURTHER)
+    assert found.program is None or bytes(found.program.weights) != weights
+    if found.hit:
+        other.refuse(FURTHER, "its hash differs")
+    assert not keep(other, FURTHER, weights).shared
+    assert keep(layered(prebuilt, own=own), FURTHER, weights)
+    assert counts.writes == 3
+
+
 def test_an_entry_of_a_folder_takes_weights_from_that_folder_only(tmp_path: Path, own: Path) -> None:
     prebuilt = tmp_path / "prebuilt"
     store = open_store(str(prebuilt))
