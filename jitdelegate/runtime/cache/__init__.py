@@ -6,7 +6,7 @@ Read `store.py` first.
   `model_key(fingerprint=..., token=..., target=..., features=..., loader=..., options=(...)) -> Key`: named parts.
 - `directory.py`: `open_cache_directory(serialization_dir) -> CacheDirectory`, to which no other user can write, or
   `CacheError`.
-- `store.py`: `open_store(serialization_dir) -> Store`, which never raises because of the cache, and
+- `store.py`: `open_store(serialization_dir, most_bytes=...) -> Store`, which never raises because of the cache, and
       `store.get(key) -> Lookup`                    hit, kind, reason, path, program
       `store.put(key, *parts) -> str`               "" or why nothing was written
       `store.fetch(key, compile) -> Lookup`         get; else compile once across processes, put, and read back
@@ -14,7 +14,9 @@ Read `store.py` first.
       `store.fingerprint(path_or_bytes) -> str`     with the memo where there is one; `store.forget_fingerprint`
       `open_entry(directory, name) -> Program`      for tools; large weights are shared with the file
 - `memo.py`: stores fingerprints of large files. `shared_weights.py`: weights in other entries.
-- `eviction.py`: `evict(directory, key, uses)`, so that a model with many shapes does not fill the disk.
+- After a program was stored: `limit.py` keeps the directory's limit, `eviction.py` that of a model with many shapes,
+  and `outdated.py` removes what nobody uses any more. `litter.py` removes what killed processes left.
+- `use_log.py`: what processes did in a directory, and when they used an entry last. `statistics.py`: `cache_stats`.
 - `model_names.py`: the names of the models whose programs are in a directory.
 - `trouble.py`: `tell(directory, reason)`, a warning and a log line, once per directory.
 - `lock.py`: lets one process compile while others wait; correctness never depends on it.
