@@ -6,7 +6,7 @@ Read `store.py` first.
   `model_key(fingerprint=..., token=..., target=..., features=..., loader=..., options=(...)) -> Key`: named parts.
 - `directory.py`: `open_cache_directory(serialization_dir) -> CacheDirectory`, to which no other user can write, or
   `CacheError`; `open_prebuilt_folder(path)`, for one that is only read.
-- `store.py`: `open_store(serialization_dir) -> Store`, which never raises because of the cache, and
+- `store.py`: `open_store(serialization_dir, most_bytes=...) -> Store`, which never raises because of the cache, and
       `store.get(key) -> Lookup`                    hit, kind, reason, path, program
       `store.put(key, *parts) -> str`               "" or why nothing was written
       `store.fetch(key, compile) -> Lookup`         get; else compile once across processes, put, and read back
@@ -19,7 +19,9 @@ Read `store.py` first.
 - `staging.py`: entries that come from elsewhere, in temporary files until all are checked.
 - `remote.py`: `pull(directory, url, key_path, key)` fetches an entry that other machines compiled; `remote_files.py`
   reads its files, `statements.py` and `public_key.py` check who signed them.
-- `eviction.py`: `evict(directory, key, uses)`, so that a model with many shapes does not fill the disk.
+- After a program was stored: `limit.py` keeps the directory's limit, `eviction.py` that of a model with many shapes,
+  and `outdated.py` removes what nobody uses any more. `litter.py` removes what killed processes left.
+- `use_log.py`: what processes did in a directory, and when they used an entry last. `statistics.py`: `cache_stats`.
 - `model_names.py`: the names of the models whose programs are in a directory.
 - `trouble.py`: `tell(directory, reason)`, a warning and a log line, once per directory.
 - `lock.py`: lets one process compile while others wait; correctness never depends on it.

@@ -59,17 +59,26 @@ def write_within(
     lock.acquire(LONGEST_WAIT)
     try:
         directory.write(name, *views, mode=READ_ONLY_FILE)
-        return make_room(directory, most_bytes, name, uses, open_front)
+        try:
+            return _make_room(directory, most_bytes, name, uses, open_front)
+        except (OSError, MemoryError):
+            return 0  # the next one that is stored makes room
     finally:
         lock.release()
 
 
 def make_room(directory: CacheDirectory, most_bytes: int, name: str, uses: Uses, open_front: OpenFront) -> int:
-    """As `write_within`, for an entry that is there already; a failure leaves it to the next one that is stored."""
+    """Remove entries beyond the limit after the entry `name` came from elsewhere; returns how many.
+
+    Raises:
+        CacheError, OSError: as `write_within`; an entry that does not fit is removed.
+    """
+    lock = Lock(directory, "limit")
+    lock.acquire(LONGEST_WAIT)
     try:
         return _make_room(directory, most_bytes, name, uses, open_front)
-    except (OSError, MemoryError):
-        return 0
+    finally:
+        lock.release()
 
 
 def _make_room(directory: CacheDirectory, most_bytes: int, name: str, uses: Uses, open_front: OpenFront) -> int:

@@ -55,6 +55,7 @@ class PrebuiltStore(Store):
         if not self._is_open:
             self._open_own()
             self._is_open = True
+            self.sweep()
         return self._directory
 
     def put(self, key: Key, *parts: ReadableBuffer) -> str:
@@ -91,8 +92,6 @@ class PrebuiltStore(Store):
             self._directory = open_cache_directory(self._serialization_dir)
         except CacheError as error:
             self.trouble, self._remedy = str(error), error.remedy
-        else:
-            self.sweep()
 
     def _look_up(self, key: Key) -> Lookup:
         name, bad = key.entry_name(), None

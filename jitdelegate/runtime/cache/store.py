@@ -314,7 +314,7 @@ class Store:
 
     def refuse(self, key: Key, reason: str) -> None:
         """Count and remove an entry that the runtime found damaged (`reason`)."""
-        counts.miss(DAMAGED)
+        self._count(Lookup(DAMAGED, reason))
         if self.directory is not None:
             self.directory.remove(os.path.basename(self._look_up(key).path or key.entry_name()))
 
@@ -370,7 +370,7 @@ class Store:
 
             removed = make_room(directory, self.most_bytes, name, lambda: whole_log(directory).uses, open_front)
             _count_evictions(directory, removed)
-        except (ImportError, CacheError) as error:
+        except (ImportError, OSError, MemoryError, CacheError) as error:
             _tell(directory.path, f"cache directory {directory.path} does not keep the program: {error}", "")
 
     def _compile(self, key: Key, compile: Callable[[], FileParts], lookup: Lookup) -> Lookup:
@@ -553,9 +553,10 @@ def _append(directory: CacheDirectory, tally: Tally) -> None:
 
 def _append_all() -> None:
     """Append what this process has not written down, as it ends."""
-    for path, tally in _tallies.items():
+    for path, tally in [*_tallies.items()]:
+        is_empty = not (tally.hits or tally.misses or tally.uses)
         try:
-            if tally.process != os.getpid() or not os.path.isdir(path):
+            if is_empty or tally.process != os.getpid() or not os.path.isdir(path):
                 continue
             store = Store(open_cache_directory(path))
             if store.directory is not None and store.directory.is_writable():

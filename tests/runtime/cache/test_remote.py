@@ -6,6 +6,7 @@ import http.server
 import os
 import random
 import re
+import shutil
 import sys
 import threading
 import time
@@ -555,6 +556,18 @@ def test_a_model_starts_from_the_remote_of_the_environment(
             assert (f"from {url}" in str(loaded.report())) == bool(origin)
     (entry,) = _entries(tmp_path / "here" / "None")
     assert entry.model_name == "net.tflite"
+
+
+def test_a_fetched_entry_keeps_the_limit_of_the_directory(tmp_path: Path, there: Path, keys: Keys) -> None:
+    size = (there / key().entry_name()).stat().st_size
+    for limit, left_over in ((size, [key(MODEL_B).entry_name()]), (size - 1, [])):
+        shutil.rmtree(tmp_path / "here", ignore_errors=True)
+        store = open_store(str(tmp_path / "here"), most_bytes=limit, remote=(str(there), keys.public))
+        for each in (key(), key(MODEL_B)):
+            lookup, compiler = fetched(store, each)
+            assert lookup.program is not None and write(lookup.program) == compiler.content
+            assert compiler.calls == (not left_over)
+        assert left(tmp_path / "here") == left_over
 
 
 def test_measured_starts_ask_no_remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,9 @@ def test_a_hit_writes_nothing_before_the_process_ends(
         hit_twice_and_miss(str(folder))
     assert logged(folder).hits == 0
     store_module._append_all()
-    store_module._append_all()  # once is enough
+    content = (folder / use_log.NAME).read_bytes()
+    store_module._append_all()
+    assert (folder / use_log.NAME).read_bytes() == content
     assert logged(folder).hits == 2 and open_cache_directory(str(folder)).is_swept()
 
 
