@@ -44,7 +44,7 @@ class IOBinding:
         self.program = program
         self._idle_slots: list[list[InputSlot]] = []
         self._staging: dict[int, Tensor] = {}
-        self._staged: list[int] | None = None
+        self._staged: tuple[int, ...] | None = None
         self._output_classes: list[Any] = [_tensor_class(port) for port in program.outputs]
         self._has_encoded = any(port.dtype in ENCODED for port in program.outputs)
         states = (state for state in program.states if state.index != NO_TENSOR)
@@ -131,7 +131,7 @@ class IOBinding:
             if self._staged is None:
                 inputs = [self.input_memory(position) for position in range(len(self.program.inputs))]
                 outputs = [self.output_memory(position) for position in range(len(self.program.outputs))]
-                self._staged = [ctypes.addressof(tensor) for tensor in inputs + outputs]
+                self._staged = tuple(ctypes.addressof(tensor) for tensor in inputs + outputs)
             self.run_on(self._staged)
         except MemoryError as error:
             raise DeviceError("no memory for a run") from error
@@ -273,11 +273,11 @@ class IOBinding:
         """Free everything; harmless a second time."""
         raise NotImplementedError
 
-    def run_on(self, addresses: list[int]) -> None:
+    def run_on(self, addresses: Sequence[int]) -> None:
         """One inference on the caller's memory: the addresses of all inputs, then of all outputs."""
         raise NotImplementedError
 
-    def compute(self, addresses: list[int]) -> None:
+    def compute(self, addresses: Sequence[int]) -> None:
         """As `run_on`, for callers that watch `shared` themselves. With such a file, states change only at `advance`,
         and the run may be repeated before."""
         self.run_on(addresses)

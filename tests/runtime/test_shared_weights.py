@@ -47,16 +47,16 @@ def run_once(session: IOBinding) -> float:
 
 def during_runs(session: Session, changes: list[Callable[[], object]]) -> list[int]:
     """Let the next runs of the code be followed by these changes; grows by one with each run."""
-    real, runs = session._code.run, []
+    real, runs = session._run_code, []
 
-    def run(*arguments: int) -> int:
+    def run(*arguments: Any) -> int:
         status = real(*arguments)
         runs.append(len(runs))
         if changes:
             changes.pop(0)()
         return status
 
-    session._code.run = run
+    session._run_code = run  # type: ignore[method-assign]
     return runs
 
 

@@ -106,9 +106,8 @@ class NativeRequests:
         self.watcher = Watcher(self._count, self._await_more)
         self._threads: Threads = []
         self._loops = []
-        entry = ctypes.cast(code.run, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
         for loop_arguments in arguments:
-            content = (self._control, entry, pointers, record, DEPTH - 1, *loop_arguments)
+            content = (self._control, code.entry, pointers, record, DEPTH - 1, *loop_arguments)
             self._loops.append((ctypes.c_uint64 * request_code.LOOP_WORDS)(*content))
         self._start()
 

@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.binding import Binding
+    from jitdelegate.runtime.cpu.builtin_run import BuiltinRun
     from jitdelegate.runtime.cpu.profile import KernelClock
     from jitdelegate.runtime.cpu.requests import NativeRequests
     from jitdelegate.runtime.cpu.workers import Threads
     from jitdelegate.runtime.event import Event
     from jitdelegate.runtime.shared_file import SharedFile
 
+IS_CLOSED = "the session is closed"
 _ARGUMENTS = 6 * ctypes.c_void_p
 """Arguments of one thread: arena, weights, io, sync, scratch; its number."""
 _process = os.getpid()
@@ -52,7 +54,9 @@ os.register_at_fork(after_in_child=_note_fork)
 class Session(IOBinding):
     """Runs `program` on the calling thread and `num_threads` - 1 workers.
 
-    Calls from several threads wait for each other. After a fork the child goes on with workers of its own.
+    Calls from several threads wait for each other. After a fork the child goes on with workers of its own. From the
+    second run on, a run is a call of a builtin function; where nothing has to be checked, moved or started before it,
+    that call is all that happens (`_ready`).
 
     Requests run on native threads, up to `requests_in_flight` at a time, each with memory of its own and its part of
     the workers; a program with states runs one at a time. Calls that touch states wait for all requests.
@@ -84,7 +88,9 @@ class Session(IOBinding):
         self._num_threads = num_threads
         self._process = _process
         self._memory: _Memory | None = None
-        self._last: Binding | list[int] | None = None
+        self._builtin: BuiltinRun | None = None
+        self._ready: BuiltinRun | None = None
+        self._has_run = False
         self._code = load_code(program)
         try:
             self._memory = _Memory(program, num_threads, workspace=workspace)
@@ -117,9 +123,11 @@ class Session(IOBinding):
         if self._native is not None:
             self._native.close()
         with self._lock:
-            memory, self._memory, self._last = self._memory, None, None
+            memory, self._memory, self._ready = self._memory, None, None
             if memory is None:
                 return
+            if self._builtin is not None:
+                self._builtin.close()
             self._stop_workers(memory)
             self._free_native()
             memory.close()
@@ -129,59 +137,47 @@ class Session(IOBinding):
         if getattr(self, "_memory", None) is not None:
             self.close()
 
+    def invoke(self) -> None:
+        ready, staged = self._ready, self._staged
+        if ready is None or staged is None or self._process != _process:
+            super().invoke()
+            return
+        status = ready.run(*staged)
+        if status:
+            raise _refusal(self.program, status)
+
     def run_bound(self, binding: Binding) -> None:
-        if self._process != _process:
-            self._follow_fork()
-        if self._requests is not None:
+        if binding.is_direct:
+            self.run_on(binding.addresses)
+            return
+        self._follow_requests()
+        binding.start()
+        self.run_on(binding.addresses)
+        binding.finish()
+
+    def run_on(self, addresses: Sequence[int]) -> None:
+        ready = self._ready
+        if ready is None or self._process != _process:
             self._follow_requests()
-        if not binding.is_direct:
-            binding.start()
-        with self._lock:
-            if self._last is binding:
-                status = self._code.run(*self._arguments)
-                if status:
-                    raise _refusal(self.program, status)
-            else:
-                self._run_locked(binding.addresses)
-                self._note_last(binding)
-        if not binding.is_direct:
-            binding.finish()
-
-    def _note_last(self, run: Binding | list[int]) -> None:
-        """Note that the next run may just repeat the last one: nothing has to be checked, moved or started.
-
-        Args:
-            run: its binding, or the addresses of the memory that `invoke` uses.
-        """
-        memory = self._opened_memory()
-        if memory.weights.file is None and not memory.states.before and len(memory.workers) == memory.num_threads - 1:
-            self._last = run
-
-    def run_on(self, addresses: list[int]) -> None:
-        if self._process != _process:
-            self._follow_fork()
-        if self._requests is not None:
-            self._follow_requests()
-        with self._lock:
-            if self._last is addresses:
-                status = self._code.run(*self._arguments)
-                if status:
-                    raise _refusal(self.program, status)
-            else:
+            with self._lock:
                 self._run_locked(addresses)
-                if addresses is self._staged:
-                    self._note_last(addresses)
+            return
+        status = ready.run(*addresses)
+        if status:
+            raise _refusal(self.program, status)
 
-    def _run_locked(self, addresses: list[int]) -> None:
+    def _run_locked(self, addresses: Sequence[int]) -> None:
         memory = self._memory or self._opened_memory()
-        if memory.weights.file is None:
-            self._compute(memory, addresses)
-        else:
+        if memory.weights.file is not None:
             self._compute_undisturbed(memory, addresses)
+        else:
+            self._compute(memory, addresses)
         if memory.states.before:
             memory.states.advance()
+        elif memory.weights.file is None and self._clock is None:  # else `kernel_seconds` might read during a run
+            self._ready = self._builtin  # the weights are right, and the workers were started
 
-    def _compute_undisturbed(self, memory: _Memory, addresses: list[int]) -> None:
+    def _compute_undisturbed(self, memory: _Memory, addresses: Sequence[int]) -> None:
         undisturbed(memory.weights.file, lambda: self._compute(memory, addresses))
 
     def run_async(self, binding: Binding, needs: Sequence[Event] = (), after: Sequence[Event] = ()) -> Event:
@@ -194,7 +190,8 @@ class Session(IOBinding):
         with self._lock:
             memory = self._opened_memory()
             memory.weights.verify()
-            addresses, states = binding.addresses, memory.states
+            addresses: Sequence[int] = binding.addresses
+            states = memory.states
             if states.before:
                 states.prepare()
                 addresses = self._with_states(addresses, states)
@@ -237,7 +234,7 @@ class Session(IOBinding):
             self._stop_workers(memory)
             memory.close_pages()
 
-    def compute(self, addresses: list[int]) -> None:
+    def compute(self, addresses: Sequence[int]) -> None:
         self._follow_fork()
         with self._lock:
             self._compute(self._opened_memory(), addresses)
@@ -246,7 +243,7 @@ class Session(IOBinding):
         with self._lock:
             self._opened_memory().states.advance()
 
-    def _compute(self, memory: _Memory, addresses: list[int]) -> None:
+    def _compute(self, memory: _Memory, addresses: Sequence[int]) -> None:
         memory.weights.verify()
         if len(memory.workers) < memory.num_threads - 1:
             self._start_workers(memory)
@@ -255,12 +252,23 @@ class Session(IOBinding):
             self._settle()
             states.prepare()
             addresses = self._with_states(addresses, states)
-        memory.io[:], self._last = addresses, None
-        status = self._code.run(*self._arguments)
+        status = self._run_code(memory, addresses)
         if status:
             raise _refusal(self.program, status)
 
-    def _with_states(self, addresses: list[int], states: States) -> list[int]:
+    def _run_code(self, memory: _Memory, addresses: Sequence[int]) -> int:
+        """Run the code on the addresses of all that io has; returns the status word."""
+        if self._builtin is None and self._has_run and machine():
+            from jitdelegate.runtime.cpu.builtin_run import BuiltinRun  # not before: many processes run a model once
+
+            self._builtin = BuiltinRun(self._code, self._arguments, len(memory.io))
+        if self._builtin is not None:
+            return self._builtin.run(*addresses)
+        self._has_run = True
+        memory.io[:] = addresses
+        return self._code.run(*self._arguments)
+
+    def _with_states(self, addresses: Sequence[int], states: States) -> Sequence[int]:
         """The content of io: inputs, current states, outputs, next states."""
         count = len(self.program.inputs)
         return [*addresses[:count], *states.before, *addresses[count:], *states.after]
@@ -276,7 +284,7 @@ class Session(IOBinding):
 
     def _opened_memory(self) -> _Memory:
         if self._memory is None:
-            raise DeviceError("the session is closed")
+            raise DeviceError(IS_CLOSED)
         return self._memory
 
     def reset_states(self, *, resources: bool) -> None:
@@ -325,7 +333,7 @@ class Session(IOBinding):
             self._start_workers(memory)
             inputs, outputs = ([data_offset(port.index) for port in side] for side in (program.inputs, program.outputs))
             states = [data_offset(state.index) for state in program.states]
-            self._last = None
+            self._ready = None
             memory.io[:] = [*([0] * (len(inputs) + len(states) + len(outputs))), *memory.states.after]
             copies = [
                 (address, offset, state.nbytes)
@@ -357,7 +365,9 @@ class Session(IOBinding):
             return
         self._process = _process
         self._lock = _thread.allocate_lock()
-        self._last = None
+        self._ready = None
+        if self._builtin is not None:
+            self._builtin.forked()
         for memory in self._native_memories:
             memory.workers = []
         if self._memory is not None:
@@ -390,9 +400,9 @@ class Session(IOBinding):
 
 def _refusal(program: Program, status: int) -> DeviceError:
     """The error of a run with this status word."""
-    from jitdelegate.runtime.status import refusal  # not before: such runs are rare
+    from jitdelegate.runtime.status import CLOSED, refusal  # not before: such runs are rare
 
-    return refusal(program, status)
+    return DeviceError(IS_CLOSED) if status == CLOSED else refusal(program, status)
 
 
 class _Memory:
