@@ -47,16 +47,16 @@ def run_once(session: IOBinding) -> float:
 
 def during_runs(session: Session, changes: list[Callable[[], object]]) -> list[int]:
     """Let the next runs of the code be followed by these changes; grows by one with each run."""
-    real, runs = session._run_code, []
+    real, runs = session._code.run, []
 
-    def run(*arguments: Any) -> int:
+    def run(*arguments: int) -> int:
         status = real(*arguments)
         runs.append(len(runs))
         if changes:
             changes.pop(0)()
         return status
 
-    session._run_code = run  # type: ignore[method-assign]
+    session._code.run = run
     return runs
 
 

@@ -11,23 +11,28 @@ CODE = (
     "4156"  #                push r14
     "4989f4"  #              mov r12, rsi
     "4989d5"  #              mov r13, rdx
-    "ff15cc000000"  #        call qword [rip+as_pointer]
+    "ff1514010000"  #        call qword [rip+as_pointer]
     "4889c3"  #              mov rbx, rax
     "31c0"  #                xor eax, eax
     "b901000000"  #          mov ecx, 1
     "f00fb14b08"  #          lock cmpxchg dword [rbx+8], ecx
-    "7575"  #                jne taken
+    "0f85ba000000"  #        jne taken
     # mine: write the addresses to io
     "488b6b20"  #            mov rbp, qword [rbx+32]
     # address:
     "49ffcd"  #              dec r13
-    "7811"  #                js ready
+    "781e"  #                js ready
     "4b8b3cec"  #            mov rdi, qword [r12+r13*8]
-    "ff15a8000000"  #        call qword [rip+as_pointer]
-    "4a8944ed00"  #          mov qword [rbp+r13*8], rax
-    "ebea"  #                jmp address
+    "ff15ec000000"  #        call qword [rip+as_pointer]
+    "4c89e9"  #              mov rcx, r13
+    "483b4b38"  #            cmp rcx, qword [rbx+56]
+    "7c04"  #                jl write
+    "48034b40"  #            add rcx, qword [rbx+64]
+    # write: outputs lie behind the states
+    "488944cd00"  #          mov qword [rbp+rcx*8], rax
+    "ebdd"  #                jmp address
     # ready: run, without the interpreter's lock
-    "ff15a3000000"  #        call qword [rip+save]
+    "ff15da000000"  #        call qword [rip+save]
     "4889c5"  #              mov rbp, rax
     "488b7b10"  #            mov rdi, qword [rbx+16]
     "488b7318"  #            mov rsi, qword [rbx+24]
@@ -36,6 +41,24 @@ CODE = (
     "4c8b4330"  #            mov r8, qword [rbx+48]
     "ff13"  #                call qword [rbx]
     "4989c4"  #              mov r12, rax
+    "4885c0"  #              test rax, rax
+    "7533"  #                jne ended
+    "48ff4350"  #            inc qword [rbx+80]
+    "488b4b40"  #            mov rcx, qword [rbx+64]
+    "488b4320"  #            mov rax, qword [rbx+32]
+    "488b7338"  #            mov rsi, qword [rbx+56]
+    "488d34f0"  #            lea rsi, [rax+rsi*8]
+    "488b7b48"  #            mov rdi, qword [rbx+72]
+    "488d3cf8"  #            lea rdi, [rax+rdi*8]
+    # swap: next states become the current ones
+    "48ffc9"  #              dec rcx
+    "7812"  #                js ended
+    "488b04ce"  #            mov rax, qword [rsi+rcx*8]
+    "488b14cf"  #            mov rdx, qword [rdi+rcx*8]
+    "488914ce"  #            mov qword [rsi+rcx*8], rdx
+    "488904cf"  #            mov qword [rdi+rcx*8], rax
+    "ebe9"  #                jmp swap
+    # ended:
     "31c0"  #                xor eax, eax
     "874308"  #              xchg dword [rbx+8], eax
     "83f802"  #              cmp eax, 2
@@ -47,16 +70,16 @@ CODE = (
     "0f05"  #                syscall
     # free:
     "4889ef"  #              mov rdi, rbp
-    "ff1567000000"  #        call qword [rip+restore]
+    "ff1566000000"  #        call qword [rip+restore]
     "4c89e7"  #              mov rdi, r12
     "415e"  #                pop r14
     "415d"  #                pop r13
     "415c"  #                pop r12
     "5d"  #                  pop rbp
     "5b"  #                  pop rbx
-    "ff255e000000"  #        jmp qword [rip+from_number]
+    "ff255d000000"  #        jmp qword [rip+from_number]
     # taken: another thread runs it: sleep until it has ended
-    "ff1548000000"  #        call qword [rip+save]
+    "ff1547000000"  #        call qword [rip+save]
     "4889c5"  #              mov rbp, rax
     # wait:
     "b802000000"  #          mov eax, 2
@@ -72,12 +95,12 @@ CODE = (
     "ebda"  #                jmp wait
     # given:
     "4889ef"  #              mov rdi, rbp
-    "ff151e000000"  #        call qword [rip+restore]
-    "e94effffff"  #          jmp mine
-    # closed: long long closed(void)
+    "ff151d000000"  #        call qword [rip+restore]
+    "e909ffffff"  #          jmp mine
+    # idle: long long idle(void)
     "4883c8ff"  #            or rax, -1
     "c3"  #                  ret
-    "cccccccc"  #            (to a multiple of 8)
+    "cccccc"  #            (to a multiple of 8)
 )
-CLOSED = 215
+IDLE = 288
 """Offset of the function behind it."""

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.cpu.requests import NativeRequests
     from jitdelegate.runtime.cpu.workers import Threads
     from jitdelegate.runtime.event import Event
+    from jitdelegate.runtime.requests import Requests
     from jitdelegate.runtime.shared_file import SharedFile
 
-IS_CLOSED = "the session is closed"
 _ARGUMENTS = 6 * ctypes.c_void_p
 """Arguments of one thread: arena, weights, io, sync, scratch; its number."""
 _process = os.getpid()
@@ -55,8 +55,8 @@ class Session(IOBinding):
     """Runs `program` on the calling thread and `num_threads` - 1 workers.
 
     Calls from several threads wait for each other. After a fork the child goes on with workers of its own. From the
-    second run on, a run is a call of a builtin function; where nothing has to be checked, moved or started before it,
-    that call is all that happens (`_ready`).
+    third run on, a run is one call of a builtin function where nothing has to be checked or started before it
+    (`_ready`). Whatever else uses the session's memory holds its lock, and lets no such run begin (`_pause`).
 
     Requests run on native threads, up to `requests_in_flight` at a time, each with memory of its own and its part of
     the workers; a program with states runs one at a time. Calls that touch states wait for all requests.
@@ -144,7 +144,7 @@ class Session(IOBinding):
             return
         status = ready.run(*staged)
         if status:
-            raise _refusal(self.program, status)
+            self._end(status, staged)
 
     def run_bound(self, binding: Binding) -> None:
         if binding.is_direct:
@@ -158,24 +158,58 @@ class Session(IOBinding):
     def run_on(self, addresses: Sequence[int]) -> None:
         ready = self._ready
         if ready is None or self._process != _process:
-            self._follow_requests()
-            with self._lock:
-                self._run_locked(addresses)
+            self._run_locked(addresses)
             return
         status = ready.run(*addresses)
         if status:
+            self._end(status, addresses)
+
+    def _end(self, status: int, addresses: Sequence[int]) -> None:
+        """End a run that was refused, or has not begun."""
+        from jitdelegate.runtime.status import NOT_RUN  # not before: such runs are rare
+
+        if status != NOT_RUN:
             raise _refusal(self.program, status)
+        self._run_locked(addresses)
 
     def _run_locked(self, addresses: Sequence[int]) -> None:
-        memory = self._memory or self._opened_memory()
-        if memory.weights.file is not None:
-            self._compute_undisturbed(memory, addresses)
-        else:
-            self._compute(memory, addresses)
-        if memory.states.before:
-            memory.states.advance()
-        elif memory.weights.file is None and self._clock is None:  # else `kernel_seconds` might read during a run
-            self._ready = self._builtin  # the weights are right, and the workers were started
+        """One inference, after all checks."""
+        self._follow_requests()
+        with self._lock:
+            memory = self._opened_memory()
+            if memory.weights.file is None:
+                self._compute(memory, addresses)
+            else:
+                self._compute_undisturbed(memory, addresses)
+            if memory.states.before:
+                memory.states.advance()
+            if self._may_be_ready(memory):
+                self._resume(memory)
+
+    def _may_be_ready(self, memory: _Memory) -> bool:
+        """Whether runs need no checks from now on; false at first, since many processes run a model once."""
+        is_watched = memory.weights.file is not None or self._clock is not None
+        is_shared = bool(memory.states.before) and not (self._native is None and self._requests is None)
+        had_run, self._has_run = self._has_run, True
+        return had_run and not (is_watched or is_shared or self._is_ending()) and bool(machine())
+
+    def _resume(self, memory: _Memory) -> None:
+        """Let runs begin without the session's lock; hold it."""
+        if self._builtin is None:
+            from jitdelegate.runtime.cpu.builtin_run import BuiltinRun  # not before: see _may_be_ready
+
+            self._builtin = BuiltinRun(self._code, self._arguments, self.program)
+        inputs, states = len(self.program.inputs), memory.states
+        memory.io[inputs : inputs + len(states.before)] = states.before
+        memory.io[len(memory.io) - len(states.after) :] = states.after
+        self._builtin.resume()
+        self._ready = self._builtin
+
+    def _pause(self) -> None:
+        """Let no run begin without the session's lock; hold it."""
+        ready, self._ready = self._ready, None
+        if ready is not None and ready.pause():
+            self._opened_memory().states.advance()
 
     def _compute_undisturbed(self, memory: _Memory, addresses: Sequence[int]) -> None:
         undisturbed(memory.weights.file, lambda: self._compute(memory, addresses))
@@ -193,12 +227,20 @@ class Session(IOBinding):
             addresses: Sequence[int] = binding.addresses
             states = memory.states
             if states.before:
+                self._pause()
                 states.prepare()
                 addresses = self._with_states(addresses, states)
             event = native.submit(self, addresses, binding, needs, after)
             if states.before:
                 states.advance()  # the next request follows this one
             return event
+
+    def _own_requests(self) -> Requests:
+        requests = super()._own_requests()
+        if self.program.states:
+            with self._lock:
+                self._pause()  # from now on, runs wait for requests
+        return requests
 
     def _started_native(self) -> NativeRequests | None:
         """Native requests, started; None where the machine or the program has none."""
@@ -244,6 +286,7 @@ class Session(IOBinding):
             self._opened_memory().states.advance()
 
     def _compute(self, memory: _Memory, addresses: Sequence[int]) -> None:
+        self._pause()
         memory.weights.verify()
         if len(memory.workers) < memory.num_threads - 1:
             self._start_workers(memory)
@@ -252,21 +295,10 @@ class Session(IOBinding):
             self._settle()
             states.prepare()
             addresses = self._with_states(addresses, states)
-        status = self._run_code(memory, addresses)
+        memory.io[:] = addresses
+        status = self._code.run(*self._arguments)
         if status:
             raise _refusal(self.program, status)
-
-    def _run_code(self, memory: _Memory, addresses: Sequence[int]) -> int:
-        """Run the code on the addresses of all that io has; returns the status word."""
-        if self._builtin is None and self._has_run and machine():
-            from jitdelegate.runtime.cpu.builtin_run import BuiltinRun  # not before: many processes run a model once
-
-            self._builtin = BuiltinRun(self._code, self._arguments, len(memory.io))
-        if self._builtin is not None:
-            return self._builtin.run(*addresses)
-        self._has_run = True
-        memory.io[:] = addresses
-        return self._code.run(*self._arguments)
 
     def _with_states(self, addresses: Sequence[int], states: States) -> Sequence[int]:
         """The content of io: inputs, current states, outputs, next states."""
@@ -278,13 +310,14 @@ class Session(IOBinding):
         super()._follow_requests()
 
     def _settle(self) -> None:
-        """Wait for all native requests, which use the states."""
+        """Wait for all runs that use the states; hold the lock."""
+        self._pause()
         if self._native is not None:
             self._native.settle()
 
     def _opened_memory(self) -> _Memory:
         if self._memory is None:
-            raise DeviceError(IS_CLOSED)
+            raise DeviceError("the session is closed")
         return self._memory
 
     def reset_states(self, *, resources: bool) -> None:
@@ -333,7 +366,7 @@ class Session(IOBinding):
             self._start_workers(memory)
             inputs, outputs = ([data_offset(port.index) for port in side] for side in (program.inputs, program.outputs))
             states = [data_offset(state.index) for state in program.states]
-            self._ready = None
+            self._pause()
             memory.io[:] = [*([0] * (len(inputs) + len(states) + len(outputs))), *memory.states.after]
             copies = [
                 (address, offset, state.nbytes)
@@ -365,9 +398,9 @@ class Session(IOBinding):
             return
         self._process = _process
         self._lock = _thread.allocate_lock()
-        self._ready = None
-        if self._builtin is not None:
-            self._builtin.forked()
+        ready, self._ready = self._ready, None
+        if ready is not None and ready.forked() and self._memory is not None:
+            self._memory.states.advance()
         for memory in self._native_memories:
             memory.workers = []
         if self._memory is not None:
@@ -400,9 +433,9 @@ class Session(IOBinding):
 
 def _refusal(program: Program, status: int) -> DeviceError:
     """The error of a run with this status word."""
-    from jitdelegate.runtime.status import CLOSED, refusal  # not before: such runs are rare
+    from jitdelegate.runtime.status import refusal  # not before: such runs are rare
 
-    return DeviceError(IS_CLOSED) if status == CLOSED else refusal(program, status)
+    return refusal(program, status)
 
 
 class _Memory:
