@@ -347,7 +347,7 @@ def test_no_memory_for_an_output_or_a_persistent_tensor_is_a_device_error(monkey
     monkeypatch.setattr(session, "_output_classes", [Full])
     with pytest.raises(DeviceError, match="no memory of 24 bytes for tensor 'y'"):
         session.run([X])
-    monkeypatch.setattr("jitdelegate.runtime.io_binding._tensor_class", lambda port: Full)
+    monkeypatch.setattr("jitdelegate.runtime.io_binding.tensor_class", lambda dtype, shape: Full)
     with pytest.raises(DeviceError, match="no memory of 24 bytes for tensor 'x'"):
         session.invoke()
 
