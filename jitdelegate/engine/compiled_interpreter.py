@@ -147,6 +147,17 @@ class CompiledInterpreter:
             self.release()
             raise DeviceError(f"{reason}; {self.executable.reason} {NOT_READY}")
 
+    def put(self, tensor_index: int, value: Any) -> bool:
+        """Copy an array into a tensor of `kept`, if it has the tensor's type and shape; whether it has."""
+        kept = self.kept.get(tensor_index)
+        if kept is None:
+            return False
+        view, array_class, dtype, shape = kept
+        if type(value) is not array_class or value.dtype is not dtype or value.shape != shape:
+            return False
+        view[...] = value
+        return True
+
     def set_tensor(self, tensor_index: int, value: Any) -> None:
         """Copy `value` into an input, an output or a variable.
 
@@ -175,6 +186,10 @@ class CompiledInterpreter:
         Raises:
             ValueError: no such tensor, or an intermediate tensor, which has no value.
         """
+        if type(tensor_index) is type(subgraph_index) is int and subgraph_index == self._subgraph:
+            kept = self.kept.get(tensor_index)
+            if kept is not None:
+                return copied(kept[0])
         if not self.allocated:
             raise TensorError(NO_DATA)
         tensor_index, subgraph_index = _index(tensor_index), _index(subgraph_index)
