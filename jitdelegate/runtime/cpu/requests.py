@@ -219,7 +219,8 @@ class NativeRequests:
     def _let_go(self) -> list[Any]:
         """What requests kept alive that have ended; hold the lock."""
         completed, done = min(self._words[_COMPLETED], self._submitted), []
-        self._code.order()
+        if self._let_go_of < completed:
+            self._code.order()
         while self._let_go_of < completed:
             slot = self._let_go_of % DEPTH
             done.append(self._held[slot])
@@ -427,7 +428,7 @@ def _retire(held: list[Any]) -> None:
     """
     while held:
         event = held.pop(0)[0]()
-        if event is not None:
+        if event is not None and event._needs:
             event.may_fail()
 
 
