@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.errors import DeviceError
+from jitdelegate.runtime.cpu import builtin_run
 from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.runtime.memory import machine
 from tests.child import in_child
@@ -83,6 +84,20 @@ def test_threads_take_turns_while_others_go_on(session: Session) -> None:
         assert not any(run.ended.done() for run in (first, *others))
         first.open()
     assert first.y[1] == 3 and sorted(other.y[1] for other in others) == [4, 5]
+
+
+def test_without_memory_for_its_code_runs_go_on_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(nbytes: int) -> None:
+        raise DeviceError(f"no memory of {nbytes} bytes")
+
+    session = Session(gate_program())
+    with monkeypatch.context() as patch:
+        patch.setattr(builtin_run, "_made", None)
+        patch.setattr(builtin_run, "Memory", refuse)
+        assert [session.run([np.ones(2, np.int64)])[0].tolist()[1] for _ in range(3)] == [1, 2, 3]
+        assert session._ready is None
+    assert session.run([np.ones(2, np.int64)])[0].tolist()[1] == 4
+    assert session._ready is not None
 
 
 def test_close_waits_for_a_run_and_later_ones_say_that_it_is_closed(session: Session) -> None:

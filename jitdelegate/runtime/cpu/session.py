@@ -194,11 +194,14 @@ class Session(IOBinding):
         return had_run and not (is_watched or is_shared or self._is_ending()) and bool(machine())
 
     def _resume(self, memory: _Memory) -> None:
-        """Let runs begin without the session's lock; hold it."""
+        """Let runs begin without the session's lock, unless there is no memory for that; hold the lock."""
         if self._builtin is None:
             from jitdelegate.runtime.cpu.builtin_run import BuiltinRun  # not before: see _may_be_ready
 
-            self._builtin = BuiltinRun(self._code, self._arguments, self.program)
+            try:
+                self._builtin = BuiltinRun(self._code, self._arguments, self.program)
+            except DeviceError:
+                return
         inputs, states = len(self.program.inputs), memory.states
         memory.io[inputs : inputs + len(states.before)] = states.before
         memory.io[len(memory.io) - len(states.after) :] = states.after
