@@ -361,7 +361,7 @@ def check_buffers(arguments: Arguments, buffers: Sequence[TensorBuffer]) -> None
 
 def _events(buffers: Sequence[TensorBuffer]) -> list[Event]:
     """The events that reading the buffers has to wait for."""
-    return [event for event in (buffer.get_event() for buffer in buffers) if event is not None]
+    return [event for buffer in buffers if (event := buffer.get_event()) is not None]
 
 
 def _apart(buffers: Sequence[TensorBuffer]) -> list[TensorBuffer]:

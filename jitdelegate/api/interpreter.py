@@ -7,7 +7,7 @@ import os
 from jitdelegate.api import announce
 from jitdelegate.api.delegate import GpuDelegate
 from jitdelegate.base.options import DelegateOptions
-from jitdelegate.engine.compiled_interpreter import CompiledInterpreter
+from jitdelegate.engine.compiled_interpreter import CompiledInterpreter, copied
 from jitdelegate.engine.load_path import load
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.engine.specializations import Specializations
@@ -102,6 +102,7 @@ class Interpreter:
         self._specializations = Specializations(self._opened)
         self._all_on_litert = self._opened.is_left_to_litert
         self._main = CompiledInterpreter(self._specializations, self._opened)
+        self._kept = self._main.kept
         self._graphs = {0: self._main}
         self._shape_inputs = self._shape_input_interpreter()
         self._own: frozenset[tuple[int, int]] | None = None
@@ -133,7 +134,7 @@ class Interpreter:
     def _backend(self) -> Any:
         """The object that LiteRT's methods act on: the compiled graph, or LiteRT's own interpreter."""
         main = self._main
-        if main.allocated and not self._all_on_litert:  # first: most calls come from loops of inferences
+        if main.allocated and not self._all_on_litert:
             return main
         return self._compiled or self._shape_inputs or self._opened.source.fallback().interpreter
 
@@ -208,6 +209,12 @@ class Interpreter:
         Raises:
             ValueError: the type or shape differs, or tensors are not allocated.
         """
+        kept = self._kept.get(tensor_index) if type(tensor_index) is int else None
+        if kept is not None:  # as `put`, without a call, since most calls come from loops of inferences
+            view, array_class, dtype, shape = kept
+            if type(value) is array_class and value.dtype is dtype and value.shape == shape:
+                view[...] = value
+                return
         self._backend.set_tensor(tensor_index, value)
 
     def get_tensor(self, tensor_index: int, subgraph_index: int = 0) -> NDArray[Any]:
@@ -216,6 +223,9 @@ class Interpreter:
         Raises:
             ValueError: there is no such tensor, it has no value, or tensors are not allocated.
         """
+        kept = self._kept.get(tensor_index) if subgraph_index == 0 and type(tensor_index) is int else None
+        if kept is not None:  # as in `set_tensor`
+            return copied(kept[0])
         backend = self._backend_of(subgraph_index) if subgraph_index else self._backend
         return backend.get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
 
@@ -254,6 +264,7 @@ class Interpreter:
         if shape is None or not self._main.resize(input_index, shape):
             self._opened.fall_back(f"tensor {input_index}, which is no input, was resized to {sizes.tolist()}.")
             self._all_on_litert = True
+            self._main.release()
 
     def _ready(self, subgraph: int, shapes: Mapping[int, tuple[int, ...]]) -> CompiledInterpreter | None:
         """A subgraph, allocated for these shapes by input index; None where it runs on LiteRT."""
@@ -396,6 +407,9 @@ class SignatureRunner:
             ValueError: the number, names, types or shapes of the arguments are wrong.
             RuntimeError: LiteRT failed.
         """
+        graph = self._interpreter._graphs.get(self._subgraph)
+        if graph is not None and self._put(graph, kwargs):
+            return self._results(graph)
         if len(kwargs) != len(self._inputs):
             raise TensorError(
                 "Invalid number of inputs provided for running a SignatureDef, "
@@ -411,6 +425,13 @@ class SignatureRunner:
             self._interpreter._announce(self._subgraph)
             return self._run_on_litert(kwargs)
         return self._run_compiled(graph, kwargs)
+
+    def _put(self, graph: CompiledInterpreter, arguments: Mapping[str, Any]) -> bool:
+        """Copy the arguments into the inputs if they are arrays like those of the call before, for which nothing has to
+        be prepared; whether they are."""
+        inputs = self._inputs
+        are_all = len(arguments) == len(inputs)
+        return are_all and all(name in inputs and graph.put(inputs[name], arguments[name]) for name in arguments)
 
     def _taken(self, name: str, value: Any) -> Any:
         """The value of an argument, with integers in the type of an int32 or int64 input."""
@@ -439,6 +460,10 @@ class SignatureRunner:
     def _run_compiled(self, graph: CompiledInterpreter, arguments: dict[str, Any]) -> dict[str, NDArray[Any]]:
         for name, value in arguments.items():
             graph.set_tensor(self._inputs[name], value)
+        return self._results(graph)
+
+    def _results(self, graph: CompiledInterpreter) -> dict[str, NDArray[Any]]:
+        """One inference on the inputs that were set."""
         graph.invoke()
         return {name: graph.get_tensor(index, self._subgraph) for name, index in self._outputs.items()}
 

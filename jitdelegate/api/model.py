@@ -56,6 +56,7 @@ class Model:
         self._only = None if executable.is_open or executable.program.shape_inputs else executable  # for all inputs
         self._closed = False
         self._ports: list[tuple[Sequence[Port], Sequence[Port]]] | None = None
+        self._calls: dict[str, _Call] = {}
 
     @property
     def _specializations(self) -> Specializations:
@@ -168,30 +169,37 @@ class Model:
         return dict(zip(results, self._run(self._opened, [inputs[name] for name in names], given), strict=True))
 
     def _run_signature(self, key: str, inputs: Mapping[str, Any], out: Mapping[str, Any]) -> dict[str, Any]:
-        signature = self._signature(key)
-        _check_names(inputs, [name for name, _ in signature.inputs])
-        _check_outputs(out, [name for name, _ in signature.outputs])
+        call = self._calls.get(key) or self._call(key)
+        base, signature = call.base, call.signature
+        _check_names(inputs, call.names)
+        if out:
+            _check_outputs(out, [name for name, _ in signature.outputs])
         self._check_open()
-        base = self._specializations.subgraph(signature.graph)
-        values = {index: inputs[name] for name, index in signature.inputs}
-        if not base.answers(signature):
+        if not call.is_answered:
             return _run_on_litert(base, signature, inputs, out)
-        arguments = [values[port.index] for port in base.program.inputs]
+        arguments = [inputs[name] for name in call.arguments]
         executable, session = self._ready(base, arguments)
         if session is None:
             return _run_on_litert(base, signature, inputs, out)
-        ports = base.program.outputs
-        memory = {index: out[name] for name, index in signature.outputs if name in out}
-        given = [memory.get(port.index) for port in ports] if out else None
+        ports, given, has_shared = base.program.outputs, None, False
+        if out:
+            memory = {index: out[name] for name, index in signature.outputs if name in out}
+            given = [memory.get(port.index) for port in ports]
+            has_shared = len(memory) < len(out)  # an output has several names
         try:
             results = _run_in(session, arguments, given)
         except ProgramError as error:
             load_path.recompile(executable, session, str(error))
             return self._run_signature(key, inputs, out)
-        found = {port.index: value for port, value in zip(ports, results, strict=True)}
-        named = {name: found[index] for name, index in sorted(signature.outputs)}
-        has_shared = len(memory) < len(out)  # an output has several names
+        named = {name: results[position] for name, position in call.results}
         return _copied_by_name(ports, signature, named, out) if has_shared else named
+
+    def _call(self, key: str) -> _Call:
+        """How a signature is called; raises the errors of `run`."""
+        signature = self._signature(key)
+        self._check_open()
+        made = self._calls[key] = _Call(signature, self._specializations.subgraph(signature.graph))
+        return made
 
     def _signature(self, key: str) -> Signature:
         signatures = {each.key: each for each in self._program.signatures}
@@ -336,6 +344,30 @@ class Model:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class _Call:
+    """What all calls of a signature have in common.
+
+    Attributes:
+        base: the program of its subgraph for the file's shapes.
+        names: of its inputs.
+        is_answered: whether the program may run it; the other attributes are those of such a run.
+        arguments: names of the inputs in the order of the program's.
+        results: (name, position among the program's outputs) of each output, in alphabetical order.
+    """
+
+    __slots__ = ("arguments", "base", "is_answered", "names", "results", "signature")
+
+    def __init__(self, signature: Signature, base: Executable) -> None:
+        self.signature, self.base = signature, base
+        self.names = [name for name, _ in signature.inputs]
+        self.is_answered = base.answers(signature)
+        inputs, outputs = base.program.inputs, base.program.outputs
+        named = {index: name for name, index in signature.inputs}
+        positions = {port.index: position for position, port in enumerate(outputs)}
+        self.arguments = [named[port.index] for port in inputs] if self.is_answered else []
+        self.results = [(name, positions[index]) for name, index in sorted(signature.outputs) if self.is_answered]
 
 
 def _described(ports: Sequence[Port]) -> tuple[TensorInfo, ...]:

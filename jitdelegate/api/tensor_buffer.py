@@ -372,7 +372,7 @@ class TensorBuffer:
     def _forget_readers(self) -> None:
         """Forget requests that have ended."""
         if self._readers:
-            self._readers = tuple(reader for reader in self._readers if not reader.done)
+            self._readers = tuple([reader for reader in self._readers if not reader.done])  # faster than a generator
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return as_asked(self, self.view(), dtype, copy)

@@ -33,6 +33,8 @@ class CompiledInterpreter:
         executable: the program for the input shapes at the last `allocate_tensors`. While it runs on LiteRT, only
             `resize` and `allocate_tensors` are useful.
         allocated: whether `executable` is compiled and ready to run.
+        kept: views of inputs and outputs that were set or asked for, by index, as (view, its class, element type,
+            shape); empty while no tensors are allocated.
         views: weak references to the views that `tensor` gave, of which some may be gone.
     """
 
@@ -49,7 +51,7 @@ class CompiledInterpreter:
         self._shapes = [*base.shapes]
         self._input_positions = {port.index: position for position, port in enumerate(self._inputs)}
         self._output_positions = {port.index: position for position, port in enumerate(self._outputs)}
-        self._views: dict[int, Any] = {}
+        self.kept: dict[int, tuple[np.ndarray, Any, Any, Shape]] = {}
         self.views: list[Any] = []
         self.allocated = False
 
@@ -85,7 +87,7 @@ class CompiledInterpreter:
             return False
         if shape != self._shapes[position]:
             self._shapes[position] = shape
-            self.allocated = False
+            self.release()
         return True
 
     def _may_become(self, position: int, shape: Shape) -> bool:
@@ -102,13 +104,17 @@ class CompiledInterpreter:
         """
         if self.allocated:
             return
-        self._views = {}
         executable = self.executable = self._specializations.resized(self._base, self.shapes)
         if executable.session is not None:
             executable.session.reset_states(resources=False)
             self._inputs = executable.program.inputs
             self._outputs = executable.program.outputs
             self.allocated = True
+
+    def release(self) -> None:
+        """Let the tensors not be allocated any more."""
+        self.allocated = False
+        self.kept.clear()
 
     def invoke(self) -> None:
         """
@@ -138,8 +144,19 @@ class CompiledInterpreter:
         """
         recompile(self.executable, self._session, reason)
         if self._session is None:
-            self.allocated = False
+            self.release()
             raise DeviceError(f"{reason}; {self.executable.reason} {NOT_READY}")
+
+    def put(self, tensor_index: int, value: Any) -> bool:
+        """Copy an array into a tensor of `kept`, if it has the tensor's type and shape; whether it has."""
+        kept = self.kept.get(tensor_index)
+        if kept is None:
+            return False
+        view, array_class, dtype, shape = kept
+        if type(value) is not array_class or value.dtype is not dtype or value.shape != shape:
+            return False
+        view[...] = value
+        return True
 
     def set_tensor(self, tensor_index: int, value: Any) -> None:
         """Copy `value` into an input, an output or a variable.
@@ -149,11 +166,6 @@ class CompiledInterpreter:
                 LiteRT.
             TypeError: the index is not an integer. All methods with an index raise it.
         """
-        view: Any = self._views.get(tensor_index) if self.allocated and type(tensor_index) is int else None
-        is_array = view is not None and type(value) is type(view)
-        if is_array and value.dtype is view.dtype and value.shape == view.shape:
-            view[...] = value
-            return
         import numpy as np
 
         tensor_index = _index(tensor_index)
@@ -174,12 +186,12 @@ class CompiledInterpreter:
         Raises:
             ValueError: no such tensor, or an intermediate tensor, which has no value.
         """
+        if type(tensor_index) is type(subgraph_index) is int and subgraph_index == self._subgraph:
+            kept = self.kept.get(tensor_index)
+            if kept is not None:
+                return copied(kept[0])
         if not self.allocated:
             raise TensorError(NO_DATA)
-        if type(tensor_index) is type(subgraph_index) is int and subgraph_index == self._subgraph:
-            view = self._views.get(tensor_index)
-            if view is not None:
-                return copied(view)
         tensor_index, subgraph_index = _index(tensor_index), _index(subgraph_index)
         if subgraph_index == self._subgraph and (position := self._state_position(tensor_index)) is not None:
             return self._state(position)
@@ -251,7 +263,8 @@ class CompiledInterpreter:
 
     def _kept_view(self, tensor_index: int) -> np.ndarray:
         """View of an input or output, made once: its memory stays in place while the tensors are allocated."""
-        view = self._views[tensor_index] = self._view(tensor_index)
+        view = self._view(tensor_index)
+        self.kept[tensor_index] = view, type(view), view.dtype, view.shape
         return view
 
     def _view(self, tensor_index: int) -> np.ndarray:

@@ -57,7 +57,7 @@ ITS_PARTITION = "Its partition of "
 """Beginning of the reason of an operator that could be compiled, but with too few others."""
 CUSTOM = 32
 """TFLite's number of custom operators."""
-MOST_REFUSALS = (1 << 16) - 1
+MOST_REFUSALS = (1 << 16) - 2
 """Most refusals of a program: their numbers have 16 bits of a status word."""
 ZEROS = -1
 """`State.initial` of a state that begins with zeros."""

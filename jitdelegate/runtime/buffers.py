@@ -550,17 +550,25 @@ def tensor_class(dtype: str, shape: tuple[int, ...]) -> Any:
     return _classes[key]
 
 
-def _make_class(dtype: str, shape: tuple[int, ...]) -> type:
-    element: Any = ELEMENTS.get(dtype) or ENCODED.get(dtype)
-    memory = element
-    if memory is None:
+def bytes_of(dtype: str, shape: tuple[int, ...]) -> int:
+    """Length of a tensor of this type and shape; raises the errors of `tensor_class`, whose making takes longer."""
+    if dtype not in ELEMENTS and dtype not in ENCODED:
         raise TensorError(f"a tensor of {dtype} cannot be made, expected one of {', '.join((*ELEMENTS, *ENCODED))}")
-    try:
-        for size in reversed(shape):
-            memory = memory * size
-    except (OverflowError, ValueError) as error:
-        raise TensorError(f"a tensor {dtype}{list(shape)} cannot be made: {error}") from error
-    values = {"shape": shape, "dtype": ElementType(dtype), "nbytes": ctypes.sizeof(memory), "__slots__": ()}
-    if "int" in dtype and values["nbytes"] == ctypes.sizeof(element):
+    nbytes = ctypes.sizeof(ELEMENTS.get(dtype) or ENCODED[dtype])
+    for size in reversed(shape):
+        nbytes *= size
+        if size < 0 or nbytes > sys.maxsize:
+            raise TensorError(f"a tensor {dtype}{list(shape)} cannot be made: {nbytes} bytes from size {size} on")
+    return nbytes
+
+
+def _make_class(dtype: str, shape: tuple[int, ...]) -> type:
+    nbytes = bytes_of(dtype, shape)
+    element: Any = ELEMENTS.get(dtype) or ENCODED[dtype]
+    memory = element
+    for size in reversed(shape):
+        memory = memory * size
+    values = {"shape": shape, "dtype": ElementType(dtype), "nbytes": nbytes, "__slots__": ()}
+    if "int" in dtype and nbytes == ctypes.sizeof(element):
         values["__index__"] = Tensor.__int__
     return type("Tensor", (Tensor, memory), values)

@@ -10,7 +10,7 @@ from ctypes import addressof
 from jitdelegate.base.options import DEBUG_LEVEL, TIMED_LEVEL
 from jitdelegate.errors import DeviceError, ProgramError, TensorError
 from jitdelegate.program.program import NO_TENSOR
-from jitdelegate.runtime.buffers import ENCODED, InputSlot, borrow, handed_out, no_memory, tensor_class
+from jitdelegate.runtime.buffers import ENCODED, InputSlot, borrow, bytes_of, handed_out, no_memory, tensor_class
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,13 +44,13 @@ class IOBinding:
         self.program = program
         self._idle_slots: list[list[InputSlot]] = []
         self._staging: dict[int, Tensor] = {}
-        self._staged: list[int] | None = None
-        self._output_classes: list[Any] = [_tensor_class(port) for port in program.outputs]
+        self._staged: tuple[int, ...] | None = None
+        self._output_classes: list[Any] = []
         self._has_encoded = any(port.dtype in ENCODED for port in program.outputs)
         states = (state for state in program.states if state.index != NO_TENSOR)
-        others: tuple[Port | State, ...] = (*program.inputs, *program.between, *states)
-        for port in others:
-            _tensor_class(port)
+        ports: tuple[Port | State, ...] = (*program.inputs, *program.outputs, *program.between, *states)
+        for port in ports:
+            _check_bytes(port)
 
     @property
     def note(self) -> str:
@@ -81,7 +81,7 @@ class IOBinding:
         try:
             for slot, value in zip(slots, inputs, strict=True):
                 addresses.append(slot.address_of(value, borrowed))
-            for output_class in self._output_classes:
+            for output_class in self._output_classes or self._make_output_classes():
                 output = output_class()
                 outputs.append(output)
                 addresses.append(addressof(output))
@@ -98,7 +98,13 @@ class IOBinding:
     def new_output(self, position: int) -> Tensor:
         """New memory for an output, zeroed, of which callers get what `handed_out` makes of it; raises DeviceError when
         out of memory."""
-        return _make(self._output_classes[position], self.program.outputs[position])
+        port = self.program.outputs[position]
+        return _make(tensor_class(port.dtype, port.shape), port)
+
+    def _make_output_classes(self) -> list[Any]:
+        """The classes of the outputs, made at the first run: other ways to run need none."""
+        self._output_classes = [tensor_class(port.dtype, port.shape) for port in self.program.outputs]
+        return self._output_classes
 
     def _no_memory(self, count: int) -> DeviceError:
         """The error about a run for which memory ended when `count` inputs and outputs had an address."""
@@ -131,7 +137,7 @@ class IOBinding:
             if self._staged is None:
                 inputs = [self.input_memory(position) for position in range(len(self.program.inputs))]
                 outputs = [self.output_memory(position) for position in range(len(self.program.outputs))]
-                self._staged = [ctypes.addressof(tensor) for tensor in inputs + outputs]
+                self._staged = tuple(ctypes.addressof(tensor) for tensor in inputs + outputs)
             self.run_on(self._staged)
         except MemoryError as error:
             raise DeviceError("no memory for a run") from error
@@ -273,11 +279,11 @@ class IOBinding:
         """Free everything; harmless a second time."""
         raise NotImplementedError
 
-    def run_on(self, addresses: list[int]) -> None:
+    def run_on(self, addresses: Sequence[int]) -> None:
         """One inference on the caller's memory: the addresses of all inputs, then of all outputs."""
         raise NotImplementedError
 
-    def compute(self, addresses: list[int]) -> None:
+    def compute(self, addresses: Sequence[int]) -> None:
         """As `run_on`, for callers that watch `shared` themselves. With such a file, states change only at `advance`,
         and the run may be repeated before."""
         self.run_on(addresses)
@@ -288,7 +294,7 @@ class IOBinding:
     def _stage(self, key: int, port: Port) -> Tensor:
         tensor = self._staging.get(key)
         if tensor is None:
-            tensor = self._staging.setdefault(key, _make(_tensor_class(port), port))
+            tensor = self._staging.setdefault(key, _make(tensor_class(port.dtype, port.shape), port))
         return tensor
 
 
@@ -318,16 +324,14 @@ def _make(tensor_type: type[Tensor], port: Port) -> Tensor:
         raise no_memory(port, port.nbytes) from error
 
 
-def _tensor_class(port: Port | State) -> type[Tensor]:
-    """The class of a port's or variable's tensors.
-
+def _check_bytes(port: Port | State) -> None:
+    """
     Raises:
         ProgramError: the element type is unknown, or the port's length does not fit its shape.
     """
     try:
-        made: type[Tensor] = tensor_class(port.dtype, port.shape)
+        nbytes = bytes_of(port.dtype, port.shape)
     except TensorError as error:
         raise ProgramError(str(error)) from error
-    if made.nbytes != port.nbytes:
-        raise ProgramError(f"tensor {port.name!r} has {port.nbytes} bytes, expected {made.nbytes}")
-    return made
+    if nbytes != port.nbytes:
+        raise ProgramError(f"tensor {port.name!r} has {port.nbytes} bytes, expected {nbytes}")

@@ -297,6 +297,7 @@ class Code:
     """The loaded functions; valid until `close`.
 
     Attributes:
+        entry: the address of `run`.
         run: one inference by the calling thread; returns its status word.
         work: the address of `void *work(void *arguments)`, a worker thread's routine. Its arguments are five
             pointers and the thread's number, from 1 on.
@@ -305,14 +306,15 @@ class Code:
         clock: the address of profiled code's clock, else 0.
     """
 
-    __slots__ = ("_owner", "clock", "invoke", "run", "stop", "work")
+    __slots__ = ("_owner", "clock", "entry", "invoke", "run", "stop", "work")
 
     def __init__(self, addresses: dict[str, int], owner: Any) -> None:
         missing = [name for name in ENTRIES if not addresses.get(name)]
         if missing:
             raise ProgramError(f"code has no entry {', '.join(missing)}")
         self._owner = owner
-        self.run: Run = _RUN(addresses["run"])
+        self.entry = addresses["run"]
+        self.run: Run = _RUN(self.entry)
         self.work = addresses["work"]
         self.stop: Function = _PROTOTYPE(addresses["stop"])
         self.invoke = addresses.get(HOST_ENTRY, 0)

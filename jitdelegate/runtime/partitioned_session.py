@@ -16,7 +16,7 @@ from jitdelegate.runtime.memory import ALIGNMENT, Memory, aligned, undisturbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from jitdelegate.program.program import Partition, Port, Program
@@ -118,7 +118,7 @@ class PartitionedSession(IOBinding):
     def _outputs(self) -> list[int]:
         return [port.index for port in self.program.outputs]
 
-    def run_on(self, addresses: list[int]) -> None:
+    def run_on(self, addresses: Sequence[int]) -> None:
         count = len(self.program.inputs)
         self._follow_requests()
         with self._own_lock():
@@ -128,7 +128,7 @@ class PartitionedSession(IOBinding):
             for session in self._sessions():
                 session.advance()
 
-    def _compute(self, inputs: list[int], outputs: list[int]) -> None:
+    def _compute(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         addresses = dict(self._fixed)
         addresses.update(
             (index, at) for index, at in zip(self._outputs(), outputs, strict=True) if index not in addresses

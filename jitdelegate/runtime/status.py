@@ -1,4 +1,4 @@
-"""The status word of a run: 0, or the number of a refusal with the value that was found."""
+"""The status word of a run: 0, or the number of a refusal with the value that was found; NOT_RUN where nothing ran."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 FOUND_BITS = 48
 """Bits of the value found, which are the lower ones; a value that needs more is replaced by the nearest one."""
+NOT_RUN = -1
+"""Status word where nothing has run, because the session was just closed or paused: no program has as many refusals."""
 LARGEST_FOUND = (1 << (FOUND_BITS - 1)) - 1
 _PLACEHOLDER = "{}"
 

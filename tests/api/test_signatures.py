@@ -11,6 +11,7 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
 from jitdelegate.commands import warm
+from jitdelegate.engine.executable import Executable
 from jitdelegate.errors import DeviceError, ModelError, TensorError
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import cached_models, small_models
@@ -46,6 +47,33 @@ def test_every_signature_runs_compiled(tmp_path: Path, monkeypatch: pytest.Monke
             assert list(found) == list(expected)
             np.testing.assert_array_equal(found["y"], expected["y"])
     assert ours.report().target == "cpu"
+
+
+@pytest.mark.parametrize("key, factor", [("double", 2), ("triple", 3)])
+def test_a_call_like_the_one_before_prepares_nothing(
+    key: str, factor: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interpreter, _ = open_both(TWO, tmp_path)
+    run = interpreter.get_signature_runner(key)
+    run(x=value(3))
+    prepared: list[object] = []
+    ready = interpreter._ready
+    monkeypatch.setattr(interpreter, "_ready", lambda *given: (prepared.append(given), ready(*given))[1])
+    for number in range(3):
+        assert run(x=value(3) + number)["y"].tolist() == (factor * (value(3) + number)).tolist()
+    assert not prepared
+    assert run(x=value(2))["y"].tolist() == (factor * value(2)).tolist() and len(prepared) == 1
+    with pytest.raises(ValueError, match="FLOAT64"):
+        run(x=value(2).astype(np.float64))
+
+
+def test_a_model_looks_a_signature_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, asked = jitdelegate.load(TWO, target="cpu", serialization_dir=tmp_path), []
+    real = Executable.answers
+    monkeypatch.setattr(Executable, "answers", lambda *given: (asked.append(given[1].key), real(*given))[1])
+    for key in ("double", "triple", "triple", "double"):
+        model.run({"x": value(1)}, key)
+    assert asked == ["double", "triple"]
 
 
 def test_details_of_every_signature_equal_litert_s(tmp_path: Path) -> None:

@@ -106,9 +106,8 @@ class NativeRequests:
         self.watcher = Watcher(self._count, self._await_more)
         self._threads: Threads = []
         self._loops = []
-        entry = ctypes.cast(code.run, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
         for loop_arguments in arguments:
-            content = (self._control, entry, pointers, record, DEPTH - 1, *loop_arguments)
+            content = (self._control, code.entry, pointers, record, DEPTH - 1, *loop_arguments)
             self._loops.append((ctypes.c_uint64 * request_code.LOOP_WORDS)(*content))
         self._start()
 
@@ -220,7 +219,8 @@ class NativeRequests:
     def _let_go(self) -> list[Any]:
         """What requests kept alive that have ended; hold the lock."""
         completed, done = min(self._words[_COMPLETED], self._submitted), []
-        self._code.order()
+        if self._let_go_of < completed:
+            self._code.order()
         while self._let_go_of < completed:
             slot = self._let_go_of % DEPTH
             done.append(self._held[slot])
@@ -428,7 +428,7 @@ def _retire(held: list[Any]) -> None:
     """
     while held:
         event = held.pop(0)[0]()
-        if event is not None:
+        if event is not None and event._needs:
             event.may_fail()
 
 

@@ -29,10 +29,12 @@ if TYPE_CHECKING:
 
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.binding import Binding
+    from jitdelegate.runtime.cpu.builtin_run import BuiltinRun
     from jitdelegate.runtime.cpu.profile import KernelClock
     from jitdelegate.runtime.cpu.requests import NativeRequests
     from jitdelegate.runtime.cpu.workers import Threads
     from jitdelegate.runtime.event import Event
+    from jitdelegate.runtime.requests import Requests
     from jitdelegate.runtime.shared_file import SharedFile
 
 _ARGUMENTS = 6 * ctypes.c_void_p
@@ -52,7 +54,9 @@ os.register_at_fork(after_in_child=_note_fork)
 class Session(IOBinding):
     """Runs `program` on the calling thread and `num_threads` - 1 workers.
 
-    Calls from several threads wait for each other. After a fork the child goes on with workers of its own.
+    Calls from several threads wait for each other. After a fork the child goes on with workers of its own. From the
+    third run on, a run is one call of a builtin function where nothing has to be checked or started before it
+    (`_ready`). Whatever else uses the session's memory holds its lock, and lets no such run begin (`_pause`).
 
     Requests run on native threads, up to `requests_in_flight` at a time, each with memory of its own and its part of
     the workers; a program with states runs one at a time. Calls that touch states wait for all requests.
@@ -84,7 +88,9 @@ class Session(IOBinding):
         self._num_threads = num_threads
         self._process = _process
         self._memory: _Memory | None = None
-        self._last: Binding | list[int] | None = None
+        self._builtin: BuiltinRun | None = None
+        self._ready: BuiltinRun | None = None
+        self._has_run = False
         self._code = load_code(program)
         try:
             self._memory = _Memory(program, num_threads, workspace=workspace)
@@ -117,9 +123,11 @@ class Session(IOBinding):
         if self._native is not None:
             self._native.close()
         with self._lock:
-            memory, self._memory, self._last = self._memory, None, None
+            memory, self._memory, self._ready = self._memory, None, None
             if memory is None:
                 return
+            if self._builtin is not None:
+                self._builtin.close()
             self._stop_workers(memory)
             self._free_native()
             memory.close()
@@ -129,59 +137,84 @@ class Session(IOBinding):
         if getattr(self, "_memory", None) is not None:
             self.close()
 
+    def invoke(self) -> None:
+        ready, staged = self._ready, self._staged
+        if ready is None or staged is None or self._process != _process:
+            super().invoke()
+            return
+        status = ready.run(*staged)
+        if status:
+            self._end(status, staged)
+
     def run_bound(self, binding: Binding) -> None:
-        if self._process != _process:
-            self._follow_fork()
-        if self._requests is not None:
-            self._follow_requests()
-        if not binding.is_direct:
-            binding.start()
+        if binding.is_direct:
+            self.run_on(binding.addresses)
+            return
+        self._follow_requests()
+        binding.start()
+        self.run_on(binding.addresses)
+        binding.finish()
+
+    def run_on(self, addresses: Sequence[int]) -> None:
+        ready = self._ready
+        if ready is None or self._process != _process:
+            self._run_locked(addresses)
+            return
+        status = ready.run(*addresses)
+        if status:
+            self._end(status, addresses)
+
+    def _end(self, status: int, addresses: Sequence[int]) -> None:
+        """End a run that was refused, or has not begun."""
+        from jitdelegate.runtime.status import NOT_RUN  # not before: such runs are rare
+
+        if status != NOT_RUN:
+            raise _refusal(self.program, status)
+        self._run_locked(addresses)
+
+    def _run_locked(self, addresses: Sequence[int]) -> None:
+        """One inference, after all checks."""
+        self._follow_requests()
         with self._lock:
-            if self._last is binding:
-                status = self._code.run(*self._arguments)
-                if status:
-                    raise _refusal(self.program, status)
+            memory = self._opened_memory()
+            if memory.weights.file is None:
+                self._compute(memory, addresses)
             else:
-                self._run_locked(binding.addresses)
-                self._note_last(binding)
-        if not binding.is_direct:
-            binding.finish()
+                self._compute_undisturbed(memory, addresses)
+            if memory.states.before:
+                memory.states.advance()
+            if self._may_be_ready(memory):
+                self._resume(memory)
 
-    def _note_last(self, run: Binding | list[int]) -> None:
-        """Note that the next run may just repeat the last one: nothing has to be checked, moved or started.
+    def _may_be_ready(self, memory: _Memory) -> bool:
+        """Whether runs need no checks from now on; false at first, since many processes run a model once."""
+        is_watched = memory.weights.file is not None or self._clock is not None
+        is_shared = bool(memory.states.before) and not (self._native is None and self._requests is None)
+        had_run, self._has_run = self._has_run, True
+        return had_run and not (is_watched or is_shared or self._is_ending()) and bool(machine())
 
-        Args:
-            run: its binding, or the addresses of the memory that `invoke` uses.
-        """
-        memory = self._opened_memory()
-        if memory.weights.file is None and not memory.states.before and len(memory.workers) == memory.num_threads - 1:
-            self._last = run
+    def _resume(self, memory: _Memory) -> None:
+        """Let runs begin without the session's lock, unless there is no memory for that; hold the lock."""
+        if self._builtin is None:
+            from jitdelegate.runtime.cpu.builtin_run import BuiltinRun  # not before: see _may_be_ready
 
-    def run_on(self, addresses: list[int]) -> None:
-        if self._process != _process:
-            self._follow_fork()
-        if self._requests is not None:
-            self._follow_requests()
-        with self._lock:
-            if self._last is addresses:
-                status = self._code.run(*self._arguments)
-                if status:
-                    raise _refusal(self.program, status)
-            else:
-                self._run_locked(addresses)
-                if addresses is self._staged:
-                    self._note_last(addresses)
+            try:
+                self._builtin = BuiltinRun(self._code, self._arguments, self.program)
+            except DeviceError:
+                return
+        inputs, states = len(self.program.inputs), memory.states
+        memory.io[inputs : inputs + len(states.before)] = states.before
+        memory.io[len(memory.io) - len(states.after) :] = states.after
+        self._builtin.resume()
+        self._ready = self._builtin
 
-    def _run_locked(self, addresses: list[int]) -> None:
-        memory = self._memory or self._opened_memory()
-        if memory.weights.file is None:
-            self._compute(memory, addresses)
-        else:
-            self._compute_undisturbed(memory, addresses)
-        if memory.states.before:
-            memory.states.advance()
+    def _pause(self) -> None:
+        """Let no run begin without the session's lock; hold it."""
+        ready, self._ready = self._ready, None
+        if ready is not None and ready.pause():
+            self._opened_memory().states.advance()
 
-    def _compute_undisturbed(self, memory: _Memory, addresses: list[int]) -> None:
+    def _compute_undisturbed(self, memory: _Memory, addresses: Sequence[int]) -> None:
         undisturbed(memory.weights.file, lambda: self._compute(memory, addresses))
 
     def run_async(self, binding: Binding, needs: Sequence[Event] = (), after: Sequence[Event] = ()) -> Event:
@@ -194,14 +227,23 @@ class Session(IOBinding):
         with self._lock:
             memory = self._opened_memory()
             memory.weights.verify()
-            addresses, states = binding.addresses, memory.states
+            addresses: Sequence[int] = binding.addresses
+            states = memory.states
             if states.before:
+                self._pause()
                 states.prepare()
                 addresses = self._with_states(addresses, states)
             event = native.submit(self, addresses, binding, needs, after)
             if states.before:
                 states.advance()  # the next request follows this one
             return event
+
+    def _own_requests(self) -> Requests:
+        requests = super()._own_requests()
+        if self.program.states:
+            with self._lock:
+                self._pause()  # from now on, runs wait for requests
+        return requests
 
     def _started_native(self) -> NativeRequests | None:
         """Native requests, started; None where the machine or the program has none."""
@@ -237,7 +279,7 @@ class Session(IOBinding):
             self._stop_workers(memory)
             memory.close_pages()
 
-    def compute(self, addresses: list[int]) -> None:
+    def compute(self, addresses: Sequence[int]) -> None:
         self._follow_fork()
         with self._lock:
             self._compute(self._opened_memory(), addresses)
@@ -246,7 +288,8 @@ class Session(IOBinding):
         with self._lock:
             self._opened_memory().states.advance()
 
-    def _compute(self, memory: _Memory, addresses: list[int]) -> None:
+    def _compute(self, memory: _Memory, addresses: Sequence[int]) -> None:
+        self._pause()
         memory.weights.verify()
         if len(memory.workers) < memory.num_threads - 1:
             self._start_workers(memory)
@@ -255,12 +298,12 @@ class Session(IOBinding):
             self._settle()
             states.prepare()
             addresses = self._with_states(addresses, states)
-        memory.io[:], self._last = addresses, None
+        memory.io[:] = addresses
         status = self._code.run(*self._arguments)
         if status:
             raise _refusal(self.program, status)
 
-    def _with_states(self, addresses: list[int], states: States) -> list[int]:
+    def _with_states(self, addresses: Sequence[int], states: States) -> Sequence[int]:
         """The content of io: inputs, current states, outputs, next states."""
         count = len(self.program.inputs)
         return [*addresses[:count], *states.before, *addresses[count:], *states.after]
@@ -270,7 +313,8 @@ class Session(IOBinding):
         super()._follow_requests()
 
     def _settle(self) -> None:
-        """Wait for all native requests, which use the states."""
+        """Wait for all runs that use the states; hold the lock."""
+        self._pause()
         if self._native is not None:
             self._native.settle()
 
@@ -325,7 +369,7 @@ class Session(IOBinding):
             self._start_workers(memory)
             inputs, outputs = ([data_offset(port.index) for port in side] for side in (program.inputs, program.outputs))
             states = [data_offset(state.index) for state in program.states]
-            self._last = None
+            self._pause()
             memory.io[:] = [*([0] * (len(inputs) + len(states) + len(outputs))), *memory.states.after]
             copies = [
                 (address, offset, state.nbytes)
@@ -357,7 +401,9 @@ class Session(IOBinding):
             return
         self._process = _process
         self._lock = _thread.allocate_lock()
-        self._last = None
+        ready, self._ready = self._ready, None
+        if ready is not None and ready.forked() and self._memory is not None:
+            self._memory.states.advance()
         for memory in self._native_memories:
             memory.workers = []
         if self._memory is not None:

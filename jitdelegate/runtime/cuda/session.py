@@ -323,10 +323,10 @@ class CudaSession(IOBinding):
         with self._current():
             return self._memory().array_place(value, port)
 
-    def run_on(self, addresses: list[int]) -> None:
+    def run_on(self, addresses: Sequence[int]) -> None:
         self._run_staged(addresses, {})
 
-    def _run_staged(self, addresses: list[int], on_gpu: dict[int, DevicePlace]) -> None:
+    def _run_staged(self, addresses: Sequence[int], on_gpu: dict[int, DevicePlace]) -> None:
         """One inference on the host's memory, but for inputs in the memory of the GPU."""
         self._refuse_fork()
         self._follow_requests()

@@ -17,6 +17,10 @@ from jitdelegate.runtime.memory import States
 from jitdelegate.targets.reference.evaluate import run_graph
 from jitdelegate.targets.reference.serialize import deserialize
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 class ReferenceSession(IOBinding):
     """Runs `program` from a private copy in memory. Calls from several threads wait for each other.
@@ -36,17 +40,17 @@ class ReferenceSession(IOBinding):
         self._process = os.getpid()
         self._states: States | None = States(program)
 
-    def run_on(self, addresses: list[int]) -> None:
+    def run_on(self, addresses: Sequence[int]) -> None:
         self._follow_requests()
         with self._own_lock():
             self._compute(addresses)
             self._open_states().advance()
 
-    def compute(self, addresses: list[int]) -> None:
+    def compute(self, addresses: Sequence[int]) -> None:
         with self._own_lock():
             self._compute(addresses)
 
-    def _compute(self, addresses: list[int]) -> None:
+    def _compute(self, addresses: Sequence[int]) -> None:
         states, count = self._open_states(), len(self.program.inputs)
         states.prepare()
         tensors = [self._graph.tensors[index] for index in self._graph.inputs]
