@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 CACHE = {
     "hits": "programs that came from the cache",
+    "remote_hits": "those of them that were fetched from a remote",
     "writes": "programs that were written to the cache",
     "write_failures": "programs that could not be written to the cache",
     "lock_timeouts": "compilations that did not wait for another process any longer",
-    "evictions": "entries for other shapes or values that were removed because there were too many",
+    "evictions": "programs that were removed because there were too many, or they were outdated",
 }
 """Name of a counter of the cache -> what it counts."""
 
@@ -32,8 +33,8 @@ CACHE = {
 class MetricsCollector(Collector):
     """Reads counters only when Prometheus asks for them, so a run pays nothing.
 
-    The cache: `jitdelegate_cache_hits_total`, `_misses_total` by `reason`, `_writes_total`, `_write_failures_total`,
-    `_lock_timeouts_total`, `_evictions_total`. Each batcher, by `batcher`: `jitdelegate_batches_total`,
+    The cache: `jitdelegate_cache_hits_total`, `_remote_hits_total`, `_misses_total` by `reason`, `_writes_total`,
+    `_write_failures_total`, `_lock_timeouts_total`, `_evictions_total`. Each batcher, by `batcher`: `jitdelegate_batches_total`,
     `jitdelegate_failed_rows_total`, `jitdelegate_waiting_rows`, and the summaries `jitdelegate_row_seconds`, of rows
     from their calls to their outputs, and `jitdelegate_batch_seconds`, of runs.
 
