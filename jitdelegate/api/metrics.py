@@ -34,9 +34,9 @@ class MetricsCollector(Collector):
     """Reads counters only when Prometheus asks for them, so a run pays nothing.
 
     The cache: `jitdelegate_cache_hits_total`, `_remote_hits_total`, `_misses_total` by `reason`, `_writes_total`,
-    `_write_failures_total`, `_lock_timeouts_total`, `_evictions_total`. Each batcher, by `batcher`: `jitdelegate_batches_total`,
-    `jitdelegate_failed_rows_total`, `jitdelegate_waiting_rows`, and the summaries `jitdelegate_row_seconds`, of rows
-    from their calls to their outputs, and `jitdelegate_batch_seconds`, of runs.
+    `_write_failures_total`, `_lock_timeouts_total`, `_evictions_total`. Each batcher, by `batcher`:
+    `jitdelegate_batches_total`, `jitdelegate_failed_rows_total`, `jitdelegate_waiting_rows`, and the summaries
+    `jitdelegate_row_seconds`, of rows from their calls to their outputs, and `jitdelegate_batch_seconds`, of runs.
 
         MetricsCollector({"mobilenet": batcher})
         prometheus_client.start_http_server(9100)
