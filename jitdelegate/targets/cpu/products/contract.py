@@ -75,6 +75,7 @@ class Multiplication(PanelProduct):
             group.masked,
             self.epilogue,
             packed=self._stored_together(group),
+            halved=group.halved,
             has_segments=self.has_segments,
             has_quads=self.panels.quads > 0,
             has_singles=self.panels.singles > 0,
@@ -203,16 +204,14 @@ class ContractWriter:
         """
         generator, outputs = self.generator, len(sweep.weights)
         tail = outputs % generator.lanes
-        masked = tail > 0 and (not c.blocked or epilogue.lanes_to_mask(c) > 0)
-        groups = panel_groups(packed, outputs, masked=masked)
-        is_few = pixels <= UNPACK_TILES * packed.rows[groups[0].vectors - 1]
+        widest = panel_groups(packed, outputs)[0].vectors
+        is_few = pixels <= UNPACK_TILES * packed.rows[widest - 1]
         packed, orders = (packed.few, None) if is_few else by_bytes(packed, sweep, a)
         products = packed if is_few else packed.unpacked
         source = self._source(sweep, packed, a, pixels, scratch)
         sweep = source.read if source else sweep
         segments, steps, offsets = 1, sweep.filters(packed), sweep.offsets(packed)
         if orders:
-            groups = panel_groups(packed, outputs, masked=masked)
             filters = replace(filters, bias=folded(filters.bias, sweep.weights, packed.offset, "int32"))
         else:
             quads, singles = sweep.order(packed)
@@ -222,13 +221,16 @@ class ContractWriter:
                 quads = np.concatenate([quads, np.arange(added) + len(offsets)])
                 offsets, steps = np.pad(offsets, (0, added)), np.pad(steps, ((0, 0), (0, added), (0, 0)))
             orders = [(np.concatenate([quads, singles]), len(quads) // QUAD)]
+        masked = tail > 0 and (not c.blocked or epilogue.lanes_to_mask(c) > 0)
+        halved = products.half_type != "" and 0 < tail <= generator.lanes // 2
+        groups = panel_groups(packed, outputs, masked=masked, halved=halved)
         size = sizes_of(orders, packed)
         place = pack(generator, packed, groups, steps, orders, filters.bias, filters.scales)
         offset = generator.number_of("weights", place)
         panels = Constant(packed, groups, offset, *size)
         if products is not packed:
             panels = Unpacked(packed, groups, offset, *size, scratch)
-            generator.reserve_scratch(scratch + products.panel_bytes(groups[0].vectors, *size))
+            generator.reserve_scratch(scratch + products.panel_bytes(widest, *size))
         streams = tuple(
             s.stepped(sweep.y * s.row + sweep.x * s.pixel, sweep.step_y, sweep.step_x) for s in epilogue.streams
         )

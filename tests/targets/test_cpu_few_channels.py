@@ -1,0 +1,73 @@
+"""Windows over floats whose channels do not fill vectors, on every level, against the form interpreter: half vectors
+are multiplied."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from jitdelegate.ir.expr import RESULT, Arg, maximum
+from jitdelegate.ir.forms import Contract, Shape
+from jitdelegate.ir.graph import Graph, Tensor
+from jitdelegate.targets.cpu.generate import generate
+from jitdelegate.targets.reference.evaluate import run_graph
+from tests.targets.fenced import run_fenced
+from tests.targets.integer_graphs import graph_of
+from tests.targets.levels import RUNNABLE
+
+LEVELS = pytest.mark.parametrize("features", RUNNABLE)
+BOUND = 1e-5
+
+
+def contract(depth: int, outputs: int, *, streams: bool = False, dtype: str = "float32", **options: object) -> Graph:
+    """Windows of 3 by 3 with a stride, over two images of 9 by 13 pixels, with weights that are numbers of `dtype`."""
+    random, shape = np.random.default_rng(depth + outputs), (2, 4, 6, outputs)
+    weights = random.normal(0, 1, (outputs, 3, 3, depth)).astype(dtype).astype(np.float32)
+    form = Contract(kernel=(3, 3), stride=(2, 2), **options)
+    return window(form, (2, 9, 13, depth), shape, weights, streams=streams)
+
+
+def window(form: Contract, data: Shape, shape: Shape, weights: np.ndarray, *, streams: bool) -> Graph:
+    """The form over the caller's data; its epilogue may add a tensor and multiply by a number of each channel."""
+    bias = np.random.default_rng(5).normal(0, 1, shape[-1]).astype(np.float32)
+    further = [Tensor("residual", shape, "float32")] * streams
+    form = replace(form, epilogue=maximum(RESULT + Arg(1), 0.0) if streams else RESULT)
+    return graph_of(form, Tensor("x", data, "float32"), shape, weights=weights, bias=bias, streams=further)
+
+
+def check(graph: Graph, features: str) -> None:
+    random = np.random.default_rng(4)
+    feeds = [random.normal(0, 1, graph.tensors[index].shape).astype(np.float32) for index in graph.inputs]
+    (expected,) = run_graph(graph, feeds)
+    for at_end in (False, True):
+        (found,) = run_fenced(graph, feeds, features, at_end=at_end)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=BOUND * float(np.abs(expected).max()))
+
+
+def assembly(graph: Graph, features: str) -> str:
+    texts = dict[str, str]()
+    generate(graph, features, lambda stage, make: texts.update({stage: make()}))
+    return texts["assembly"]
+
+
+@LEVELS
+@pytest.mark.parametrize("outputs", [1, 3, 4, 8, 9, 17, 20, 24, 25, 40, 68, 72])
+def test_output_channels_of_parts_of_vectors(outputs: int, features: str) -> None:
+    check(contract(3, outputs), features)
+    check(contract(20, outputs, streams=True), features)
+
+
+@LEVELS
+def test_long_sums_of_half_vectors_are_cut_into_segments(features: str) -> None:
+    check(contract(130, 24), features)
+    check(contract(130, 8, dtype="float16"), features)
+
+
+@pytest.mark.skipif("x86-64-v4" not in RUNNABLE, reason="no AVX-512 here")
+@pytest.mark.parametrize(("outputs", "halved"), [(8, True), (24, True), (25, False), (16, False), (72, True)])
+def test_half_vectors_are_multiplied_where_no_more_is_left(outputs: int, *, halved: bool) -> None:
+    found = re.search(r"vfmadd\w+\s.*%ymm", assembly(contract(12, outputs), "x86-64-v4"))
+    assert (found is not None) == halved
