@@ -1,5 +1,5 @@
 """Windows over floats whose channels do not fill vectors, on every level, against the form interpreter: half vectors
-are multiplied."""
+are multiplied, and neighbouring pixels share vectors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.expr import RESULT, Arg, maximum
-from jitdelegate.ir.forms import Contract, Shape
+from jitdelegate.ir.forms import Contract, Depthwise, Shape
 from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.reference.evaluate import run_graph
@@ -30,7 +30,15 @@ def contract(depth: int, outputs: int, *, streams: bool = False, dtype: str = "f
     return window(form, (2, 9, 13, depth), shape, weights, streams=streams)
 
 
-def window(form: Contract, data: Shape, shape: Shape, weights: np.ndarray, *, streams: bool) -> Graph:
+def depthwise(channels: int, columns: int, *, streams: bool = False, **options: object) -> Graph:
+    """Windows of 3 by 3 over two images of so many columns."""
+    random, shape = np.random.default_rng(channels + columns), (2, 5, columns, channels)
+    weights = random.normal(0, 1, (1, 3, 3, channels)).astype(np.float32)
+    form = Depthwise(**{"kernel": (3, 3), "padding": (1, 1, 1, 1), **options})
+    return window(form, shape, shape, weights, streams=streams)
+
+
+def window(form: Contract | Depthwise, data: Shape, shape: Shape, weights: np.ndarray, *, streams: bool) -> Graph:
     """The form over the caller's data; its epilogue may add a tensor and multiply by a number of each channel."""
     bias = np.random.default_rng(5).normal(0, 1, shape[-1]).astype(np.float32)
     further = [Tensor("residual", shape, "float32")] * streams
@@ -71,3 +79,27 @@ def test_long_sums_of_half_vectors_are_cut_into_segments(features: str) -> None:
 def test_half_vectors_are_multiplied_where_no_more_is_left(outputs: int, *, halved: bool) -> None:
     found = re.search(r"vfmadd\w+\s.*%ymm", assembly(contract(12, outputs), "x86-64-v4"))
     assert (found is not None) == halved
+
+
+@LEVELS
+@pytest.mark.parametrize("columns", [3, 16, 37])
+@pytest.mark.parametrize("channels", [1, 3, 4, 5, 8, 24])
+def test_depthwise_windows_of_few_channels(channels: int, columns: int, features: str) -> None:
+    check(depthwise(channels, columns), features)
+    check(depthwise(channels, columns, streams=True, dilation=(1, 2), padding=(1, 1, 2, 2)), features)
+
+
+@pytest.mark.skipif("x86-64-v4" not in RUNNABLE, reason="no AVX-512 here")
+@pytest.mark.parametrize(("channels", "stride", "masked"), [(3, 1, False), (8, 1, False), (3, 2, True), (16, 1, False)])
+def test_neighbouring_pixels_share_vectors_without_a_stride(channels: int, stride: int, *, masked: bool) -> None:
+    graph = depthwise(channels, 32)
+    if stride == 2:
+        graph = window(
+            Depthwise(kernel=(3, 3), stride=(2, 2)),
+            (1, 9, 65, channels),
+            (1, 4, 32, channels),
+            np.ones((1, 3, 3, channels), np.float32),
+            streams=False,
+        )
+    rows = assembly(graph, "x86-64-v4").partition("depthwise_row")[2]
+    assert (re.search(r"vmovups\s.*%[xyz]mm.*\{%k", rows) is not None) == masked
