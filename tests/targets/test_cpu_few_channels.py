@@ -1,5 +1,5 @@
 """Windows over floats whose channels do not fill vectors, on every level, against the form interpreter: half vectors
-are multiplied, and neighbouring pixels share vectors."""
+are multiplied, sums are along the data, and neighbouring pixels share vectors."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from jitdelegate import passes
 from jitdelegate.ir.expr import RESULT, Arg, maximum
 from jitdelegate.ir.forms import Contract, Depthwise, Shape
 from jitdelegate.ir.graph import Graph, Tensor
@@ -17,17 +18,18 @@ from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.fenced import run_fenced
 from tests.targets.integer_graphs import graph_of
 from tests.targets.levels import RUNNABLE
+from tests.targets.test_cpu_graphs import Network
 
 LEVELS = pytest.mark.parametrize("features", RUNNABLE)
 BOUND = 1e-5
 
 
-def contract(depth: int, outputs: int, *, streams: bool = False, dtype: str = "float32", **options: object) -> Graph:
-    """Windows of 3 by 3 with a stride, over two images of 9 by 13 pixels, with weights that are numbers of `dtype`."""
-    random, shape = np.random.default_rng(depth + outputs), (2, 4, 6, outputs)
+def contract(depth: int, outputs: int, *, columns: int = 6, streams: bool = False, dtype: str = "float32") -> Graph:
+    """Windows of 3 by 3 with a stride, over two images, with weights that are numbers of `dtype`."""
+    random, shape = np.random.default_rng(depth + outputs), (2, 4, columns, outputs)
     weights = random.normal(0, 1, (outputs, 3, 3, depth)).astype(dtype).astype(np.float32)
-    form = Contract(kernel=(3, 3), stride=(2, 2), **options)
-    return window(form, (2, 9, 13, depth), shape, weights, streams=streams)
+    form = Contract(kernel=(3, 3), stride=(2, 2))
+    return window(form, (2, 9, 2 * columns + 1, depth), shape, weights, streams=streams)
 
 
 def depthwise(channels: int, columns: int, *, streams: bool = False, **options: object) -> Graph:
@@ -79,6 +81,23 @@ def test_long_sums_of_half_vectors_are_cut_into_segments(features: str) -> None:
 def test_half_vectors_are_multiplied_where_no_more_is_left(outputs: int, *, halved: bool) -> None:
     found = re.search(r"vfmadd\w+\s.*%ymm", assembly(contract(12, outputs), "x86-64-v4"))
     assert (found is not None) == halved
+
+
+@LEVELS
+@pytest.mark.parametrize("columns", [1, 7, 17])
+@pytest.mark.parametrize("outputs", [1, 2, 3, 4])
+def test_sums_along_the_data_of_few_output_channels(outputs: int, columns: int, features: str) -> None:
+    """Of images in blocks, and of rows that do not fill vectors."""
+    net = Network(np.random.default_rng(0))
+    x = net.conv(net.input(2, 3, columns, 3), 48, 3)
+    check(passes.run(net.graph(net.same("LOGISTIC", net.conv(x, outputs, 3)))), features)
+    check(contract(11, outputs, columns=columns), features)
+
+
+@pytest.mark.skipif("x86-64-v4" not in RUNNABLE, reason="no AVX-512 here")
+@pytest.mark.parametrize(("depth", "outputs", "is_dot"), [(12, 1, True), (12, 4, False), (40, 4, True), (40, 8, False)])
+def test_sums_are_along_the_data_where_that_takes_fewer_products(depth: int, outputs: int, *, is_dot: bool) -> None:
+    assert ("dot_row" in assembly(contract(depth, outputs), "x86-64-v4")) == is_dot
 
 
 @LEVELS
