@@ -71,6 +71,8 @@ class Level:
         tiles: rows of the register tile that is 1, 2, ... vectors wide; accumulators, weights and one broadcast fit the
             vector registers, and row addresses fit the general registers.
         avx512_lanes: floats in a vector for AVX-512's own instructions; 0 without AVX-512.
+        unpack_tiles: tiles of rows that meet a panel, above which its narrow weights are rather converted once, before
+            they are multiplied, than in registers. Measured on x86-64.
         has_free_moves: whether a register becomes zero, or a copy of another one, in no time.
         has_memory_operands: whether vectors are multiplied by what lies in memory, so that it takes no register.
         has_fast_halves: whether some CPUs multiply half vectors in half the time, and no CPU takes longer for them.
@@ -112,6 +114,7 @@ class Level:
     lanes = 4
     tiles: tuple[int, ...] = (6, 4)
     avx512_lanes = 0
+    unpack_tiles = 2
     has_free_moves = has_memory_operands = True
     has_fast_halves = has_fma = has_half = has_half_sums = has_pairs = False
     has_threads = multiplies_by_lane = multiplies_long = False
@@ -153,6 +156,7 @@ _V3 = Level(
     cpu="x86-64-v3",
     lanes=8,
     tiles=(8, 6),
+    unpack_tiles=9,
     has_fma=True,
     has_half=True,
     has_pairs=True,

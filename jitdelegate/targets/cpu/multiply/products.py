@@ -266,7 +266,7 @@ class Products:
     @property
     def half_type(self) -> str:
         """The type of a sum of half a vector, where that takes less time; else ""."""
-        return vector(self.lanes // 2) if type(self) is Products and self.machine.has_fast_halves else ""
+        return vector(self.lanes // 2) if self.machine.has_fast_halves else ""
 
     def result(self, f: Function, total: Value, bias: Value, scale: Value | None) -> Value:
         """A total with its bias, and with its scale where the channel has only one."""
@@ -300,6 +300,7 @@ class IntegerProducts(Products):
 
     accumulator: ClassVar[str] = "int32"
     takes_lanes: ClassVar[bool] = False
+    half_type: ClassVar[str] = ""
 
     @property
     def sum_type(self) -> str:

@@ -36,8 +36,8 @@ FEWEST_PANELS = 32
 """Fewest chunks if each panel is one chunk or several."""
 LEAST_SAFE = 0.4
 """Part of the steps that cannot saturate from which on products by bytes are faster."""
-UNPACK_TILES = 2
-"""Tiles of pixels that meet a panel, above which its weights are rather converted once."""
+FEW_TILES = 2
+"""Most tiles of pixels that are few: data are not rather converted for all panels at once."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,8 @@ class ContractWriter:
         generator, outputs = self.generator, len(sweep.weights)
         tail = outputs % generator.lanes
         widest = panel_groups(packed, outputs)[0].vectors
-        is_few = pixels <= UNPACK_TILES * packed.rows[widest - 1]
+        tiles = generator.machine.unpack_tiles if packed.unpacked is not packed else FEW_TILES
+        is_few = pixels <= tiles * packed.rows[widest - 1]
         packed, orders = (packed.few, None) if is_few else by_bytes(packed, sweep, a)
         products = packed if is_few else packed.unpacked
         source = self._source(sweep, packed, a, pixels, scratch)
@@ -284,7 +285,7 @@ class ContractWriter:
         wanted = chunks_wanted(products.work(sweep.pixels, outputs * depth), images)
         groups = panel_groups(products, outputs)
         rows = products.rows[groups[0].vectors - 1]
-        may_convert = not products.converted or sweep.pixels <= UNPACK_TILES * rows
+        may_convert = not products.converted or sweep.pixels <= FEW_TILES * rows
         by_panel = wanted > 1 and may_convert and outputs * depth > sweep.pixels * sweep.depth
         fewest = 4 * rows if products.unpacked is products else min(24 * rows, -(-sweep.pixels // 4))
         if by_panel:
