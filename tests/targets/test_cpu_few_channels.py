@@ -32,6 +32,15 @@ def contract(depth: int, outputs: int, *, columns: int = 6, streams: bool = Fals
     return window(form, (2, 9, 2 * columns + 1, depth), shape, weights, streams=streams)
 
 
+def transposed(depth: int, outputs: int, kernel: int, stride: int, *, streams: bool) -> Graph:
+    """Transposed windows over two images of 4 by 9 pixels."""
+    shape, rest = (2, 4 * stride, 9 * stride, outputs), max(0, kernel - stride)
+    weights = np.random.default_rng(depth).normal(0, 1, (outputs, kernel, kernel, depth)).astype(np.float32)
+    padding = (rest // 2, rest - rest // 2) * 2
+    form = Contract(kernel=(kernel, kernel), stride=(stride, stride), padding=padding, transposed=True)
+    return window(form, (2, 4, 9, depth), shape, weights, streams=streams)
+
+
 def depthwise(channels: int, columns: int, *, streams: bool = False, **options: object) -> Graph:
     """Windows of 3 by 3 over two images of so many columns."""
     random, shape = np.random.default_rng(channels + columns), (2, 5, columns, channels)
@@ -94,8 +103,23 @@ def test_sums_along_the_data_of_few_output_channels(outputs: int, columns: int, 
     check(contract(11, outputs, columns=columns), features)
 
 
+@LEVELS
+@pytest.mark.parametrize(("kernel", "stride"), [(2, 2), (3, 2), (4, 2), (3, 3)])
+@pytest.mark.parametrize(("depth", "outputs"), [(16, 1), (24, 1), (40, 3)])
+def test_phases_of_transposed_windows_share_rows(
+    depth: int, outputs: int, kernel: int, stride: int, features: str
+) -> None:
+    check(transposed(depth, outputs, kernel, stride, streams=True), features)
+
+
 @pytest.mark.skipif("x86-64-v4" not in RUNNABLE, reason="no AVX-512 here")
-@pytest.mark.parametrize(("depth", "outputs", "is_dot"), [(12, 1, True), (12, 4, False), (40, 4, True), (40, 8, False)])
+def test_phases_of_transposed_windows_share_rows_where_each_has_a_window() -> None:
+    assert "dot_row" in assembly(transposed(16, 1, 2, 2, streams=False), "x86-64-v4")
+    assert "dot_row" not in assembly(transposed(16, 1, 2, 3, streams=False), "x86-64-v4")
+
+
+@pytest.mark.skipif("x86-64-v4" not in RUNNABLE, reason="no AVX-512 here")
+@pytest.mark.parametrize(("depth", "outputs", "is_dot"), [(12, 1, True), (3, 4, False), (40, 4, True), (40, 8, False)])
 def test_sums_are_along_the_data_where_that_takes_fewer_products(depth: int, outputs: int, *, is_dot: bool) -> None:
     assert ("dot_row" in assembly(contract(depth, outputs), "x86-64-v4")) == is_dot
 

@@ -24,7 +24,7 @@ from jitdelegate.targets.cpu.multiply.pairs import WordPairs
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products, folded
 from jitdelegate.targets.cpu.products.choose_winograd import algorithm_for, slices
 from jitdelegate.targets.cpu.products.chunks import Chunks, PanelProduct, PanelWalk, chunks_wanted, worth
-from jitdelegate.targets.cpu.products.dots import MOST_OUTPUTS, takes_dots, write_dots
+from jitdelegate.targets.cpu.products.dots import MOST_OUTPUTS, dot_sweeps, write_dots
 from jitdelegate.targets.cpu.products.winograd import write_winograd
 from jitdelegate.targets.cpu.sources.converted import Converted
 from jitdelegate.targets.cpu.sources.filters import ContractFilters, contract_filters
@@ -150,10 +150,10 @@ class ContractWriter:
     def jobs(self, form: Contract, a: Memory, c: Memory, filters: ContractFilters, epilogue: Epilogue) -> list[Job]:
         """The jobs of a node."""
         products = filters.products(self.generator.machine, form, a.layout)
-        is_small = len(filters.stored) <= MOST_OUTPUTS
-        if is_small and takes_dots(form, products, filters, a.layout, c.layout, epilogue):
-            (sweep,) = sweeps(form, a.layout, c.layout, filters.stored)
-            return [write_dots(self.generator, sweep, (a, c), filters, epilogue)]
+        if len(filters.stored) <= MOST_OUTPUTS:
+            dots = dot_sweeps(form, products, filters, a.layout, c.layout, epilogue)
+            if dots:
+                return [write_dots(self.generator, phases, (a, c), filters, epilogue) for phases in dots]
         outputs = filters.stored.shape[0] // form.groups
         inputs = filters.stored.shape[3]
         jobs = list[Job]()

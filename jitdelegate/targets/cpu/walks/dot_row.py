@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.epilogue import Epilogue
 from jitdelegate.targets.cpu.code.kernel import Generator, split
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Function, Value, vector
@@ -23,15 +24,15 @@ class DotShape:
 
     Attributes:
         outputs: channels of results.
-        whole, parts: vectors of data that are multiplied for each pixel, and those of which only the first lanes are.
+        phases: for each of the results that belong to a pixel of the data, one after another: vectors of data that are
+            multiplied, and those of which only the first lanes are.
         tail: these lanes.
         a_pixel: bytes from the data of a pixel to those of the next one.
         columns: pixels.
     """
 
     outputs: int
-    whole: int
-    parts: int
+    phases: tuple[tuple[int, int], ...]
     tail: int
     a_pixel: int
     columns: int
@@ -41,8 +42,12 @@ class DotShape:
     def key(self) -> tuple[object, ...]:
         """What is equal for functions with the same code."""
         streams = tuple(stream.pixel for stream in self.epilogue.streams)
-        steps = self.whole, self.parts, self.tail
-        return self.outputs, *steps, self.a_pixel, self.columns, streams, self.epilogue.key
+        return self.outputs, self.phases, self.tail, self.a_pixel, self.columns, streams, self.epilogue.key
+
+    @property
+    def results(self) -> int:
+        """Those of a pixel."""
+        return len(self.phases) * self.outputs
 
 
 def dot_row_function(generator: Generator, shape: DotShape) -> str:
@@ -65,11 +70,11 @@ class _DotRow:
     def write(self) -> None:
         f, shape = self.f, self.shape
         a, w, c, _, *streams = f.parameters
-        element = self.line // self.lanes * shape.outputs
-        moves = [shape.a_pixel, element, *(stream.pixel for stream in shape.epilogue.streams)]
+        moves = [shape.a_pixel, shape.results * ELEMENT_TYPES[shape.epilogue.dtype].nbytes]
+        moves += [stream.pixel for stream in shape.epilogue.streams]
         bias = f.load(vector(self.lanes), w)
         pointers = [a, c, *streams]
-        for size, count in split(shape.columns, min(MOST_PIXELS, self.lanes // shape.outputs)):
+        for size, count in split(shape.columns, min(MOST_PIXELS, self.lanes // shape.results)):
 
             def tile(_: Value, *pointers: Value, size: int = size) -> list[Value]:
                 self._tile(pointers, bias, size)
@@ -81,15 +86,15 @@ class _DotRow:
     def _tile(self, pointers: Sequence[Value], bias: Value, size: int) -> None:
         """Stores the results of `size` pixels."""
         f, shape, (a, c, *streams) = self.f, self.shape, pointers
-        count = size * shape.outputs
+        count = size * shape.results
         total = folded(f, self._sums(a, size))
         mask = f.first_lanes(f.index(count), total.lanes) if count < total.lanes else None
         shape.epilogue.store(f, total + f.part(bias, 0, total.lanes), streams, c, mask)
 
     def _sums(self, a: Value, size: int) -> list[Value]:
-        """The sums of each pixel and output."""
-        f, shape, type_ = self.f, self.shape, vector(self.lanes)
-        state = [f.parameters[3], self.weights, *[f.literal(type_, 0)] * (size * shape.outputs)]
+        """The sums of each pixel, phase and output."""
+        f, shape, type_, found = self.f, self.shape, vector(self.lanes), list[list[Value]]()
+        position, zeros = [f.parameters[3], self.weights], [f.literal(type_, 0)] * (size * shape.outputs)
 
         def step(_: Value, offsets: Value, w: Value, *sums: Value, mask: Value | None = None) -> list[Value]:
             at, after = a + f.load(INDEX, offsets, 8), list[Value]()
@@ -99,12 +104,15 @@ class _DotRow:
                 after += [f.fma(data, each, sums[len(after) + k]) for k, each in enumerate(factors)]
             return [offsets + 8, w + shape.outputs * self.line, *after]
 
-        if shape.whole:
-            state = f.loop(shape.whole, step, *state)
-        if shape.parts:
-            mask = f.first_lanes(f.index(shape.tail), self.lanes)
-            state = f.loop(shape.parts, partial(step, mask=mask), *state)
-        return state[2:]
+        mask = f.first_lanes(f.index(shape.tail), self.lanes)
+        for whole, parts in shape.phases:
+            state = [*position, *zeros]
+            state = f.loop(whole, step, *state) if whole else state
+            state = f.loop(parts, partial(step, mask=mask), *state) if parts else state
+            position, sums = state[:2], state[2:]
+            found.append(sums)
+        pixels = range(0, len(zeros), shape.outputs)
+        return [each for pixel in pixels for sums in found for each in sums[pixel : pixel + shape.outputs]]
 
 
 def folded(f: Function, sums: Sequence[Value]) -> Value:
