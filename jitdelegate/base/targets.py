@@ -71,8 +71,11 @@ class Level:
         tiles: rows of the register tile that is 1, 2, ... vectors wide; accumulators, weights and one broadcast fit the
             vector registers, and row addresses fit the general registers.
         avx512_lanes: floats in a vector for AVX-512's own instructions; 0 without AVX-512.
+        unpack_tiles: tiles of rows that meet a panel, above which its narrow weights are rather converted once, before
+            they are multiplied, than in registers. Measured on x86-64.
         has_free_moves: whether a register becomes zero, or a copy of another one, in no time.
         has_memory_operands: whether vectors are multiplied by what lies in memory, so that it takes no register.
+        has_fast_halves: whether some CPUs multiply half vectors in half the time, and no CPU takes longer for them.
         has_fma: whether one instruction computes a * b + c.
         has_half: whether one instruction widens a vector of float16.
         has_half_sums: whether one instruction computes a * b + c of float16.
@@ -111,8 +114,10 @@ class Level:
     lanes = 4
     tiles: tuple[int, ...] = (6, 4)
     avx512_lanes = 0
+    unpack_tiles = 2
     has_free_moves = has_memory_operands = True
-    has_fma = has_half = has_half_sums = has_pairs = has_threads = multiplies_by_lane = multiplies_long = False
+    has_fast_halves = has_fma = has_half = has_half_sums = has_pairs = False
+    has_threads = multiplies_by_lane = multiplies_long = False
     narrows = nearest = ""
     plus_pairs = plus_bytes = byte_data = shuffle_bytes = look_up_bytes = plus_bfloats = only_for = ""
     plus_matrices: tuple[str, ...] = ()
@@ -151,6 +156,7 @@ _V3 = Level(
     cpu="x86-64-v3",
     lanes=8,
     tiles=(8, 6),
+    unpack_tiles=9,
     has_fma=True,
     has_half=True,
     has_pairs=True,
@@ -168,6 +174,7 @@ _V4 = _V3.with_more(
     lanes=16,
     tiles=(10, 10, 8, 6),
     avx512_lanes=16,
+    has_fast_halves=True,
     shuffle_bytes="x86.avx512.pshuf.b.512",
 )
 _VNNI = {"plus_pairs": "x86.avx512.vpdpwssd.{}", "plus_bytes": "x86.avx512.vpdpbusd.{}"}

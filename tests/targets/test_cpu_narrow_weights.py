@@ -62,7 +62,7 @@ def check(graph: Graph, features: str) -> None:
 
 @pytest.mark.parametrize("features", RUNNABLE)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("rows", (1, 7, 70))
+@pytest.mark.parametrize("rows", (1, 70, 700))
 def test_rows_times_a_narrow_matrix(features: str, kind: str, rows: int) -> None:
     outputs, depth = 130, 96
     graph = product(kind, (rows, depth), (outputs, depth), Contract(), (rows, outputs))
@@ -71,6 +71,16 @@ def test_rows_times_a_narrow_matrix(features: str, kind: str, rows: int) -> None
     scales = outputs * (depth // 32 if "blocks" in kind else 1) * 4
     padded = -(-outputs // 16) * 16 / outputs
     assert len(generate(graph, features).weights) < (outputs * depth * bits / 8 + 4 * outputs + scales) * padded + 256
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
+@pytest.mark.parametrize("kind", ("int8", "int4"))
+def test_narrow_weights_are_converted_once_where_many_tiles_meet_them(features: str, kind: str) -> None:
+    level = LEVELS[features]
+    for rows, is_once in ((level.unpack_tiles * level.tiles[-1], False), (200 * level.tiles[-1], True)):
+        graph, texts = product(kind, (rows, 96), (128, 96), Contract(), (rows, 128)), dict[str, str]()
+        generate(graph, features, lambda stage, make, to=texts: to.update({stage: make()}))
+        assert ("unpack_" in texts["assembly"]) == is_once
 
 
 @pytest.mark.parametrize("features", RUNNABLE)

@@ -391,9 +391,16 @@ class Function:
 
     def part(self, value: Value, first: int, count: int) -> Value:
         """`count` neighbouring lanes; one lane is the scalar itself."""
+        if count == value.lanes:
+            return value
         if count == 1:
             return self.emit(element_type(value.type), f"extractelement {value}, i64 {first}")
         return self.shuffle(value, value, range(first, first + count))
+
+    def opaque(self, value: Value) -> Value:
+        """The same floats, of which LLVM does not know that they are equal: it would make a vector of its first lanes
+        anew, which are in the same register."""
+        return self.machine_call(f"arithmetic.fence.{_suffix(value.type)}", value.type, value)
 
     def first_lanes(self, count: Value, lanes: int) -> Value:
         """A mask whose first `count` lanes are set; a constant for a constant."""

@@ -27,6 +27,7 @@ class BfloatPairs(Products):
     is_exact: ClassVar[bool] = True
     converted: ClassVar[str] = "bfloat16"
     stored: ClassVar[str] = "uint16"
+    half_type: ClassVar[str] = ""
 
     @property
     def speed(self) -> int:

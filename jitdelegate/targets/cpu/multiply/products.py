@@ -253,12 +253,20 @@ class Products:
         return [f.broadcast(at, self.lanes)]
 
     def add(self, f: Function, data: Sequence[Value], weights: Sequence[Value], total: Value) -> Value:
-        """The sum after one step."""
-        return f.fma(data[0], weights[0], total)
+        """The sum after one step, of as many lanes."""
+        a, b = data[0], weights[0]
+        if a.type != total.type:
+            a, b = (f.part(each, 0, total.lanes) for each in (a, b))
+        return f.fma(a, b, total)
 
     def widened(self, f: Function, total: Value) -> Value:
         """A sum as a result."""
-        return total
+        return total if total.lanes == self.lanes else f.shuffle(total, f.literal(total.type, 0), range(self.lanes))
+
+    @property
+    def half_type(self) -> str:
+        """The type of a sum of half a vector, where that takes less time; else ""."""
+        return vector(self.lanes // 2) if self.machine.has_fast_halves else ""
 
     def result(self, f: Function, total: Value, bias: Value, scale: Value | None) -> Value:
         """A total with its bias, and with its scale where the channel has only one."""
@@ -292,6 +300,7 @@ class IntegerProducts(Products):
 
     accumulator: ClassVar[str] = "int32"
     takes_lanes: ClassVar[bool] = False
+    half_type: ClassVar[str] = ""
 
     @property
     def sum_type(self) -> str:

@@ -24,6 +24,7 @@ from jitdelegate.targets.cpu.multiply.pairs import WordPairs
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products, folded
 from jitdelegate.targets.cpu.products.choose_winograd import algorithm_for, slices
 from jitdelegate.targets.cpu.products.chunks import Chunks, PanelProduct, PanelWalk, chunks_wanted, worth
+from jitdelegate.targets.cpu.products.dots import MOST_OUTPUTS, dot_sweeps, write_dots
 from jitdelegate.targets.cpu.products.winograd import write_winograd
 from jitdelegate.targets.cpu.sources.converted import Converted
 from jitdelegate.targets.cpu.sources.filters import ContractFilters, contract_filters
@@ -35,8 +36,8 @@ FEWEST_PANELS = 32
 """Fewest chunks if each panel is one chunk or several."""
 LEAST_SAFE = 0.4
 """Part of the steps that cannot saturate from which on products by bytes are faster."""
-UNPACK_TILES = 2
-"""Tiles of pixels that meet a panel, above which its weights are rather converted once."""
+FEW_TILES = 2
+"""Most tiles of pixels that are few: data are not rather converted for all panels at once."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Multiplication(PanelProduct):
             group.masked,
             self.epilogue,
             packed=self._stored_together(group),
+            halved=group.halved,
             has_segments=self.has_segments,
             has_quads=self.panels.quads > 0,
             has_singles=self.panels.singles > 0,
@@ -148,6 +150,10 @@ class ContractWriter:
     def jobs(self, form: Contract, a: Memory, c: Memory, filters: ContractFilters, epilogue: Epilogue) -> list[Job]:
         """The jobs of a node."""
         products = filters.products(self.generator.machine, form, a.layout)
+        if len(filters.stored) <= MOST_OUTPUTS:
+            dots = dot_sweeps(form, products, filters, a.layout, c.layout, epilogue)
+            if dots:
+                return [write_dots(self.generator, phases, (a, c), filters, epilogue) for phases in dots]
         outputs = filters.stored.shape[0] // form.groups
         inputs = filters.stored.shape[3]
         jobs = list[Job]()
@@ -203,16 +209,15 @@ class ContractWriter:
         """
         generator, outputs = self.generator, len(sweep.weights)
         tail = outputs % generator.lanes
-        masked = tail > 0 and (not c.blocked or epilogue.lanes_to_mask(c) > 0)
-        groups = panel_groups(packed, outputs, masked=masked)
-        is_few = pixels <= UNPACK_TILES * packed.rows[groups[0].vectors - 1]
+        widest = panel_groups(packed, outputs)[0].vectors
+        tiles = generator.machine.unpack_tiles if packed.unpacked is not packed else FEW_TILES
+        is_few = pixels <= tiles * packed.rows[widest - 1]
         packed, orders = (packed.few, None) if is_few else by_bytes(packed, sweep, a)
         products = packed if is_few else packed.unpacked
         source = self._source(sweep, packed, a, pixels, scratch)
         sweep = source.read if source else sweep
         segments, steps, offsets = 1, sweep.filters(packed), sweep.offsets(packed)
         if orders:
-            groups = panel_groups(packed, outputs, masked=masked)
             filters = replace(filters, bias=folded(filters.bias, sweep.weights, packed.offset, "int32"))
         else:
             quads, singles = sweep.order(packed)
@@ -222,13 +227,16 @@ class ContractWriter:
                 quads = np.concatenate([quads, np.arange(added) + len(offsets)])
                 offsets, steps = np.pad(offsets, (0, added)), np.pad(steps, ((0, 0), (0, added), (0, 0)))
             orders = [(np.concatenate([quads, singles]), len(quads) // QUAD)]
+        masked = tail > 0 and (not c.blocked or epilogue.lanes_to_mask(c) > 0)
+        halved = products.half_type != "" and 0 < tail <= generator.lanes // 2
+        groups = panel_groups(packed, outputs, masked=masked, halved=halved)
         size = sizes_of(orders, packed)
         place = pack(generator, packed, groups, steps, orders, filters.bias, filters.scales)
         offset = generator.number_of("weights", place)
         panels = Constant(packed, groups, offset, *size)
         if products is not packed:
             panels = Unpacked(packed, groups, offset, *size, scratch)
-            generator.reserve_scratch(scratch + products.panel_bytes(groups[0].vectors, *size))
+            generator.reserve_scratch(scratch + products.panel_bytes(widest, *size))
         streams = tuple(
             s.stepped(sweep.y * s.row + sweep.x * s.pixel, sweep.step_y, sweep.step_x) for s in epilogue.streams
         )
@@ -277,7 +285,7 @@ class ContractWriter:
         wanted = chunks_wanted(products.work(sweep.pixels, outputs * depth), images)
         groups = panel_groups(products, outputs)
         rows = products.rows[groups[0].vectors - 1]
-        may_convert = not products.converted or sweep.pixels <= UNPACK_TILES * rows
+        may_convert = not products.converted or sweep.pixels <= FEW_TILES * rows
         by_panel = wanted > 1 and may_convert and outputs * depth > sweep.pixels * sweep.depth
         fewest = 4 * rows if products.unpacked is products else min(24 * rows, -(-sweep.pixels // 4))
         if by_panel:

@@ -53,6 +53,20 @@ def write_depthwise(writer: Writer, node: Node, form: Depthwise) -> list[Job]:
     return DepthwiseWriter(generator).jobs(_layer(writer, node, form, c.layout), a, c)
 
 
+def _joined(layer: Layer, a: Layout, c: Layout) -> Layer:
+    """The layer with neighbouring pixels as one pixel, as many as fill whole vectors, where one does not."""
+    form, filters, epilogue, (*_, columns, channels) = layer.form, layer.filters, layer.epilogue, c.shape
+    count = c.lanes // gcd(c.lanes, channels)
+    ends = [(layout.pixel, layout.element) for layout in (a, c)]
+    ends += [(s.pixel, s.memory.layout.element) for s in epilogue.streams if not s.splat or s.pixel]
+    is_dense = all(pixel == channels * element for pixel, element in ends)
+    is_plain = type(filters) is Filters and form.stride[1] == form.multiplier == 1
+    if not is_plain or not is_dense or not 1 < count <= columns:
+        return layer
+    streams = tuple(replace(stream, pixel=count * stream.pixel) for stream in epilogue.streams)
+    return Layer(form, filters.of_pixels(count), replace(epilogue, streams=streams))
+
+
 def _layer(writer: Writer, node: Node, form: Depthwise, c: Layout) -> Layer:
     """The layer of a Depthwise whose results are stored by layout `c`."""
     data, weights, bias = node.inputs[:3]
@@ -60,7 +74,7 @@ def _layer(writer: Writer, node: Node, form: Depthwise, c: Layout) -> Layer:
     taps, scales = narrow_taps(machine, writer.graph.tensors[weights])
     operands = form, dtype, taps, writer.optional(bias), epilogue
     filters, own = byte_filters(writer.generator, *operands, c) or Filters.of(*operands)
-    return Layer(form, replace(filters, scales=scales), own.shared())
+    return _joined(Layer(form, replace(filters, scales=scales), own.shared()), writer.memory(data).layout, c)
 
 
 def _as_groups(form: Depthwise, weights: np.ndarray) -> Contract:
@@ -87,7 +101,7 @@ def write_separable(writer: Writer, nodes: Sequence[Node]) -> list[Job]:
     assert isinstance(depthwise.form, Depthwise)
     assert isinstance(contract.form, Contract)
     memories = writer.memory(depthwise.inputs[0]), writer.memory(contract.outputs[0])
-    between = Layout(image_shape(writer.shape(depthwise.outputs[0])), writer.generator.lanes, blocked=True)
+    between = _between(image_shape(writer.shape(depthwise.outputs[0])), writer.generator.lanes)
     return DepthwiseWriter(writer.generator).fused_jobs(
         _layer(writer, depthwise, depthwise.form, between),
         contract.form,
@@ -95,6 +109,11 @@ def write_separable(writer: Writer, nodes: Sequence[Node]) -> list[Job]:
         contract_filters(writer.generator.machine, writer.graph, contract),
         writer.epilogue(contract),
     )
+
+
+def _between(shape: tuple[int, int, int, int], lanes: int) -> Layout:
+    """How results lie between a Depthwise and the Contract after it: in blocks, unless these would be half empty."""
+    return Layout(shape, lanes, blocked=2 * shape[3] > lanes)
 
 
 @dataclass(frozen=True)
@@ -108,7 +127,7 @@ class DepthwiseWriter:
         there are few rows."""
         form, epilogue, packed = layer.form, layer.epilogue, layer.filters.pack(self.generator)
         images, rows, columns, channels = c.layout.shape
-        blocks = -(-channels // layer.filters.block_channels(self.generator))
+        blocks = -(-layer.filters.channels // layer.filters.block_channels(self.generator))
         work = columns * channels * form.kernel[0] * form.kernel[1]
         at_once = divisor(rows, CHUNK_WORK // work)
         is_regular = (
@@ -215,7 +234,7 @@ class DepthwiseWriter:
                 block(rest, replace(shape, masked=True), *at)
             return [p + shape.columns * step for p, step in zip(pointers, steps, strict=True)]
 
-        if a_layout.blocked or filters.channels <= channels:
+        if a_layout.blocked or filters.channels <= channels or filters.joined > 1:
             blocks(shape, *pointers)
             if rest := c_layout.shape[2] % filters.joined:
                 left = [step * (shape.columns - 1) + step // filters.joined * rest for step in steps]
@@ -236,8 +255,8 @@ class DepthwiseWriter:
     ) -> list[Job]:
         """A Depthwise whose result only a 1x1 Contract reads: each thread keeps one strip in scratch memory."""
         images, rows, columns, _ = c.layout.shape
-        channels, own = layer.filters.bias.size, layer.epilogue
-        between = Layout((1, 1, 1, channels), self.generator.lanes, blocked=True)
+        channels, own = layer.filters.channels // layer.filters.joined, layer.epilogue
+        between = _between((1, 1, 1, channels), self.generator.lanes)
         products = filters.products(self.generator.machine, contract, between)
         strip = min(rows, -(-STRIP_PIXELS * (1 if products.unpacked is products else 4) // columns))
         strips = -(-rows // strip)
@@ -251,7 +270,9 @@ class DepthwiseWriter:
             sweep, products, between, c.layout, filters, epilogue, strip * columns, scratch=lines * ALIGN
         )
         packed = layer.filters.pack(self.generator)
-        line = RowOfStrip((1, 1, columns, channels), between.lanes, blocked=True, strip=strip * columns)
+        line = replace(between, shape=(1, 1, columns, channels))
+        if between.blocked:
+            line = RowOfStrip(line.shape, line.lanes, blocked=True, strip=strip * columns)
 
         def body(kernel: Kernel) -> None:
             f = kernel.f

@@ -248,7 +248,9 @@ class _Winograd:
             for group in groups:
                 packed = 0 if self.is_float else group.columns(outputs, lanes)
                 first = [group.start * block for block in blocks]
-                shape = ResultShape(self.products, 1, group.vectors, group.masked, epilogue, packed, tiles, still)
+                shape = ResultShape(
+                    self.products, 1, group.vectors, group.masked, epilogue, packed, tiles=tiles, still=still
+                )
                 kernel.f.loop(group.count, partial(some, shape=shape), *map(add, at, first))
             moves = [self.across * nbytes, 0, step * c.row, *(step * stream.row for stream in streams)]
             return [p + move for p, move in zip(at, moves, strict=True)]

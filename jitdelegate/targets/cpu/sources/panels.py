@@ -86,31 +86,35 @@ class PanelGroup:
 
     Attributes:
         start: vectors of columns before the first one.
-        masked: whether the last vector of the only panel is not full.
+        masked: whether the last vector of the only panel is not full, and results are stored with a mask.
+        halved: whether only half of that vector is multiplied.
     """
 
     start: int
     vectors: int
     count: int
     masked: bool
+    halved: bool = False
 
     def columns(self, all_columns: int, lanes: int) -> int:
         """Columns of each panel."""
         return min(self.vectors * lanes, all_columns - self.start * lanes)
 
 
-def panel_groups(products: Products, columns: int, *, masked: bool = False, widest: int = 0) -> tuple[PanelGroup, ...]:
-    """All columns as panels of nearly equal widths; `masked` applies to the last one.
+def panel_groups(
+    products: Products, columns: int, *, masked: bool = False, halved: bool = False, widest: int = 0
+) -> tuple[PanelGroup, ...]:
+    """All columns as panels of nearly equal widths; `masked` and `halved` apply to the last one.
 
     Args:
         widest: vectors of the widest panel; 0 means those of the widest tile.
     """
     start, groups, vectors = 0, list[PanelGroup](), -(-columns // products.lanes)
     for width, count in split(vectors, widest or len(products.rows)):
-        last = int(masked and start + width * count == vectors)
-        for number, is_masked in ((count - last, False), (last, True)):
+        last = int((masked or halved) and start + width * count == vectors)
+        for number, is_last in ((count - last, False), (last, True)):
             if number:
-                groups.append(PanelGroup(start, width, number, is_masked))
+                groups.append(PanelGroup(start, width, number, masked and is_last, halved and is_last))
                 start += number * width
     return tuple(groups)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
+from typing import Self
 
 import numpy as np
 
@@ -122,10 +123,8 @@ class ByteFilters(Filters):
     steps: Steps = EVERY_STEP
     live: int = 1
 
-    def of_pixels(self, count: int) -> ByteFilters:
-        """The same for blocks of `count` neighbouring pixels, whose channels count as those of one pixel."""
-        taps, bias, *terms = (np.tile(part, count) for part in (self.taps, self.bias, *self.terms))
-        return replace(self, taps=taps, bias=bias, terms=tuple(terms), joined=count)
+    def of_pixels(self, count: int) -> Self:
+        return replace(super().of_pixels(count), terms=tuple(np.tile(term, count) for term in self.terms))
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -81,6 +82,12 @@ class Filters:
             return cls(taps, bias, data, products, "float32"), of_floats
         return cls(taps, bias, data, products, form.accumulator), epilogue
 
+    def of_pixels(self, count: int) -> Self:
+        """The same for `count` neighbouring pixels, whose channels count as those of one pixel."""
+        taps, bias = (np.tile(part, count) for part in (self.taps, self.bias))
+        scales = None if self.scales is None else np.tile(self.scales, count)
+        return replace(self, taps=taps, bias=bias, scales=scales, joined=count)
+
     @property
     def key(self) -> tuple[str, ...]:
         """The types, which the code depends on."""
@@ -102,7 +109,7 @@ class Filters:
 
     def tail(self, generator: Generator, epilogue: Epilogue, c: Layout) -> int:
         """Channels of the last block, if it is not computed like the others; else 0."""
-        return epilogue.lanes_to_mask(c)
+        return self.channels % generator.lanes if self.joined > 1 else epilogue.lanes_to_mask(c)
 
     def block_bytes(self, generator: Generator) -> int:
         """Bytes of a block's packed constants."""

@@ -105,10 +105,12 @@ class RegisterTile:
         f = weights.function
         readers = products.readers(f, self.data.addresses(position), self.data.apart, steps)
         for k, line in enumerate(self.panel.lines(weights, steps)):
-            first = k * len(readers) * len(line) % size
+            start = k * len(readers) * len(line) % size
             for row, read in enumerate(readers):
-                data = read(k)
-                for number, factors in enumerate(line, first + row * len(line)):
+                data, first, last = read(k), start + row * len(line), start + (row + 1) * len(line) - 1
+                if sums[first].type != sums[last].type:
+                    data = [f.opaque(each) for each in data]
+                for number, factors in enumerate(line, first):
                     sums[number] = products.add(f, data, factors, sums[number])
         return [weights + self.panel.nbytes(steps), self.data.after(position, steps), *sums]
 

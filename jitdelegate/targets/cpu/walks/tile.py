@@ -46,6 +46,7 @@ class TileShape:
     Attributes:
         masked: whether the last vector of results is not full.
         packed: bytes that are stored together of each row; 0 where vectors of results are stored one by one.
+        halved: whether only half of the last vector is multiplied.
     """
 
     products: Products
@@ -54,6 +55,7 @@ class TileShape:
     masked: bool
     epilogue: Epilogue
     packed: int = 0
+    halved: bool = False
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -84,6 +86,7 @@ class Tile:
         self.streams = rest[len(further) :]
         self.products, self.vectors, self.packed, self.epilogue = shape.products, shape.vectors, shape.packed, epilogue
         self.rows, self.count, self.masked = shape.rows, shape.products.sums(shape.rows, shape.vectors), shape.masked
+        self.halved = shape.halved
         # sums of floats are not split, since this would round them otherwise
         is_split = shape.products.accumulator == "int32" and shape.products.turn > 1
         self.sets = sets_of(self.count) if is_split else 1
@@ -119,8 +122,8 @@ class Tile:
             singles: loops over the steps behind them.
         """
         f, products, panel = self.f, self.products, PackedLines(self.products, self.vectors, self.w)
-        zero, starts_at_bias = f.literal(products.sum_type, 0), has_bias and products.starts_at_bias
-        sums = products.starts(f, self.rows, panel.bias()) if starts_at_bias else [zero] * self.count
+        starts_at_bias = has_bias and products.starts_at_bias
+        sums = products.starts(f, self.rows, panel.bias()) if starts_at_bias else self._zeros()
         factors = panel.scales if products.scales > 1 else None
         tile = RegisterTile(products, data, lines or panel, self.sets, factors)
         state = [panel.start(scales, has_bias=has_bias), position, *sums]
@@ -131,8 +134,14 @@ class Tile:
         if products.wide != products:
             tile = replace(tile, products=products.wide, panel=PackedLines(products.wide, self.vectors, self.w))
         sums = products.by_row(f, tile.walk(state, singles)[2:], self.rows, self.vectors)
-        results = sums if sums[0].type == products.result_type else [products.widened(f, total) for total in sums]
+        results = [each if each.type == products.result_type else products.widened(f, each) for each in sums]
         return self._with_bias(panel, results) if has_bias and not starts_at_bias else results
+
+    def _zeros(self) -> list[Value]:
+        f, products, zero = self.f, self.products, self.f.literal(self.products.sum_type, 0)
+        if not self.halved:
+            return [zero] * self.count
+        return [*[zero] * (self.vectors - 1), f.literal(products.half_type, 0)] * self.rows
 
     def _with_bias(self, panel: PackedLines, results: Sequence[Value]) -> list[Value]:
         f, products, bias, count = self.f, self.products, panel.bias(), self.vectors
