@@ -1,9 +1,14 @@
-"""Pool and Resize: one channel block at a time, pixel by pixel. Windows are clipped to the image and need no halo."""
+"""Pool and Resize, pixel by pixel. Windows are clipped to the image and need no halo.
+
+The channels of a pixel follow each other in row-major images, and are computed together. In blocked ones they are far
+apart, and one block is computed at a time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 
 import numpy as np
 
@@ -16,6 +21,7 @@ from jitdelegate.targets.cpu.code.element import load
 from jitdelegate.targets.cpu.code.epilogue import Epilogue
 from jitdelegate.targets.cpu.code.fold import Fold, pieces
 from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, Memory, divisor
+from jitdelegate.targets.cpu.code.nest import moved
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT, INDEX, POINTER, Function, Value, register
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.maths.cast import cast
@@ -25,8 +31,13 @@ CHUNK_ELEMENTS = 8192
 UNROLLED_TAPS = 16
 """Windows with more taps than this are computed in loops, even where they lie inside the image."""
 
-Pixel = Callable[[Function, Value, Value, Value], Value]
-"""(function, image pointer at the channel block, y, x) -> the vector of one output pixel."""
+Sample = Callable[[Value, int, "Value | None"], Value]
+"""(pointer to an image at some channels, number of lanes, mask of those to load) -> these channels of one output pixel.
+"""
+Line = Callable[[Value], Sample]
+"""x -> the output pixel in this column of a row."""
+Row = Callable[[Value], Line]
+"""y -> this row of output pixels."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +49,24 @@ class Pixels:
         inside: computes pixels whose row and column lie in the ranges [start, stop) of `rows` and `columns`.
     """
 
-    anywhere: Pixel
-    inside: Pixel
+    anywhere: Row
+    inside: Row
     rows: tuple[int, int] = (0, 0)
     columns: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Channels that are computed by the same code: `count` vectors of `lanes`, from channel `first` on.
+
+    Attributes:
+        used: lanes that are channels, where a vector is not full; then there is one vector.
+    """
+
+    first: int
+    count: int
+    lanes: int
+    used: int
 
 
 def write_pool(writer: Writer, node: Node, form: Pool) -> list[Job]:
@@ -54,13 +79,8 @@ def pool_jobs(generator: Generator, form: Pool, a: Memory, c: Memory, epilogue: 
     fold = Fold(form.kind, a.layout.dtype, epilogue.source)
     rows, columns = (_inside(form, axis, a.layout, c.layout) for axis in (0, 1))
 
-    def pixels(kernel: Kernel, lanes: int) -> Pixels:
-        def anywhere(f: Function, image: Value, y: Value, x: Value) -> Value:
-            return _pool_pixel(f, fold, form, a.layout, lanes, image, y, x)
-
-        def inside(f: Function, image: Value, y: Value, x: Value) -> Value:
-            return _whole_pool_pixel(f, fold, form, a.layout, lanes, image, y, x)
-
+    def pixels(kernel: Kernel) -> Pixels:
+        anywhere, inside = (partial(pixel, kernel.f, fold, form, a.layout) for pixel in (_pool_row, _whole_pool_row))
         is_unrolled = form.kernel[0] * form.kernel[1] <= UNROLLED_TAPS
         return Pixels(anywhere, inside, rows, columns) if is_unrolled else Pixels(anywhere, anywhere)
 
@@ -75,13 +95,10 @@ def write_resize(writer: Writer, node: Node, form: Resize) -> list[Job]:
         for axis, distance in ((1, a.layout.row), (2, a.layout.pixel))
     ]
 
-    def sampler(kernel: Kernel, lanes: int) -> Pixels:
+    def sampler(kernel: Kernel) -> Pixels:
         rows, columns = (Value(kernel.f, POINTER, table) for table in tables)
-
-        def pixel(f: Function, image: Value, y: Value, x: Value) -> Value:
-            return _resize_pixel(f, form, a.layout.dtype, lanes, image, (rows, y), (columns, x))
-
-        return Pixels(pixel, pixel)
+        row = partial(_resize_row, kernel.f, form, a.layout.dtype, rows, columns)
+        return Pixels(row, row)
 
     return _jobs(writer.generator, "resize", a, c, writer.epilogue(node), sampler)
 
@@ -92,16 +109,17 @@ def _jobs(
     a: Memory,
     c: Memory,
     epilogue: Epilogue,
-    pixels_of: Callable[[Kernel, int], Pixels],
+    pixels_of: Callable[[Kernel], Pixels],
 ) -> list[Job]:
-    """Chunks are rows of the output, with loops over blocks and pixels inside."""
+    """Chunks are rows of the output."""
     images, rows, columns, channels = c.layout.shape
     at_once = divisor(rows, CHUNK_ELEMENTS // (columns * channels))
-    lanes, width = generator.lanes, _width(generator, a, c, epilogue)
-    tail = epilogue.lanes_to_mask(c.layout) if width == lanes else 0
+    moving = [a, c, *(s.memory for s in epilogue.streams if s.block)]
+    is_blocked = any(memory.layout.blocked and memory.layout.width > 1 for memory in moving)
+    parts = _parts(generator, a, c, epilogue, is_blocked=is_blocked)
 
     def body(kernel: Kernel) -> None:
-        f = kernel.f
+        f, pixels = kernel.f, pixels_of(kernel)
         start = kernel.chunk * at_once
         image, first = start // rows, start % rows
         memories = [(a, a.layout.block), (c, c.layout.block), *((s.memory, s.block) for s in epilogue.streams)]
@@ -113,54 +131,68 @@ def _jobs(
         ]
         moves = [block for _, block in memories]
 
-        def block(number: Value, width: int, mask: Value | None = None, channel: int = 0) -> None:
-            pixels = pixels_of(kernel, width)
-            at = [
-                base + channel * move // lanes + number * (move * width // lanes)
-                for base, move in zip(bases, moves, strict=True)
-            ]
-            f.loop(at_once, lambda i: _row(f, pixels, at, first + i, c.layout, epilogue, mask))
+        def each_vector(part: Part, at: Sequence[Value], compute: Callable[[Sequence[Value]], None]) -> None:
+            start = moved(at, part.first, [move // generator.lanes for move in moves])
+            steps = [move * part.lanes // generator.lanes for move in moves]
+            f.loop(part.count, lambda number: compute(moved(start, number, steps)))
 
-        whole = channels // width if width > lanes else c.layout.blocks - (1 if tail else 0)
-        if whole:
-            f.loop(whole, lambda number: block(number, width))
-        if tail:
-            block(f.index(whole), width, f.first_lanes(f.index(tail), width))
-        left = channels % width if width > lanes else 0
-        if left and f.module.machine.avx512_lanes:
-            part = 1 << (left - 1).bit_length()
-            mask = f.first_lanes(f.index(left), part) if left < part else None
-            block(f.index(0), part, mask, channels - left)
-        elif left:
-            for channel, part in pieces(channels, width):
-                block(f.index(0), part, channel=channel)
+        def store(part: Part, sample: Sample, at: Sequence[Value]) -> None:
+            source, target, *streams = at
+            mask = f.first_lanes(f.index(part.used), part.lanes) if part.used < part.lanes else None
+            result = sample(source, part.lanes, mask if a.exact else None)
+            epilogue.store(f, result, streams, target, mask)
+
+        def all_rows(at: Sequence[Value], compute: Callable[[Sample, Sequence[Value]], None]) -> None:
+            f.loop(at_once, lambda i: _row(f, pixels, at, first + i, c.layout, epilogue, compute))
+
+        def all_parts(sample: Sample, at: Sequence[Value]) -> None:
+            for part in parts:
+                each_vector(part, at, partial(store, part, sample))
+
+        if not is_blocked:
+            all_rows(bases, all_parts)
+            return
+        for part in parts:
+            each_vector(part, bases, partial(all_rows, compute=partial(store, part)))
 
     return [generator.job(name, images * rows // at_once, body, worth=images * rows / at_once)]
 
 
-def _width(generator: Generator, a: Memory, c: Memory, epilogue: Epilogue) -> int:
-    """Channels that are computed together: a whole vector as they are stored, or a block if there are blocks."""
-    moving = [a, c, *(s.memory for s in epilogue.streams if s.block)]
-    if any(memory.layout.blocked and memory.layout.width > 1 for memory in moving):
-        return generator.lanes
-    return max(generator.lanes, generator.vector_bytes // a.layout.element)
+def _parts(generator: Generator, a: Memory, c: Memory, epilogue: Epilogue, *, is_blocked: bool) -> list[Part]:
+    """All channels: whole vectors of the elements as they are stored, or blocks if there are blocks."""
+    lanes, channels = generator.lanes, c.layout.shape[3]
+    width = lanes if is_blocked else max(lanes, generator.vector_bytes // a.layout.element)
+    if width == lanes:
+        left = c.layout.tail if a.exact else epilogue.lanes_to_mask(c.layout)
+        whole = c.layout.blocks - (1 if left else 0)
+        rest = [Part(whole * lanes, 1, lanes, left)] if left else []
+    else:
+        whole, left = divmod(channels, width)
+        if left and generator.machine.avx512_lanes:
+            rest = [Part(channels - left, 1, 1 << (left - 1).bit_length(), left)]
+        else:
+            rest = [Part(first, 1, size, size) for first, size in pieces(channels, width)]
+    return [Part(0, whole, width, width), *rest] if whole else rest
 
 
 def _row(
-    f: Function, pixels: Pixels, at: Sequence[Value], y: Value, c: Layout, epilogue: Epilogue, mask: Value | None
+    f: Function,
+    pixels: Pixels,
+    at: Sequence[Value],
+    y: Value,
+    c: Layout,
+    epilogue: Epilogue,
+    compute: Callable[[Sample, Sequence[Value]], None],
 ) -> None:
+    """Computes each pixel of an output row, with pointers to the image, and to the output and the streams there."""
     image, target, *streams = at
-    target = target + y * c.row
-    streams = [p + y * s.row for p, s in zip(streams, epilogue.streams, strict=True)]
+    line = [target + y * c.row, *(p + y * s.row for p, s in zip(streams, epilogue.streams, strict=True))]
+    steps = [c.pixel, *(s.pixel for s in epilogue.streams)]
 
-    def span(start: int, stop: int, pixel: Pixel) -> None:
-        def one(i: Value) -> None:
-            x = i + start
-            extra = [p + x * s.pixel for p, s in zip(streams, epilogue.streams, strict=True)]
-            epilogue.store(f, pixel(f, image, y, x), extra, target + x * c.pixel, mask)
-
+    def span(start: int, stop: int, row: Row) -> None:
         if start < stop:
-            f.loop(stop - start, one)
+            sample = row(y)
+            f.loop(stop - start, lambda i: compute(sample(i + start), [image, *moved(line, i + start, steps)]))
 
     def inside() -> None:
         first, last = pixels.columns
@@ -186,40 +218,54 @@ def _inside(form: Pool, axis: int, a: Layout, c: Layout) -> tuple[int, int]:
     return start, max(start, stop)
 
 
-def _whole_pool_pixel(
-    f: Function, fold: Fold, form: Pool, layout: Layout, lanes: int, image: Value, y: Value, x: Value
-) -> Value:
-    """The pixel of a window that lies inside the image."""
-    top, left = y * form.stride[0] - form.padding[0], x * form.stride[1] - form.padding[2]
-    start = image + (top * layout.row + left * layout.pixel)
-    sums, count = fold.sums(form.kernel[0] * form.kernel[1]), form.kernel[0] * form.kernel[1]
-    total = sums.start(f, lanes)
-    for i in range(form.kernel[0]):
-        for j in range(form.kernel[1]):
-            total = sums.combine(f, total, sums.load(f, start + (i * layout.row + j * layout.pixel), lanes))
-    return fold.finished(f, cast(f, total, sums.result, fold.result), count, count)
+def _whole_pool_row(f: Function, fold: Fold, form: Pool, layout: Layout, y: Value) -> Line:
+    """The pixels whose windows lie inside the image."""
+    count = form.kernel[0] * form.kernel[1]
+    sums = fold.sums(count)
+    top = (y * form.stride[0] - form.padding[0]) * layout.row
+    taps = [i * layout.row + j * layout.pixel for i in range(form.kernel[0]) for j in range(form.kernel[1])]
+
+    def pixel(x: Value) -> Sample:
+        start = top + (x * form.stride[1] - form.padding[2]) * layout.pixel
+
+        def sample(image: Value, lanes: int, mask: Value | None) -> Value:
+            loaded = (sums.load(f, image + start + tap, lanes, mask) for tap in taps)
+            total = reduce(partial(sums.combine, f), loaded, sums.start(f, lanes))
+            return fold.finished(f, cast(f, total, sums.result, fold.result), count, count)
+
+        return sample
+
+    return pixel
 
 
-def _pool_pixel(
-    f: Function, fold: Fold, form: Pool, layout: Layout, lanes: int, image: Value, y: Value, x: Value
-) -> Value:
+def _pool_row(f: Function, fold: Fold, form: Pool, layout: Layout, y: Value) -> Line:
     top, rows = _clip(f, y, form.stride[0], form.padding[0], form.kernel[0], layout.shape[1])
-    left, columns = _clip(f, x, form.stride[1], form.padding[2], form.kernel[1], layout.shape[2])
-    start, most = image + (top * layout.row + left * layout.pixel), form.kernel[0] * form.kernel[1]
+    most = form.kernel[0] * form.kernel[1]
     sums = fold.sums(most)
 
-    def row(i: Value, total: Value) -> list[Value]:
-        line = start + i * layout.row
+    def pixel(x: Value) -> Sample:
+        left, columns = _clip(f, x, form.stride[1], form.padding[2], form.kernel[1], layout.shape[2])
+        start = top * layout.row + left * layout.pixel
 
-        def column(j: Value, total: Value) -> list[Value]:
-            return [sums.combine(f, total, sums.load(f, line + j * layout.pixel, lanes))]
+        def sample(image: Value, lanes: int, mask: Value | None) -> Value:
+            first = image + start
 
-        return f.loop(columns, column, total)
+            def row(i: Value, total: Value) -> list[Value]:
+                line = first + i * layout.row
 
-    (total,) = f.loop(rows, row, sums.start(f, lanes))
-    if not fold.combiner.mean_of:
-        return total
-    return fold.finished(f, cast(f, total, sums.result, fold.result), rows * columns, most)
+                def column(j: Value, total: Value) -> list[Value]:
+                    return [sums.combine(f, total, sums.load(f, line + j * layout.pixel, lanes, mask))]
+
+                return f.loop(columns, column, total)
+
+            (total,) = f.loop(rows, row, sums.start(f, lanes))
+            if not fold.combiner.mean_of:
+                return total
+            return fold.finished(f, cast(f, total, sums.result, fold.result), rows * columns, most)
+
+        return sample
+
+    return pixel
 
 
 def _clip(f: Function, index: Value, stride: int, padding: int, kernel: int, size: int) -> tuple[Value, Value]:
@@ -244,49 +290,59 @@ def _table(generator: Generator, form: Resize, source: int, target: int, distanc
     return generator.integers("places", table.reshape(-1).tolist())
 
 
-def _resize_pixel(
-    f: Function,
-    form: Resize,
-    dtype: str,
-    lanes: int,
-    image: Value,
-    rows: tuple[Value, Value],
-    columns: tuple[Value, Value],
-) -> Value:
+def _resize_row(f: Function, form: Resize, dtype: str, rows: Value, columns: Value, y: Value) -> Line:
+    """The pixels of a row, of which the tables `rows` and `columns` say where they lie between the image's."""
     calculated = "float32" if form.weights == "float32" else ("int64" if dtype == "int16" else "int32")
     weight = FLOAT if calculated == "float32" else register(calculated)
-    (y_low, y_high, dy), (x_low, x_high, dx) = (_entry(f, weight, *axis) for axis in (rows, columns))
+    y_low, y_high, dy = _entry(f, weight, rows, y)
 
-    def pixel(y: Value, x: Value) -> Value:
-        return load(f, dtype, image + y + x, lanes, ELEMENT_TYPES[dtype].nbytes)
+    def pixel(x: Value) -> Sample:
+        x_low, x_high, dx = _entry(f, weight, columns, x)
 
-    if form.kind == "nearest":
-        return pixel(y_low, x_low)
-    corners = [pixel(y, x) for y, x in ((y_low, x_low), (y_high, x_low), (y_low, x_high), (y_high, x_high))]
-    corners = [cast(f, corner, dtype, calculated) for corner in corners]
-    dy, dx = f.splat(dy, lanes), f.splat(dx, lanes)
-    if form.weights == "float32":
-        mixed = _mixed(f, corners, dy, dx)
-        return mixed if dtype == "float32" else cast(f, mixed + 0.5, calculated, dtype)
-    bits = int(form.weights.removeprefix("fixed"))
-    left, right = (low * ((1 << bits) - dy) + high * dy for low, high in (corners[:2], corners[2:]))
-    total = left * ((1 << bits) - dx) + right * dx
-    half = 1 << 2 * bits - 1
-    if form.weights == "fixed11":
-        return cast(f, f.ashr(total + half, 2 * bits), calculated, dtype)
-    moved = total + f.select(f.compare("slt", total, 0), f.like(-half, total), half)
-    return cast(f, f.sdiv(moved, f.like(1 << 2 * bits, moved)), calculated, dtype)
+        def sample(image: Value, lanes: int, mask: Value | None) -> Value:
+            def corner(y: Value, x: Value) -> Value:
+                return load(f, dtype, image + (y + x), lanes, ELEMENT_TYPES[dtype].nbytes, mask)
+
+            if form.kind == "nearest":
+                return corner(y_low, x_low)
+            corners = [cast(f, corner(y, x), dtype, calculated) for x in (x_low, x_high) for y in (y_low, y_high)]
+            parts = f.splat(dy, lanes), f.splat(dx, lanes)
+            if dtype == "float32":
+                return _mixed_floats(f, corners, *parts)
+            if form.weights == "float32":
+                return cast(f, _mixed_as_reference(f, corners, *parts) + 0.5, calculated, dtype)
+            bits = int(form.weights.removeprefix("fixed"))
+            return cast(f, _mixed_integers(f, bits, corners, *parts), calculated, dtype)
+
+        return sample
+
+    return pixel
 
 
-def _mixed(f: Function, corners: Sequence[Value], dy: Value, dx: Value) -> Value:
-    """Floats in the order of operations of TFLite's reference kernel."""
+def _mixed_floats(f: Function, corners: Sequence[Value], dy: Value, dx: Value) -> Value:
+    """Floats in the order of operations of XNNPACK."""
+    left, right = (f.fma(high - low, dy, low) for low, high in (corners[:2], corners[2:]))
+    return f.fma(right - left, dx, left)
+
+
+def _mixed_as_reference(f: Function, corners: Sequence[Value], dy: Value, dx: Value) -> Value:
+    """Quantized values as floats, in the order of operations of TFLite's reference kernel."""
     one = f.literal(dy.type, 1.0)
+    (low_left, high_left), (low_right, high_right) = corners[:2], corners[2:]
     return (
-        corners[0] * (one - dy) * (one - dx)
-        + corners[1] * dy * (one - dx)
-        + corners[2] * (one - dy) * dx
-        + corners[3] * dy * dx
+        low_left * (one - dy) * (one - dx)
+        + high_left * dy * (one - dx)
+        + low_right * (one - dy) * dx
+        + high_right * dy * dx
     )
+
+
+def _mixed_integers(f: Function, bits: int, corners: Sequence[Value], dy: Value, dx: Value) -> Value:
+    """Integers by weights of so many bits; of 10 bits rounded half away from zero, of 11 bits half up."""
+    left, right = ((high - low) * dy + (low << bits) for low, high in (corners[:2], corners[2:]))
+    total = (right - left) * dx + (left << bits)
+    sign = f.ashr(total, total.bits - 1) if bits == 10 else 0
+    return f.ashr(total + (1 << 2 * bits - 1) + sign, 2 * bits)
 
 
 def _entry(f: Function, weight: str, table: Value, index: Value) -> tuple[Value, Value, Value]:
