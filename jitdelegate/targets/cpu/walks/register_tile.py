@@ -7,13 +7,13 @@ Neighbouring steps of a turn are `apart` bytes apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Function, Value
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products
-from jitdelegate.targets.cpu.sources.panels import PanelLines
+from jitdelegate.targets.cpu.sources.panels import PackedLines, PanelLines
 
 STACK_ALIGN = 16
 """Stack alignment in bytes that the calling convention guarantees; more would cost a register for the frame."""
@@ -78,14 +78,14 @@ class RegisterTile:
     Attributes:
         sets: sets of sums, to which the steps of a turn add one after another: few sums would wait for each other's
             products.
-        scales: reads the panel's line with this number, of the factors of a segment's sums; None where sums have none.
+        scales: the panel where the weights of each segment are followed by scales of its sums; else None.
     """
 
     products: Products
     data: DataRows
     panel: PanelLines
     sets: int = 1
-    scales: Callable[[Value], list[Value]] | None = None
+    scales: PackedLines | None = None
 
     @staticmethod
     def stack(f: Function, products: Products, count: int) -> Value:
@@ -130,14 +130,14 @@ class RegisterTile:
         for total in totals:
             f.store(f.literal(type_, 0), total, STACK_ALIGN)
 
-        def segment(i: Value, *positions: Value, loops: Loops) -> list[Value]:
+        def segment(_: Value, *positions: Value, loops: Loops) -> list[Value]:
             weights, position, *sums = self.walk([*positions, *zeros], loops)
-            scales = self.scales(i) if self.scales else []
+            scales = self.scales.scales(weights) if self.scales else []
             for number, (total, part) in enumerate(zip(totals, sums, strict=True)):
                 so_far, part = f.load(type_, total, STACK_ALIGN), products.widened(f, part)
                 so_far = f.fma(part, scales[number % len(scales)], so_far) if scales else so_far + part
                 f.store(so_far, total, STACK_ALIGN)
-            return [weights, position]
+            return [weights + self.scales.scales_bytes if self.scales else weights, position]
 
         for count, loops in segments:
             positions = f.loop(count, partial(segment, loops=loops), *positions)
