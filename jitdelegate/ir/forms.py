@@ -99,6 +99,7 @@ class Form:
         exact_loads: whether kernels load nothing beyond the last element of an operand.
         is_row_major: whether the form's own operands and its results are row-major only, never in blocks of channels.
         blocks_extra: whether extra operands may lie in blocks even then.
+        gains_from_blocks: whether blocks of channels make it faster, so much that copying images to blocks pays.
     """
 
     core: ClassVar[int] = 1
@@ -108,6 +109,7 @@ class Form:
     exact_loads: ClassVar[bool] = False
     is_row_major: ClassVar[bool] = False
     blocks_extra: ClassVar[bool] = False
+    gains_from_blocks: ClassVar[bool] = False
     epilogue: Expr = RESULT
     operands: tuple[IndexMap, ...] = ()
 
@@ -144,7 +146,7 @@ class Form:
         return self.exact_loads
 
     def reads_images(self, operand: Shape, result: Shape) -> bool:
-        """Whether results are computed from the pixels around them; vectors of channels make this faster."""
+        """Whether results are computed from the pixels around them."""
         return False
 
     def keeps_blocks(self, operands: Sequence[Shape], result: Shape, lanes: int) -> bool:
@@ -196,6 +198,7 @@ class Window(Form):
             where data and weights are integers the accumulator of the data's `ElementType`, "int32" for int8.
     """
 
+    gains_from_blocks: ClassVar[bool] = True
     kernel: tuple[int, int] = (1, 1)
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
@@ -350,6 +353,8 @@ class Pool(Window):
     kind: "mean" or "max".
     """
 
+    exact_loads: ClassVar[bool] = True
+    gains_from_blocks: ClassVar[bool] = False
     halo_value: float | None = None
     kind: str = "max"
 
@@ -369,15 +374,13 @@ class Reduce(Form):
     uint8 or int16 may be an int32 or an int64.
     """
 
+    exact_loads: ClassVar[bool] = True
     kind: str = "sum"
     axes: tuple[int, ...] = ()
     accumulator: str = ""
 
     def own_type(self, source: str) -> str:
         return self.accumulator or source
-
-    def loads_exactly(self, operand: Shape) -> bool:
-        return len(operand) != 4 or self.kind not in ("mean", "max")
 
     def reads_images(self, operand: Shape, result: Shape) -> bool:
         """Whether it is a pool over the whole image: a reduction over H and W of an image whose result is an image."""
@@ -486,6 +489,7 @@ class Resize(Form):
         8-bit integers, halves up.
     """
 
+    exact_loads: ClassVar[bool] = True
     kind: str = "bilinear"
     align_corners: bool = False
     half_pixel_centers: bool = False

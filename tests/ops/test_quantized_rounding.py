@@ -124,3 +124,20 @@ def test_the_factor_of_a_batch_matmul_is_that_of_litert_to_the_last_bit() -> Non
     ran = run_ours(model.finish(), inputs)
     assert not ran.refused
     np.testing.assert_array_equal(ran.outputs[0][0], run_litert(model.finish(), inputs)[0][0])
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("size", [(17, 17), (5, 4)])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_samples_in_the_middle_of_two_pixels_are_rounded_as_by_litert(
+    dtype: str, size: tuple[int, int], aligned: bool
+) -> None:
+    dice, model, quant = np.random.default_rng(2), ModelBuilder(), per_tensor(0.5)
+    data = dice.integers(-3 if dtype != "uint8" else 0, 4, (1, 9, 9, 21)).astype(dtype)
+    operands = [model.input(data.shape, dtype, quant=quant), model.constant(np.array(size, np.int32))]
+    options = {"align_corners": aligned, "half_pixel_centers": not aligned}
+    shape = (1, *size, 21)
+    model.output(model.op("RESIZE_BILINEAR", operands, shape, options=options, dtype=dtype, quant=quant, version=3))
+    ran = run_ours(model.finish(), [[data]])
+    assert not ran.refused
+    np.testing.assert_array_equal(ran.outputs[0][0], run_litert(model.finish(), [[data]])[0][0])

@@ -11,6 +11,8 @@ import pytest
 from jitdelegate.ir.graph import Graph, QuantizedOptions
 from jitdelegate.passes import run
 from jitdelegate.targets.cpu.generate import generate
+from jitdelegate.targets.cpu.products import matmul as product
+from jitdelegate.targets.cpu.products.chunks import Chunks
 from jitdelegate.targets.reference.evaluate import run_graph
 from jitdelegate.tflite.read import read
 from tests.ops.quantized_models import numbers, one_op
@@ -105,6 +107,16 @@ def test_threads_share_one_product(sizes: tuple[int, int, int], adj_y: bool) -> 
 def test_columns_that_lie_far_apart_are_copied_first() -> None:
     for features in RUNNABLE:
         check(matmul((40, 30, 700)), features)
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(50, (1, 50)), (197, (2, 95)), (1536, (8, 192))])
+def test_a_panel_that_is_packed_meets_many_rows_in_about_equal_parts(
+    rows: int, expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut, write = list[Chunks](), product._job
+    monkeypatch.setattr(product, "_job", lambda *args: cut.append(args[3]) or write(*args))
+    generate(matmul((rows, 768, 768), ((), ()), (False, True)), "x86-64-v4")
+    assert [(chunks.parts, chunks.last) for chunks in cut] == [expected]
 
 
 @pytest.mark.parametrize("features", RUNNABLE)

@@ -15,6 +15,8 @@ from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.passes.lower import lower
 from jitdelegate.runtime.cpu.session import Session
+from jitdelegate.targets.cpu.code.kernel import Job
+from jitdelegate.targets.cpu.forms.transpose import TransposeWriter
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute, program_of
@@ -78,6 +80,23 @@ def test_a_few_long_rows_are_interleaved_and_separated(features: str, few: int, 
     for many in (64, 77, 200):
         assert_transposes((2, few, many), (0, 2, 1), dtype, features)
         assert_transposes((2, many, few), (0, 2, 1), dtype, features)
+
+
+@fences
+@pytest.mark.parametrize("features", RUNNABLE)
+@pytest.mark.parametrize("rows", [5, 16, 40])
+def test_whole_lines_are_read_of_bytes_in_rows_that_compete_for_lines(
+    features: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks, write = set[tuple[int, int]](), TransposeWriter.job
+
+    def job(writer: TransposeWriter) -> Job:
+        blocks.add((writer.along.size, writer.across.size))
+        return write(writer)
+
+    monkeypatch.setattr(TransposeWriter, "job", job)
+    assert_transposes((rows, 4096), (1, 0), "int8", features)
+    assert blocks == {(4 if rows == 5 else 16, 64)}
 
 
 @fences

@@ -80,7 +80,7 @@ ACCEPTS = Accepts(
         forms.Pool: "forms.pool.write_pool",
         forms.Recurrent: "products.recurrent.write_recurrent",
         forms.Reduce: "forms.reduce.write_reduce",
-        forms.Resize: "forms.pool.write_resize",
+        forms.Resize: "forms.resize.write_resize",
         forms.Softmax: "forms.reduce.write_softmax",
         index_forms.ArgReduce: "forms.arg_reduce.write_arg_reduce",
         index_forms.Gather: "forms.gather.write_gather",

@@ -53,7 +53,7 @@ def _gaining(graph: Graph, suited: set[int]) -> set[int]:
     pending = [
         index
         for node, linked in zip(graph.nodes, links, strict=True)
-        if form_of(node).reads_images(*_ends(graph, node))
+        if form_of(node).gains_from_blocks
         for index in linked
     ]
     gaining = set(pending)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 
+from jitdelegate.base.targets import Level
 from jitdelegate.ir.combiners import COMBINERS, A, B, Combiner
 from jitdelegate.ir.expr import Apply
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.element import load
-from jitdelegate.targets.cpu.code.vector_ir import FLOAT, Function, Value, element_type
+from jitdelegate.targets.cpu.code.vector_ir import FLOAT, FLOAT_BYTES, Function, Value, element_type
 from jitdelegate.targets.maths.cast import cast
 from jitdelegate.targets.maths.expression import emit
 
@@ -22,6 +23,8 @@ SHORT = 128
 """Elements of 8 bits whose sum is an int16."""
 CHAINS = 4
 """Sums of floats that are added up at the same time: an addition takes as many cycles, and shorter sums round less."""
+SUMS, MANY_SUMS = 8, 16
+"""Registers of sums for which there is room, and with AVX-512, which has twice as many registers."""
 FEW = 16
 """Elements up to which sums in int16 do not pay for the conversion to int32, nor several sums of floats."""
 
@@ -56,21 +59,15 @@ class Fold:
         if value.lanes == 1:
             return value
         step = self.combiner.step_of(self.result)
-        if isinstance(step, Apply) and step.function in HORIZONTAL and step.arguments == (A, B):
+        if isinstance(step, Apply) and step.function in HORIZONTAL and step.arguments == (A, B) and not value.is_float:
             return self._across_at_once(f, step.function, value)
         half = value.lanes // 2
         return self.across(f, self.combine(f, f.part(value, 0, half), f.part(value, half, half)))
 
     def _across_at_once(self, f: Function, name: str, value: Value) -> Value:
-        """All lanes reduced by LLVM's function."""
-        type_, is_extreme = element_type(value.type), name in ("max", "min")
-        prefix = "f" if value.is_float else "" if not is_extreme else "us"[ELEMENT_TYPES[self.result].is_signed]
-        if is_extreme or not value.is_float:
-            return f.intrinsic(f"vector.reduce.{prefix}{name}", type_, value)
-        function = f"@llvm.vector.reduce.{prefix}{name}.v{value.lanes}f32"
-        f.module.declare(f"{type_} {function}({type_}, {value.type})")
-        # `reassoc` allows any order of the lanes: a tree instead of a chain.
-        return f.emit(type_, f"call reassoc {type_} {function}({self.start(f, 1)}, {value})")
+        """All lanes of integers reduced by LLVM's function."""
+        prefix = "us"[ELEMENT_TYPES[self.result].is_signed] if name in ("max", "min") else ""
+        return f.intrinsic(f"vector.reduce.{prefix}{name}", element_type(value.type), value)
 
     def finished(self, f: Function, total: Value, count: Value | int, most: int) -> Value:
         """The result for `count` combined elements, at most `most`."""
@@ -84,8 +81,8 @@ class Fold:
         """
         if self.result == "float32":
             if isinstance(count, int):
-                return total / float(count)
-            return total / f.splat(f.cast("sitofp", count, FLOAT), total.lanes)
+                return total * (1 / count)
+            return total * f.splat(1.0 / f.cast("sitofp", count, FLOAT), total.lanes)
         element = ELEMENT_TYPES[self.dtype]
         largest = (max(element.maximum, -element.minimum) + 1) * most
         calculated = "float32" if largest < EXACT else "float64"
@@ -99,33 +96,53 @@ class Fold:
         is_sum = self.combiner.adds and ELEMENT_TYPES[self.dtype].bits == 8 and self.result == "int32"
         return replace(self, result="int16") if is_sum and count <= SHORT else self
 
-    def many(self, f: Function, count: int, load: Callable[[Fold, Value], Value], lanes: int) -> Value:
-        """The reduction of load(fold, i), vectors of the fold's result, for all i < count."""
+    def vectors_at_once(self, count: int, lanes: int, machine: Level) -> int:
+        """Most vectors of `lanes` elements that `many` should reduce at the same time, for sums of `count` elements."""
+        sums = self.sums(SHORT) if count >= FEW else self
+        registers = lanes * ELEMENT_TYPES[sums.result].nbytes / (machine.lanes * FLOAT_BYTES)
+        return max(1, int(_most_sums(machine) / (2 * registers)))
 
-        def folded(fold: Fold, first: Value | int, count: int) -> Value:
-            chains = CHAINS if fold.result == "float32" and count >= FEW else 1
+    def many(
+        self, f: Function, count: int, load: Callable[[Fold, Value, int], Value], lanes: int, vectors: int = 1
+    ) -> list[Value]:
+        """For each number of a vector, the reduction of load(fold, i, number), vectors of the fold's result, for all
+        i < count."""
+        most = _most_sums(f.module.machine)
+
+        def folded(fold: Fold, first: Value | int, count: int) -> list[Value]:
+            chains = max(1, min(CHAINS, most // vectors)) if fold.result == "float32" and count >= FEW else 1
             turns, left = divmod(count, chains)
 
-            def turn(i: Value, *totals: Value) -> list[Value]:
-                loads = (load(fold, i * chains + chain + first) for chain in range(chains))
-                return [fold.combine(f, *pair) for pair in zip(totals, loads, strict=True)]
+            def combined(totals: Sequence[Value], at: Value) -> list[Value]:
+                return [fold.combine(f, total, load(fold, at, number)) for number, total in enumerate(totals)]
 
-            totals = f.loop(turns, turn, *[fold.start(f, lanes)] * chains)
+            def turn(i: Value, *totals: Value) -> list[Value]:
+                starts = range(0, len(totals), vectors)
+                parts = [combined(totals[k : k + vectors], i * chains + k // vectors + first) for k in starts]
+                return [total for part in parts for total in part]
+
+            totals = f.loop(turns, turn, *[fold.start(f, lanes)] * (chains * vectors))
             for chain in range(left):
-                totals[chain] = fold.combine(f, totals[chain], load(fold, f.index(turns * chains + chain) + first))
-            return reduce(lambda a, b: fold.combine(f, a, b), totals)
+                part = slice(chain * vectors, (chain + 1) * vectors)
+                totals[part] = combined(totals[part], f.index(turns * chains + chain) + first)
+            return [reduce(partial(fold.combine, f), totals[number::vectors]) for number in range(vectors)]
 
         narrow, (blocks, left) = self.sums(SHORT), divmod(count, SHORT)
         if narrow == self or count < FEW:
             return folded(self, 0, count)
 
-        def block(first: Value | int, count: int, total: Value) -> Value:
-            return self.combine(f, total, cast(f, folded(narrow, first, count), narrow.result, self.result))
+        def block(first: Value | int, count: int, totals: Sequence[Value]) -> list[Value]:
+            parts = (cast(f, part, narrow.result, self.result) for part in folded(narrow, first, count))
+            return [self.combine(f, *pair) for pair in zip(totals, parts, strict=True)]
 
-        total = self.start(f, lanes)
+        totals = [self.start(f, lanes)] * vectors
         if blocks:
-            (total,) = f.loop(blocks, lambda i, total: [block(i * SHORT, SHORT, total)], total)
-        return block(blocks * SHORT, left, total) if left else total
+            totals = f.loop(blocks, lambda i, *totals: block(i * SHORT, SHORT, totals), *totals)
+        return block(blocks * SHORT, left, totals) if left else totals
+
+
+def _most_sums(machine: Level) -> int:
+    return MANY_SUMS if machine.avx512_lanes else SUMS
 
 
 def pieces(count: int, width: int) -> list[tuple[int, int]]:

@@ -212,9 +212,15 @@ def _gather_integers(
                 f.store(f.select(is_inside, one, f.literal(word, 0)), to + number * ByteProducts.channels, 1)
             return [at + channels * ByteProducts.channels, to + len(steps) * ByteProducts.channels]
 
-        heads = (products.bias_bytes + products.scales_bytes(products.scales)) // products.lanes
-        start = panel + channels * heads + lane * ByteProducts.channels
-        f.loop(depth // (ByteProducts.channels * (1 + is_paired)), step, start, target)
+        blocks = max(1, products.scales)
+        rest = products.scales_bytes(channels // products.lanes) if is_paired else f.index(0)
+
+        def block(_: Value, at: Value, to: Value) -> list[Value]:
+            at, to = f.loop(depth // (blocks * ByteProducts.channels * (1 + is_paired)), step, at, to)
+            return [at + rest, to]
+
+        start = panel + channels * (products.bias_bytes // products.lanes) + lane * ByteProducts.channels
+        f.loop(blocks, block, start, target)
 
     return _gather_rows(writer, node, gather, replace(filters, bias=bias), products, copy)
 
@@ -267,19 +273,21 @@ class _Lane:
 
     def copy(self, target: Value, blocks: int, quads: int, singles: int) -> None:
         """Writes the weights as float32."""
-        f, nbytes = self.f, channel_bytes(self.dtype, 1)
-        start = self.panel + self.channels * ((1 + blocks) * FLOAT_BYTES) + self.lane * nbytes
+        f, nbytes, line = self.f, channel_bytes(self.dtype, 1), self.channels * FLOAT_BYTES
+        part = self.channels * (quads // max(blocks, 1) * channel_bytes(self.dtype, QUAD))
 
-        def block(i: Value, at: Value, to: Value) -> list[Value]:
+        def block(i: Value, panel: Value, to: Value) -> list[Value]:
+            """A part of the weights from `panel` on, with its scales behind it, a single one before it."""
             scale: Value | float = 1.0
             if blocks:
-                scale = f.load(FLOAT, self.panel + ((i + 1) * self.channels + self.lane) * FLOAT_BYTES)
+                scale = f.load(FLOAT, (panel + part if blocks > 1 else panel) + self.lane * FLOAT_BYTES)
+            at = (panel + line if blocks == 1 else panel) + self.lane * nbytes
             for steps, count in ((QUAD, quads // max(blocks, 1)), (1, singles)):
                 if count:
                     at, to = self._elements(count, steps, scale, at, to)
-            return [at, to]
+            return [panel + part + line, to]
 
-        f.loop(max(blocks, 1), block, start, target)
+        f.loop(max(blocks, 1), block, self.panel + line, target)
 
     def _elements(self, count: int, steps: int, scale: Value | float, at: Value, to: Value) -> list[Value]:
         f = self.f

@@ -13,7 +13,18 @@ from jitdelegate.ir.layout import Layout
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.code.fold import Fold, pieces
-from jitdelegate.targets.cpu.code.kernel import Axis, Generator, Job, Kernel, Memory, axes_of, divisor, offset_of
+from jitdelegate.targets.cpu.code.kernel import (
+    Axis,
+    Generator,
+    Job,
+    Kernel,
+    Memory,
+    axes_of,
+    divisor,
+    joined,
+    offset_of,
+    split,
+)
 from jitdelegate.targets.cpu.code.vector_ir import FLOAT, FLOAT_BYTES, Function, Value, vector
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.forms.pool import pool_jobs
@@ -21,6 +32,8 @@ from jitdelegate.targets.maths.exponential import exp
 
 CHUNK_ELEMENTS = 16384
 """Input elements that are worth a chunk of their own."""
+SINGLE = 4
+"""Elements that are reduced one by one in less time than as a vector."""
 SHORT = 8
 """Vectors of a row of Softmax that stay in registers."""
 LARGEST, TOTAL = (Fold(kind, "float32", "float32") for kind in ("max", "sum"))
@@ -29,7 +42,7 @@ LARGEST, TOTAL = (Fold(kind, "float32", "float32") for kind in ("max", "sum"))
 def write_reduce(writer: Writer, node: Node, form: Reduce) -> list[Job]:
     """The jobs of a Reduce node; a chunk is one or more kept elements, or vectors of them."""
     (a, c), shape, epilogue = writer.ends(node), writer.shape(node.inputs[0]), writer.epilogue(node)
-    if form.reads_images(shape, writer.shape(node.outputs[0])):
+    if a.layout.blocked or c.layout.blocked:
         window = shape[1], shape[2]
         pool = Pool(kernel=window, stride=window, kind=form.kind)
         return pool_jobs(writer.generator, pool, a, c, epilogue)
@@ -68,14 +81,21 @@ def _along_lanes(
 def _across_lanes(
     generator: Generator, fold: Fold, a: Memory, kept: list[Axis], reduced: list[Axis], c: Memory, epilogue: Epilogue
 ) -> Job:
-    """The last axis is kept: each lane reduces its own element."""
+    """The last axis is kept: each lane reduces its own element. Neighbouring vectors are reduced together, so that
+    memory is read in the order in which it lies, as far as registers suffice."""
     lanes = generator.vector_bytes // a.layout.element
+    if c.layout.plain and not epilogue.streams:
+        kept = joined(kept) or kept
     *outer, last = kept
     total = prod(axis.size for axis in reduced)
     rows = prod(axis.size for axis in outer)
     vectors, left = divmod(last.size, lanes)
-    at_once = vectors if left else divisor(vectors, CHUNK_ELEMENTS // (total * lanes))
-    parts = 1 if left else vectors // at_once
+    groups = split(vectors, fold.vectors_at_once(total, lanes, generator.machine)) if vectors else []
+    parts = 1
+    if len(groups) == 1 and not left:
+        size, count = groups[0]
+        at_once = divisor(count, CHUNK_ELEMENTS // (total * lanes * size))
+        groups, parts = [(size, at_once)], count // at_once
 
     def body(kernel: Kernel) -> None:
         f = kernel.f
@@ -83,26 +103,33 @@ def _across_lanes(
         start = kernel.pointer(a) + offset_of(f, row, outer)
         first = row * last.size
 
-        def block(position: Value, lanes: int = lanes, mask: Value | None = None) -> None:
+        def block(position: Value, count: int = 1, lanes: int = lanes, mask: Value | None = None) -> None:
             at = start + position * a.layout.element
 
-            def load(fold: Fold, i: Value) -> Value:
-                return fold.load(f, at + offset_of(f, i, reduced), lanes, mask)
+            def load(fold: Fold, i: Value, number: int) -> Value:
+                here = at + offset_of(f, i, reduced) + number * lanes * a.layout.element
+                return fold.load(f, here, lanes, mask)
 
-            value = fold.finished(f, fold.many(f, total, load, lanes), total, total)
-            number = first + position
-            extra = [_element(kernel, s, c.layout, number) for s in epilogue.streams]
-            target = kernel.pointer(c) + offset_of(f, number, axes_of(c, c.layout.shape))
-            epilogue.store(f, value, extra, target, mask)
+            for k, result in enumerate(fold.many(f, total, load, lanes, count)):
+                number = first + position + k * lanes
+                extra = [_element(kernel, s, c.layout, number) for s in epilogue.streams]
+                target = kernel.pointer(c) + offset_of(f, number, axes_of(c, c.layout.shape))
+                epilogue.store(f, fold.finished(f, result, total, total), extra, target, mask)
 
-        if vectors:
-            f.loop(at_once, lambda i: block((part * at_once + i) * lanes))
+        done = part * (vectors // parts * lanes)
+        for size, count in groups:
+
+            def group(i: Value, done: Value = done, size: int = size) -> None:
+                block(done + i * (size * lanes), size)
+
+            f.loop(count, group)
+            done = done + size * count * lanes
         if left and a.layout.dtype == "float32":
             mask = f.first_lanes(f.index(left), lanes)
             block(f.index(vectors) * lanes, mask=mask)
         elif left:
             for position, width in pieces(last.size, lanes):
-                block(f.index(position), width)
+                block(f.index(position), lanes=width)
 
     return generator.job("reduce", rows * parts, body, worth=rows * last.size * total / CHUNK_ELEMENTS)
 
@@ -110,31 +137,38 @@ def _across_lanes(
 def _folded(f: Function, fold: Fold, start: Value, axes: Sequence[Axis]) -> Value:
     """Reduces all elements of a row-major part, whose last axis is contiguous, to one."""
     *outer, last = axes
-    element = ELEMENT_TYPES[fold.dtype].nbytes
-    vector_bytes = f.module.machine.lanes * FLOAT_BYTES
-    lanes = vector_bytes // element
-    vectors, left = divmod(last.size, lanes)
-
-    def row(i: Value, wide: Value, narrow: Value) -> list[Value]:
-        line = start + offset_of(f, i, outer)
-        if vectors:
-
-            def whole(j: Value, wide: Value) -> list[Value]:
-                return [fold.combine(f, wide, fold.load(f, line + j * vector_bytes, lanes))]
-
-            (wide,) = f.loop(vectors, whole, wide)
-        if left:
-            rest = line + vectors * vector_bytes
-
-            def single(j: Value, narrow: Value) -> list[Value]:
-                return [fold.combine(f, narrow, fold.load(f, rest + j * element, 1))]
-
-            (narrow,) = f.loop(left, single, narrow)
-        return [wide, narrow]
-
     rows = prod(axis.size for axis in outer)
-    wide, narrow = f.loop(rows, row, fold.start(f, lanes), fold.start(f, 1))
-    return fold.combine(f, fold.across(f, wide), narrow)
+    if rows == 1:
+        return _folded_row(f, fold, start, last.size)
+
+    def row(i: Value, total: Value) -> list[Value]:
+        return [fold.combine(f, total, _folded_row(f, fold, start + offset_of(f, i, outer), last.size))]
+
+    (total,) = f.loop(rows, row, fold.start(f, 1))
+    return total
+
+
+def _folded_row(f: Function, fold: Fold, start: Value, size: int) -> Value:
+    """Reduces `size` neighbouring elements to one."""
+    machine, element = f.module.machine, ELEMENT_TYPES[fold.dtype].nbytes
+    vector_bytes = machine.lanes * FLOAT_BYTES
+    lanes = vector_bytes // element
+    vectors, left = divmod(size, lanes)
+    rest = start + vectors * vector_bytes
+    total = None
+    if vectors:
+        (total,) = fold.many(f, vectors, lambda fold, i, _: fold.load(f, start + i * vector_bytes, lanes), lanes)
+    if left > SINGLE and (machine.avx512_lanes or element == FLOAT_BYTES):
+        wide = lanes if total else 1 << (left - 1).bit_length()
+        mask, identity = f.first_lanes(f.index(left), wide), fold.start(f, wide)
+        value = f.select(mask, fold.load(f, rest, wide, mask), identity)
+        total, left = fold.combine(f, total, value) if total else value, 0
+    parts = [total] if total else []
+    while left:
+        size = 1 << left.bit_length() - 1 if left > SINGLE else 1
+        parts.append(fold.load(f, rest, size))
+        rest, left = rest + size * element, left - size
+    return reduce(partial(fold.combine, f), (fold.across(f, part) for part in parts))
 
 
 def _element(kernel: Kernel, stream: Stream, output: Layout, number: Value) -> Value:

@@ -14,7 +14,7 @@ from math import prod
 
 from jitdelegate.ir.expr import Arg, Expr
 from jitdelegate.targets.cpu.code.element import load, stored
-from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, Memory
+from jitdelegate.targets.cpu.code.kernel import ALIGN, Generator, Job, Kernel, Memory
 from jitdelegate.targets.cpu.code.nest import Loop, Nest, indices_of, moved
 from jitdelegate.targets.cpu.code.rows import job_of_rows
 from jitdelegate.targets.cpu.code.shuffles import interleaved, joined, separated, transposed
@@ -25,6 +25,9 @@ PIECE_BYTES = 16
 """Bytes that one load takes from a row of the operand: shuffles within 16 bytes are the cheapest."""
 FEW = 4
 """Most vectors that are interleaved or separated."""
+SAME_LINES = 4096
+"""Rows that lie a multiple of so many bytes apart compete for the same lines of the first-level cache. Blocks of bytes,
+which have many rows, read whole lines of a few such rows instead, as none stays until the next block."""
 TILE = 16, 1
 """Blocks of a tile along and across. The rows of a tile are written from end to end, which completes their lines soon,
 and its columns are few enough that the next tile finds the rest of their lines in the cache."""
@@ -124,6 +127,8 @@ class TransposeWriter:
                 lanes = max(lanes // 2, piece)  # rows are unaligned, and fewer of the narrower stores cross lines
             width = _power_of_two(min(along, lanes))
             height = _power_of_two(min(across, max(piece, self.generator.lanes)))
+            if self.element == 1 and self._reads_same_lines():
+                width, height = min(width, piece), _power_of_two(min(across, ALIGN))
         self.square = min(piece, width, height)
         self.along, self.across = (
             Cover(along, width, self._may_shift(width) and self.block != self._interleaved),
@@ -136,6 +141,11 @@ class TransposeWriter:
         whole = self.generator.vector_bytes
         rows = [loop.steps[0] for loop in (*self.turn.outer, self.turn.across)]
         return self.output.exact and width * self.element == whole and all(row % whole == 0 for row in rows)
+
+    def _reads_same_lines(self) -> bool:
+        """Whether the rows that a block reads compete for lines of the cache, and those that it writes do not."""
+        is_far = any(self.turn.along.steps[k] % SAME_LINES == 0 for k in self.turn.far)
+        return is_far and self.turn.across.steps[0] % SAME_LINES > 0
 
     def _is_dense_along(self) -> bool:
         """Whether the rows of a block continue each other in the output, and no operand is far along its columns."""

@@ -159,8 +159,8 @@ class BlockBytes(NibbleBytes):
         return (count + 1) // 2 * self.bias_bytes
 
     def stored_scales(self, scales: np.ndarray) -> np.ndarray:
-        bits = bfloat16_bits(np.pad(scales, ((0, len(scales) % 2), (0, 0))))
-        assert np.array_equal(bfloat16_numbers(bits)[: len(scales)], scales)
+        bits = bfloat16_bits(scales)
+        assert np.array_equal(bfloat16_numbers(bits), scales)
         return bits
 
     def scale(self, f: Function, at: Value) -> Value:
@@ -247,12 +247,17 @@ class _Unpacking:
         f, scaled = self.f, self.products.scales
         panel, to, blocks, quads, singles = f.parameters
         self._store(to, self._floats(panel))
-        at, to = panel + (blocks + 1) * self.line, to + self.line
+        at, to = panel + self.line, to + self.line
+        only = self._floats(at) if scaled == 1 else []
+        at = at + self.line if only else at
 
-        def block(i: Value, at: Value, to: Value) -> list[Value]:
-            scales = self._floats(panel + (i + 1) * self.line) if scaled else []
+        def block(_: Value, at: Value, to: Value) -> list[Value]:
+            end = at + quads * (self.vectors * self.products.line_bytes(QUAD))
+            scales = self._floats(end) if scaled > 1 else only
             if has_quads:
                 at, to = self._lines(quads, QUAD, scales, at, to)
+            if scaled > 1:
+                return [end + self.line, to]
             return self._lines(singles, 1, scales, at, to) if has_singles else [at, to]
 
         f.loop(blocks if scaled > 1 else 1, block, at, to)

@@ -192,7 +192,7 @@ class Products:
     def panel_bytes(self, vectors: int, quads: int, singles: int) -> int:
         """Bytes of a panel, whole vectors."""
         weights = quads * self.line_bytes(QUAD) + singles * self.line_bytes(1)
-        found = vectors * (self.bias_bytes + self.scales_bytes(self.scales) + weights)
+        found = vectors * (self.bias_bytes + weights) + self.scales * self.scales_bytes(vectors)
         return -(-found // (FLOAT_BYTES * self.lanes)) * FLOAT_BYTES * self.lanes
 
     def arranged(self, panel: np.ndarray, quads: int) -> np.ndarray:

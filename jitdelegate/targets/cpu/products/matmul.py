@@ -38,7 +38,7 @@ from jitdelegate.targets.cpu.multiply.bfloat_pairs import BfloatPairs
 from jitdelegate.targets.cpu.multiply.choose import products_of
 from jitdelegate.targets.cpu.multiply.half_products import HalfSums
 from jitdelegate.targets.cpu.multiply.products import Products
-from jitdelegate.targets.cpu.products.chunks import Chunks, PanelProduct, PanelWalk, chunks_wanted
+from jitdelegate.targets.cpu.products.chunks import FEWEST_CHUNKS, Chunks, PanelProduct, PanelWalk, chunks_wanted
 from jitdelegate.targets.cpu.sources.converted import Conversion
 from jitdelegate.targets.cpu.sources.panels import InPlace, Packed, Packing, PanelGroup, panel_groups
 from jitdelegate.targets.cpu.walks.matmul_dot import DotShape, dot_function
@@ -296,9 +296,12 @@ def matmul_jobs(generator: Generator, product: Product) -> list[Job]:
         return [_job(generator, product, groups, Chunks.of(product.count // at_once, 0, total, total), at_once)]
     by_panel = product.columns > total or (product.is_packed and not product.is_dot)
     pieces = product.count * (sum(group.count for group in groups) if by_panel else 1)
-    # packing a panel costs as much as several rows of a
-    fewest = 2 * FEWEST_COPIED_ROWS if product.is_packed else product.tile_rows(groups[0])
-    rows = min(total, max(-(-total // -(-wanted // pieces)), fewest))
+    tile = product.tile_rows(groups[0])
+    rows = min(total, max(-(-total // -(-wanted // pieces)), tile))
+    if product.is_packed:  # packing a panel costs as much as several rows of a
+        most = total // -(-FEWEST_CHUNKS // pieces)
+        rows = max(rows, min(most, 8 * FEWEST_COPIED_ROWS), min(total, 2 * FEWEST_COPIED_ROWS))
+        rows = -(-total // max(1, (total + rows // 2) // rows) // tile) * tile
     if not by_panel:
         return [_job(generator, product, groups, Chunks.of(product.count, 0, total, rows))]
     return [_job(generator, product, [group], Chunks.of(product.count, group.count, total, rows)) for group in groups]

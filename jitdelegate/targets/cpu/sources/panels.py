@@ -1,8 +1,9 @@
 """Panels: the matrix that data are multiplied by, as register tiles read it.
 
-A panel is up to four vectors of output channels: [bias][scales][steps of K][vectors * lanes][channels of a step]. There
-is a line of scales for each part of K that has its own. Panels of constants are packed when the model is compiled, by
-`pack`; those of computed matrices when a chunk meets them, by a `pack_function`: into the same bytes.
+A panel is up to four vectors of output channels: [bias][scales][steps of K][vectors * lanes][channels of a step]. Where
+parts of K have scales of their own, each part is followed by a line of them, so that memory is read in its order.
+Panels of constants are packed when the model is compiled, by `pack`; those of computed matrices when a chunk meets
+them, by a `pack_function`: into the same bytes.
 """
 
 from __future__ import annotations
@@ -34,16 +35,19 @@ class PackedLines:
         f, nbytes = self.at.function, self.products.bias_bytes
         return [f.load(self.products.result_type, self.at + v * nbytes, 64) for v in range(self.vectors)]
 
-    def scales(self, number: Value | int) -> list[Value]:
-        """A scale of each channel, from one of the lines behind the bias."""
-        products, first = self.products, number * self.vectors
-        at = self.start() + first * products.scale_bytes
-        return [products.scale(at.function, at + v * products.scale_bytes) for v in range(self.vectors)]
+    def scales(self, at: Value) -> list[Value]:
+        """A scale of each channel, from the line of scales at `at`."""
+        nbytes = self.products.scale_bytes
+        return [self.products.scale(at.function, at + v * nbytes) for v in range(self.vectors)]
 
-    def start(self, scales: Value | int = 0, *, has_bias: bool = True) -> Value:
-        """What follows the bias and so many lines of scales."""
-        products = self.products
-        return self.at + has_bias * self.vectors * products.bias_bytes + products.scales_bytes(scales) * self.vectors
+    @property
+    def scales_bytes(self) -> int:
+        """Bytes of a line of scales."""
+        return self.products.scales_bytes(self.vectors)
+
+    def start(self, *, has_bias: bool = True, has_scales: bool = False) -> Value:
+        """What follows the bias and a line of scales."""
+        return self.at + (has_bias * self.vectors * self.products.bias_bytes + has_scales * self.scales_bytes)
 
     def lines(self, at: Value, steps: int) -> Iterator[list[Sequence[Value]]]:
         """The weights of all vectors at each of the next steps, which have `nbytes`."""
@@ -279,13 +283,25 @@ def pack(
             panel[:, : weights.shape[1]] = weights
             heads = lines(bias, rows, (1, width), products.accumulator)
             factors = products.stored_scales(lines(scales, rows, (products.scales, width), "float32"))
-            parts = [heads, factors, products.arranged(panel, turns)]
+            parts = [heads, *_with_scales(products, vectors, products.arranged(panel, turns), factors)]
             nbytes = products.panel_bytes(vectors, *size)
             parts.append(np.zeros(nbytes - sum(part.nbytes for part in parts), np.uint8))
             yield from (part for part in parts if part.size)
 
     sources = [steps, *(order for order, _ in orders), *(part for part in (bias, scales) if part is not None)]
     return generator.weights.pack(("panels", products.key, *widths, *(turns for _, turns in orders)), sources, panels)
+
+
+def _with_scales(products: Products, vectors: int, weights: np.ndarray, scales: np.ndarray) -> list[np.ndarray]:
+    """What follows the bias of a panel: each part of the weights, and its scales behind it; a single line of scales is
+    before them."""
+    if products.scales <= 1:
+        return [scales, weights]
+    parts = [
+        np.ascontiguousarray(part).reshape(-1).view(np.uint8).reshape(len(scales), -1) for part in (weights, scales)
+    ]
+    rest = np.zeros((len(scales), products.scales_bytes(vectors) - parts[1].shape[1]), np.uint8)
+    return [np.concatenate([*parts, rest], 1)]
 
 
 def pack_function(generator: Generator, packing: Packing) -> str:

@@ -7,17 +7,19 @@ Neighbouring steps of a turn are `apart` bytes apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Function, Value
 from jitdelegate.targets.cpu.multiply.products import QUAD, Products
-from jitdelegate.targets.cpu.sources.panels import PanelLines
+from jitdelegate.targets.cpu.sources.panels import PackedLines, PanelLines
 
 STACK_ALIGN = 16
 """Stack alignment in bytes that the calling convention guarantees; more would cost a register for the frame."""
 
+FEW_SUMS = 4
+"""Sums whose totals stay in registers."""
 UNDER_WAY = 10
 """Products that a core computes at the same time, each of which takes several cycles."""
 
@@ -78,14 +80,14 @@ class RegisterTile:
     Attributes:
         sets: sets of sums, to which the steps of a turn add one after another: few sums would wait for each other's
             products.
-        scales: reads the panel's line with this number, of the factors of a segment's sums; None where sums have none.
+        scales: the panel where the weights of each segment are followed by scales of its sums; else None.
     """
 
     products: Products
     data: DataRows
     panel: PanelLines
     sets: int = 1
-    scales: Callable[[Value], list[Value]] | None = None
+    scales: PackedLines | None = None
 
     @staticmethod
     def stack(f: Function, products: Products, count: int) -> Value:
@@ -125,25 +127,32 @@ class RegisterTile:
         self, state: Sequence[Value], stack: Value, segments: Sequence[tuple[Value | int, Loops]]
     ) -> list[Value]:
         """As `walk`, for segments of K, each of which is summed on its own: their number and the loops of one. The
-        totals are results. They are kept on the `stack`, since the registers are full."""
+        totals are results. Many are kept on the `stack`, since the registers are full."""
         products, type_ = self.products, self.products.total_type
-        f, positions, zeros = stack.function, list(state[:2]), state[2:]
-        totals = [stack + number * products.total_bytes for number in range(len(zeros))]
-        for total in totals:
-            f.store(f.literal(type_, 0), total, STACK_ALIGN)
+        f, zeros, zero = stack.function, state[2:], stack.function.literal(type_, 0)
+        stays = len(zeros) <= FEW_SUMS
+        places = [] if stays else [stack + number * products.total_bytes for number in range(len(zeros))]
+        for place in places:
+            f.store(zero, place, STACK_ALIGN)
 
-        def segment(i: Value, *positions: Value, loops: Loops) -> list[Value]:
-            weights, position, *sums = self.walk([*positions, *zeros], loops)
-            scales = self.scales(i) if self.scales else []
-            for number, (total, part) in enumerate(zip(totals, sums, strict=True)):
-                so_far, part = f.load(type_, total, STACK_ALIGN), products.widened(f, part)
-                so_far = f.fma(part, scales[number % len(scales)], so_far) if scales else so_far + part
-                f.store(so_far, total, STACK_ALIGN)
-            return [weights, position]
+        def segment(_: Value, *state: Value, loops: Loops) -> list[Value]:
+            weights, position, *sums = self.walk([*state[:2], *zeros], loops)
+            scales = self.scales.scales(weights) if self.scales else []
+            following = [weights + self.scales.scales_bytes if self.scales else weights, position]
+            for number, part in enumerate(sums):
+                total = state[2 + number] if stays else f.load(type_, places[number], STACK_ALIGN)
+                part = products.widened(f, part)
+                total = f.fma(part, scales[number % len(scales)], total) if scales else total + part
+                if stays:
+                    following.append(total)
+                else:
+                    f.store(total, places[number], STACK_ALIGN)
+            return following
 
+        found = [*state[:2], *([zero] * len(zeros) if stays else [])]
         for count, loops in segments:
-            positions = f.loop(count, partial(segment, loops=loops), *positions)
-        return [*positions, *(f.load(type_, total, STACK_ALIGN) for total in totals)]
+            found = f.loop(count, partial(segment, loops=loops), *found)
+        return [*found, *(f.load(type_, place, STACK_ALIGN) for place in places)]
 
 
 def _total(parts: Sequence[Value]) -> Value:

@@ -107,7 +107,6 @@ class Tile:
         data: DataRows,
         position: Value,
         lines: PanelLines | None,
-        scales: Value | int,
         segments: Sequence[tuple[Value | int, Loops]],
         singles: Loops = (),
         *,
@@ -117,16 +116,14 @@ class Tile:
 
         Args:
             lines: those of the panel where it is not packed.
-            scales: lines of scales before the weights.
             segments: as in `RegisterTile.walk_in_segments`; a single one if there is no memory for totals.
             singles: loops over the steps behind them.
         """
         f, products, panel = self.f, self.products, PackedLines(self.products, self.vectors, self.w)
         starts_at_bias = has_bias and products.starts_at_bias
         sums = products.starts(f, self.rows, panel.bias()) if starts_at_bias else self._zeros()
-        factors = panel.scales if products.scales > 1 else None
-        tile = RegisterTile(products, data, lines or panel, self.sets, factors)
-        state = [panel.start(scales, has_bias=has_bias), position, *sums]
+        tile = RegisterTile(products, data, lines or panel, self.sets, panel if products.scales > 1 else None)
+        state = [panel.start(has_bias=has_bias, has_scales=products.scales == 1), position, *sums]
         if self.totals:
             state = tile.walk_in_segments(state, self.totals, segments)
         elif segments:
@@ -145,7 +142,7 @@ class Tile:
 
     def _with_bias(self, panel: PackedLines, results: Sequence[Value]) -> list[Value]:
         f, products, bias, count = self.f, self.products, panel.bias(), self.vectors
-        scales: Sequence[Value | None] = panel.scales(0) if products.scales == 1 else [None] * count
+        scales: Sequence[Value | None] = panel.scales(panel.start()) if products.scales == 1 else [None] * count
         return [products.result(f, total, bias[k % count], scales[k % count]) for k, total in enumerate(results)]
 
     def finish_row(self, pointers: Sequence[Value], results: Sequence[Value]) -> None:
@@ -252,11 +249,10 @@ class PixelTile(Tile):
         return f.select(at_end, f.index(0), following), moved
 
     def _sums(self, rows: list[Value]) -> list[Value]:
-        g, shape, products = self.g, self.shape, self.products
-        scales = g["segments"] if products.scales > 1 else products.scales
+        g, shape = self.g, self.shape
         segments = [(g["segments"], [(g["quads"], self.products.turn)])] if shape.has_quads else []
         singles = [(g["singles"], 1)] if shape.has_singles else []
-        return self.sums(Pixels(rows, products.step_bytes), self.offsets, None, scales, segments, singles)
+        return self.sums(Pixels(rows, self.products.step_bytes), self.offsets, None, segments, singles)
 
 
 @dataclass(frozen=True)
@@ -328,4 +324,4 @@ class MatrixTile(Tile):
         shape, products, mask = self.shape, self.products, self.mask if self.shape.is_exact else None
         lines = MatrixLines(products, self.vectors, shape.b_row, mask) if shape.b_row else None
         segments = [(count, loops_over(steps)) for steps, count in split(shape.steps, products.segment_steps)]
-        return self.sums(Lines(shape.rows, *shape.a_steps), a, lines, 0, segments, has_bias=shape.has_bias)
+        return self.sums(Lines(shape.rows, *shape.a_steps), a, lines, segments, has_bias=shape.has_bias)
