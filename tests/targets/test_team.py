@@ -82,7 +82,7 @@ def test_trials_of_a_network_of_seconds_cost_a_hundredth_of_the_time_from_the_fi
     alone, together = round(400 * team.LONG), round(400 * team.LONG * share)
     runs = decision.run(1000, lambda is_alone: alone if is_alone else together)
     firsts = [is_alone for is_alone, _ in runs].index(True)
-    assert firsts == team.COST
+    assert firsts == team.COST + 1  # the first run does not count
     paid = [max(ticks - min(alone, together), 0) for _, ticks in runs]
     if share < 1:
         assert all(sum(paid[:end]) <= sum(ticks for _, ticks in runs[:end]) / 50 for end in range(1, 1001))
@@ -93,12 +93,31 @@ def test_trials_of_a_network_of_seconds_cost_a_hundredth_of_the_time_from_the_fi
 
 def test_a_long_run_that_something_else_disturbs_is_corrected_soon(decision: Team) -> None:
     alone, together = 20 * team.LONG, 11 * team.LONG
-    decision.run(team.COST, lambda is_alone: alone if is_alone else 3 * alone)  # another process has the CPU
+    decision.run(team.COST + 1, lambda is_alone: alone if is_alone else 3 * alone)  # another process has the CPU
     decision.run(1, lambda is_alone: alone)
     assert decision.is_alone
     decision.run(team.TRIAL + 2, lambda is_alone: alone if is_alone else together)
     assert not decision.is_alone
     assert not any(is_alone for is_alone, _ in decision.run(team.SOONEST, lambda _: together)[team.TRIAL :])
+
+
+def test_the_time_of_runs_counts_not_their_number(decision: Team) -> None:
+    """Runs that something else makes longer bring the next trial nearer."""
+    decision.run(100, constant(1500))
+    assert decision.is_alone
+    usual = (1500 - ALONE) * team.TRIAL * team.COST // ALONE
+    assert [_runs_between_trials(decision, alone) for alone in (ALONE, 5 * ALONE // 4)] == [usual, -(-usual * 4 // 5)]
+
+
+def _runs_between_trials(decision: Team, alone: int) -> int:
+    """After the next trial, how many runs follow until another one, each of so many ticks."""
+    while decision.is_alone:
+        decision.run(1, constant(1500))
+    decision.run(team.TRIAL, constant(1500))
+    before = len(decision.runs)
+    while decision.is_alone:
+        decision.run(1, lambda _: alone)
+    return len(decision.runs) - before
 
 
 @pytest.mark.parametrize("with_workers", [985, 1000, 1025])
