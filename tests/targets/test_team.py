@@ -184,7 +184,21 @@ def test_a_session_calls_its_workers_where_the_clock_says_that_it_pays(
     assert calls > 0.9 * runs if calls_workers else calls < 0.1 * runs
 
 
-def test_one_thread_never_calls_workers() -> None:
+@pytest.mark.parametrize(("least_worth", "workers"), [(1 << 62, 0), (0, 2)])
+def test_workers_are_started_only_where_a_step_is_large_enough(
+    least_worth: int, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jitdelegate.targets.cpu.code.kernel.LEAST_WORTH", least_worth)
+    graph = passes.run(pyramid(Network(np.random.default_rng(0))))
+    session = Session(program_of(graph, generate(graph, RUNNABLE[-1]), RUNNABLE[-1]), 3)
+    session.run([np.ones(graph.tensors[i].shape, np.float32) for i in graph.inputs])
+    assert session._memory is not None
+    assert len(session._memory.workers) == workers
+    session.close()
+
+
+def test_one_thread_never_calls_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "SMALL_WORK", 1)
     graph = passes.run(pyramid(Network(np.random.default_rng(0))))
     session = Session(program_of(graph, generate(graph, RUNNABLE[-1]), RUNNABLE[-1]), 1)
     assert session._memory is not None

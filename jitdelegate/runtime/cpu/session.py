@@ -405,13 +405,13 @@ class _Memory:
         states: values that live from run to run.
         weights: the program's constants.
         arguments: per thread, the pointers that the code is called with.
-        num_threads: threads that share a run in this memory.
+        num_threads: threads that share a run in this memory; 1 where the code shares none.
         workers: those of them that have been started, without the one that calls `run`.
     """
 
     __slots__ = (
-        *("_given", "_pages", "_sync", "_sync_bytes", "_work", "arguments", "io", "num_threads", "states", "weights"),
-        "workers",
+        *("_given", "_has_team", "_pages", "_sync", "_sync_bytes", "_work"),
+        *("arguments", "io", "num_threads", "states", "weights", "workers"),
     )
 
     def __init__(
@@ -422,6 +422,8 @@ class _Memory:
             other: memory of the same program, to share its weights and states.
             workspace: where to compute; None for memory of its own.
         """
+        self._has_team = program.sync_bytes >= TEAM + ctypes.sizeof(ctypes.c_int32)
+        num_threads = num_threads if self._has_team else 1
         self.weights: Weights = other.weights if other else Weights(program)
         constants = self.weights.constants
         pointers = ctypes.c_void_p * (len(program.inputs) + len(program.outputs) + 2 * len(program.states))
@@ -475,7 +477,7 @@ class _Memory:
         self._set_team()
 
     def _set_team(self) -> None:
-        if self._sync_bytes >= TEAM + ctypes.sizeof(ctypes.c_int32):
+        if self._has_team:
             ctypes.c_int32.from_address(self._sync + TEAM).value = self.num_threads
 
     def close(self) -> None:

@@ -48,8 +48,15 @@ SHARED, AWAITED, FLAGS = 1, 2, 2
 
 
 def sync_bytes(steps: int) -> int:
-    """Size of the sync memory for a program of `steps` steps."""
+    """Size of the sync memory for a program of `steps` steps, of which threads share some, or that is profiled. Others
+    need none, by which sessions know that they need no workers."""
     return FIRST_STEP + STEP * max(steps, 1)
+
+
+def shared_steps(steps: Sequence[Step], *, has_threads: bool) -> list[int]:
+    """Numbers of the steps that threads share. If none is large enough, workers would only cost time, and the graph
+    runs on the calling thread."""
+    return [number for number, step in enumerate(steps) if step.is_shared] if has_threads else []
 
 
 def write_entries(
@@ -61,13 +68,11 @@ def write_entries(
     stamps: Stamps | None = None,
     status: int | None = None,
 ) -> None:
-    """Adds `run`, `work` and `stop` to the module, which `runtime.memory.Code` describes. Without threads, `work`
+    """Adds `run`, `work` and `stop` to the module, which `runtime.memory.Code` describes. Without a team, `work`
     and `stop` do nothing. With `stamps`, runs write time stamps, and
     the entry `clock` is added. `status` is the offset in the arena of the status word of runs that may be refused.
-
-    If no step is large enough to be shared, workers would only cost time, and the graph runs on the calling thread.
     """
-    shared = [number for number, step in enumerate(steps) if step.is_shared] if has_threads else []
+    shared = shared_steps(steps, has_threads=has_threads)
     table = None if stamps else StepTable.of(steps)
     if table:
         table.write_call(module)
