@@ -13,6 +13,7 @@ Read `store.py` first.
       `store.refuse(key, reason) -> None`           the runtime found an entry damaged: count it and remove it
       `store.fingerprint(path_or_bytes) -> str`     with the memo where there is one; `store.forget_fingerprint`
       `open_entry(directory, name) -> Program`      for tools; large weights are shared with the file
+- `records.py`: small files of records of equal size beside the entries.
 - `memo.py`: stores fingerprints of large files. `shared_weights.py`: weights in other entries.
 - `eviction.py`: `evict(directory, key, uses)`, so that a model with many shapes does not fill the disk.
 - `model_names.py`: the names of the models whose programs are in a directory.
