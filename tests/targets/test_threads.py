@@ -16,6 +16,7 @@ from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.layout import Layout
 from jitdelegate.program.program import Program
 from jitdelegate.runtime.cpu.session import Session
+from jitdelegate.runtime.memory import LEARNT
 from jitdelegate.targets.cpu.code.kernel import Address, Generator, Job, Memory, Step
 from jitdelegate.targets.cpu.code.vector_ir import Module
 from jitdelegate.targets.cpu.entry import schedule, step_table
@@ -62,7 +63,7 @@ def test_every_run_gives_the_bits_of_a_single_thread(threads: int, many_chunks: 
     expected = [[bytes(output) for output in alone.run(feed)] for feed in feeds]
     assert shared._memory is not None
     for turn in range(100):
-        ctypes.memset(shared._memory._sync + schedule.MEMORY, 0, schedule.LINE)  # every run with workers
+        ctypes.memset(shared._memory._sync + LEARNT, 0, schedule.LINE)  # every run with workers
         assert [bytes(output) for output in shared.run(feeds[turn % 2])] == expected[turn % 2]
     alone.close()
     shared.close()
@@ -87,7 +88,7 @@ def test_run_ids_and_counts_of_chunks_wrap_around(threads: int, many_chunks: tup
         for place in range(schedule.RANGES):
             ctypes.c_uint64.from_address(words + place * schedule.LINE).value = before << 32 | count
     for _ in range(12):
-        ctypes.memset(sync + schedule.MEMORY, 0, schedule.LINE)  # every run with workers
+        ctypes.memset(sync + LEARNT, 0, schedule.LINE)  # every run with workers
         assert [bytes(output) for output in session.run(feed)] == expected
     assert ctypes.c_uint32.from_address(sync + schedule.RUN).value == 6
     session.close()

@@ -92,9 +92,10 @@ class Memo:
 
     def _store(self, known: dict[tuple[int, ...], bytes]) -> None:
         try:
-            self._records.write([self._RECORD.pack(*key, value) for key, value in known.items()])
+            records = b"".join(self._RECORD.pack(*key, value) for key, value in known.items())
         except struct.error:
-            pass  # the next start hashes the file again
+            return  # the next start hashes the file again
+        self._records.write(records)
 
     def _load(self) -> dict[tuple[int, ...], bytes]:
-        return {tuple(record[:-1]): record[-1] for record in map(self._RECORD.unpack, self._records.read())}
+        return {tuple(record[:-1]): record[-1] for record in self._RECORD.iter_unpack(self._records.read())}

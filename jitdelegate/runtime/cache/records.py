@@ -1,5 +1,5 @@
-"""A small file of records of equal size beside the entries, written by whoever learns something. Damage and every failure
-read as an empty file, or as if nothing had been written."""
+"""A small file of records of equal size beside the entries. Damage and every failure read as an empty file, or as if
+nothing had been written."""
 
 from __future__ import annotations
 
@@ -29,20 +29,16 @@ class Records:
         self._size = size
         self._largest = largest
 
-    def read(self) -> list[bytes]:
-        """All records, in the order in which they were written."""
-        content = self._content()
-        return [content[at : at + self._size] for at in range(0, len(content), self._size)]
-
-    def write(self, records: list[bytes]) -> None:
+    def write(self, content: bytes) -> None:
         """Replace the file by these records; the first of too many are left out."""
-        content = b"".join(records[-self._largest :])
-        try:
+        content = content[-self._largest * self._size :]
+        try:  # noqa: SIM105 - contextlib is not imported on the load path
             self._directory.write(self._name, self._magic + xxh3_128_digest(content) + content, flush=False)
         except (OSError, MemoryError):
             pass  # the next process finds it out again
 
-    def _content(self) -> bytes:
+    def read(self) -> bytes:
+        """All records, in the order in which they were written."""
         start = len(self._magic) + _HASH_BYTES
         try:
             descriptor = self._directory.open(self._name)

@@ -9,7 +9,9 @@ import os
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.runtime.io_binding import IOBinding
 from jitdelegate.runtime.memory import (
+    ALIGNMENT,
     HOST_ENTRY,
+    LEARNT,
     TEAM,
     Memory,
     States,
@@ -29,8 +31,10 @@ if TYPE_CHECKING:
 
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.binding import Binding
+    from jitdelegate.runtime.cache.directory import CacheDirectory
     from jitdelegate.runtime.cpu.profile import KernelClock
     from jitdelegate.runtime.cpu.requests import NativeRequests
+    from jitdelegate.runtime.cpu.team_past import TeamPast
     from jitdelegate.runtime.cpu.workers import Threads
     from jitdelegate.runtime.event import Event
     from jitdelegate.runtime.shared_file import SharedFile
@@ -85,6 +89,7 @@ class Session(IOBinding):
         self._process = _process
         self._memory: _Memory | None = None
         self._last: Binding | list[int] | None = None
+        self._past: TeamPast | None = None
         self._code = load_code(program)
         try:
             self._memory = _Memory(program, num_threads, workspace=workspace)
@@ -94,6 +99,13 @@ class Session(IOBinding):
         self._arguments = self._memory.arguments[0]
         self._clock = self._memory.kernel_clock(program, self._code.clock) if self._code.clock else None
         self._begin_log()
+
+    def recall(self, directory: CacheDirectory | None) -> None:
+        memory = self._memory
+        if directory is not None and memory is not None and memory.num_threads > 1:
+            from jitdelegate.runtime.cpu.team_past import TeamPast  # not before: small programs have no team
+
+            self._past = TeamPast(directory, self.program.code, memory.num_threads, memory.learnt)
 
     @property
     def shared(self) -> SharedFile | None:
@@ -122,6 +134,8 @@ class Session(IOBinding):
                 return
             self._stop_workers(memory)
             self._free_native()
+            if self._past is not None:
+                self._past.close()
             memory.close()
             self._code.close()
 
@@ -362,6 +376,8 @@ class Session(IOBinding):
             memory.workers = []
         if self._memory is not None:
             self._memory.clear_sync()
+            if self._past is not None:
+                self._past.restore()
         native, self._native = self._native, None
         if native is not None and self._memory is not None:
             self._free_native()
@@ -422,7 +438,7 @@ class _Memory:
             other: memory of the same program, to share its weights and states.
             workspace: where to compute; None for memory of its own.
         """
-        self._has_team = program.sync_bytes >= TEAM + ctypes.sizeof(ctypes.c_int32)
+        self._has_team = program.sync_bytes >= LEARNT + ALIGNMENT
         num_threads = num_threads if self._has_team else 1
         self.weights: Weights = other.weights if other else Weights(program)
         constants = self.weights.constants
@@ -462,6 +478,11 @@ class _Memory:
     def worker(self, thread: int) -> int:
         """The address of a thread's arguments, as the entry `work` takes them."""
         return ctypes.addressof(self._given[thread])
+
+    @property
+    def learnt(self) -> int:
+        """The address of what runs remember about threads, where `num_threads` is not 1."""
+        return self._sync + LEARNT
 
     def kernel_clock(self, program: Program, clock: int) -> KernelClock | None:
         """Reader of the stamps that profiled code leaves; None where the sync memory has no room for them."""

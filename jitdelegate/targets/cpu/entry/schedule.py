@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from jitdelegate.runtime.memory import TEAM
+from jitdelegate.runtime.memory import LEARNT, TEAM
 from jitdelegate.targets.cpu.code.kernel import RANGES, Job, Step
 from jitdelegate.targets.cpu.code.vector_ir import BOOL, INDEX, POINTER, Function, Module, Value
 from jitdelegate.targets.cpu.entry import team
@@ -34,9 +34,9 @@ LINE = 64
 RUN, SLEEPERS, STOPPED = 0, 4, LINE
 """Offsets in the sync memory: id of the last run with workers, count of workers asleep between runs, stop flag. `TEAM`
 lies beside the flag."""
-RUNS, REACHED, MEMORY = 2 * LINE, 2 * LINE + WORD, 3 * LINE
-"""Offsets of words that the calling thread alone writes: number of runs of profiled code, the step that a run with
-workers has reached, and what `team` remembers."""
+RUNS, REACHED = 2 * LINE, 2 * LINE + WORD
+"""Offsets of words that the calling thread alone writes: number of runs of profiled code, and the step that a run with
+workers has reached. What `team` remembers is in the line behind them, at `LEARNT`."""
 FIRST_STEP, STEP = 4 * LINE, (RANGES + 1) * LINE
 """Offset of the steps' words, and bytes of a step: a cache line per claim word, one for the count of chunks done."""
 
@@ -413,7 +413,7 @@ def _write_infer(module: Module, own: Architecture, stamps: Stamps | None, *, ha
         f.branch(f.compare("ugt", f.load(I32, sync + TEAM), 1), "team", "solo")
         f.start_block("team")
         begin = own.now(f)
-        f.branch(team.is_alone(f, sync + MEMORY), "without", "with")
+        f.branch(team.is_alone(f, sync + LEARNT), "without", "with")
         f.start_block("without")
         f.call("alone", *f.parameters)
         f.jump("ran")
@@ -424,7 +424,7 @@ def _write_infer(module: Module, own: Architecture, stamps: Stamps | None, *, ha
         _wake_sleepers(f, sync + RUN, sync + SLEEPERS)
         f.call("pass", *f.parameters, f.cast("zext", run, INDEX), f.index(0))
         f.enter("ran")
-        f.call("learn", sync + MEMORY, own.now(f) - begin)
+        f.call("learn", sync + LEARNT, own.now(f) - begin)
         f.do("ret void")
         f.start_block("solo")
     f.call("alone", *f.parameters)

@@ -8,7 +8,8 @@ are suddenly slower than usual bring the next trial forward.
 One run of a large network takes as long as hundreds of small ones. So its trials last one run, and the first one waits
 until it, too, costs no more than a hundredth where two threads share runs.
 
-Between trials the time of runs counts, not their number.
+Between trials the time of runs counts, not their number. `runtime/cpu/team_past.py` keeps the first five words of what
+is remembered, and a new process goes on from there.
 """
 
 from __future__ import annotations
