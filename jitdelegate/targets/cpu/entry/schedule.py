@@ -144,14 +144,14 @@ def _pieces(jobs: Sequence[Job]) -> list[_Piece]:
 def _call_jobs(f: Function, jobs: Sequence[Job], arguments: list[Value]) -> None:
     """Calls the job to which the chunk belongs, with the chunk's number within the job."""
     *spaces, chunk, scratch = arguments
-    pieces = _pieces(jobs)
+    pieces, calls = _pieces(jobs), [f.new_label("call") for _ in jobs]
+    shifts: list[list[str]] = [[] for _ in jobs]
 
     def find(low: int, high: int) -> None:
-        """Calls the job of one of the pieces from `low` to `high` - 1: grouped layers have a thousand."""
+        """Jumps to the call of one of the pieces from `low` to `high` - 1: grouped layers have a thousand."""
         if high - low == 1:
-            job = jobs[pieces[low].job]
-            _call_job(f, job, spaces, _by_halves(job, chunk + pieces[low].shift), scratch)
-            f.jump("end")
+            shifts[pieces[low].job].append(f"[{pieces[low].shift}, %{f.label}]")
+            f.jump(calls[pieces[low].job])
             return
         middle = (low + high) // 2
         before, after = f.new_label("before"), f.new_label("after")
@@ -162,6 +162,12 @@ def _call_jobs(f: Function, jobs: Sequence[Job], arguments: list[Value]) -> None
         find(middle, high)
 
     find(0, len(pieces))
+    for job, call, found in zip(jobs, calls, shifts, strict=True):
+        if found:  # a job of an empty part has no piece
+            f.start_block(call)
+            shift = f.emit(INDEX, f"phi i64 {', '.join(found)}")
+            _call_job(f, job, spaces, _by_halves(job, chunk + shift), scratch)
+            f.jump("end")
 
 
 def _by_halves(job: Job, chunk: Value) -> Value:
