@@ -291,7 +291,10 @@ class ModelFile:
             return self.content()
         from jitdelegate.runtime.mapped_model import MappedModel  # not before: a compiled model never needs it
 
-        return MappedModel(mapped[0], self.fingerprint())
+        try:
+            return MappedModel(mapped[0], self.fingerprint())
+        except OSError:  # the system is short of memory or files
+            return self.content()
 
     def apart(self) -> ModelFile:
         """A copy without LiteRT's instance, for a delegate in that instance, which would otherwise never be freed."""
