@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -105,6 +106,20 @@ def _shared_chunks(program: Program) -> list[int]:
     probe.close()
     assert any(found)
     return found
+
+
+@pytest.mark.parametrize(("channels", "size", "results"), [(32, 56, 1), (480, 14, 96)])
+def test_large_convolutions_have_chunks_for_many_threads(channels: int, size: int, results: int) -> None:
+    """One result of many pixels fills a vector like sixteen; few pixels meet one panel after another. float16 weights
+    are converted once for many pixels."""
+    net = Network(np.random.default_rng(0))
+    x = net.conv(net.input(1, size, size, channels), results)
+    weights = next(number for number, tensor in enumerate(net.tensors) if tensor.name == "weights")
+    data = net.tensors[weights].data
+    assert data is not None
+    net.tensors[weights] = replace(net.tensors[weights], data=data.astype(np.float16).astype(np.float32))
+    (kernel,) = (each for each in generate(passes.run(net.graph(x)), "x86-64-v4").kernels if each.form == "Contract")
+    assert kernel.chunks >= chunks.FEWEST_CHUNKS // 2
 
 
 def test_a_step_is_shared_if_its_work_is_worth_it() -> None:
