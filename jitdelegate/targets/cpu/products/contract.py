@@ -37,8 +37,9 @@ NEAR_BYTES = 1 << 19
 """Data of an image that stay in a core's cache while one panel after another meets all of them."""
 LEAST_SAFE = 0.4
 """Part of the steps that cannot saturate from which on products by bytes are faster."""
-UNPACK_TILES = 2
-"""Tiles of pixels that meet a panel, above which its weights are rather converted once."""
+UNPACK_TILES, CONVERT_TILES = 6, 2
+"""Tiles of pixels that meet a panel, above which its weights are rather converted once; and most tiles whose data are
+converted for each panel anew."""
 
 
 @dataclass(frozen=True)
@@ -281,7 +282,7 @@ class ContractWriter:
         lanes = sum(group.count * group.vectors for group in groups) * self.generator.lanes
         wanted = chunks_wanted(products.work(sweep.pixels, lanes * depth), images)
         rows = products.rows[groups[0].vectors - 1]
-        may_convert = not products.converted or sweep.pixels <= UNPACK_TILES * rows
+        may_convert = not products.converted or sweep.pixels <= CONVERT_TILES * rows
         by_panel = wanted > 1 and may_convert and outputs * depth > sweep.pixels * sweep.depth
         fewest = 4 * rows if products.unpacked is products else min(24 * rows, -(-sweep.pixels // 4))
         if by_panel:
