@@ -97,7 +97,9 @@ class Executable:
         Args:
             workspace: of the partition and others.
         """
-        return self.device.session(program, self.source.options, self.source.threads, workspace)
+        session = self.device.session(program, self.source.options, self.source.threads, workspace)
+        session.recall(self.source.store.directory)
+        return session
 
     def workspace(self) -> Workspace:
         """New memory in which partitions of the program compute, one after another."""

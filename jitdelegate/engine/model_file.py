@@ -300,7 +300,7 @@ class ModelFile:
 
         try:
             return MappedModel(mapped[0], self.fingerprint())
-        except OSError:
+        except OSError:  # the system is short of memory or files
             return self.content()
 
     def apart(self) -> ModelFile:

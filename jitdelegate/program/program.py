@@ -30,10 +30,12 @@ else:
 
 
 MAGIC = b"\x89JITDEL\n"
-FORMAT_VERSION = 12
+FORMAT_VERSION = 13
 TABLE_IDENTIFIER = b"JITD"
 ALIGNMENT = 4096
-"""Bytes of a page, at whose multiples the parts of a file begin."""
+"""Bytes of a page, at whose multiples weights begin that may be mapped."""
+LINE = 64
+"""Bytes of a cache line, at whose multiples the other parts of a file begin, which are read."""
 HEADER = struct.Struct("<8sII7Q16s16s")
 """Magic, format version, header bytes, file bytes, (offset, bytes) of table, code and stored weights, hashes of table
 and code; the header's own hash follows, over all of these."""
@@ -482,9 +484,9 @@ READ_LATER = ("operators", "kernels", "named_constants")
 """Fields that only reports and the compiler use; the reader decodes them at their first use."""
 
 
-def aligned(offset: int) -> int:
-    """The first multiple of ALIGNMENT at or after `offset`."""
-    return -(-offset // ALIGNMENT) * ALIGNMENT
+def aligned(offset: int, unit: int = ALIGNMENT) -> int:
+    """The first multiple of `unit` at or after `offset`."""
+    return -(-offset // unit) * unit
 
 
 def check_range(name: str, value: int, largest: int, smallest: int = 0) -> None:

@@ -15,6 +15,7 @@ from jitdelegate.program.program import (
     HEADER_BYTES,
     INTEGER,
     INTEGERS,
+    LINE,
     MAGIC,
     REALS,
     STRING,
@@ -25,7 +26,7 @@ from jitdelegate.program.program import (
     Program,
     aligned,
 )
-from jitdelegate.program.shared_pages import find_shared, hash_of, stored_ranges, whole_bytes, whole_parts
+from jitdelegate.program.shared_pages import LEAST_PAGES, find_shared, hash_of, stored_ranges, whole_bytes, whole_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,8 +72,9 @@ def _front(
     weights_hash = hash_of(whole_parts(program.weights, sources, program.shared))
     own = {"shared": shared, "main_hash": main_hash, "weights_hash": weights_hash}
     table, code = _table(program, own), bytes(program.code)
-    code_offset = aligned(HEADER_BYTES + len(table))
-    weights_offset = code_offset + aligned(len(code))
+    may_be_mapped = whole_bytes(program.weights, program.shared) >= LEAST_PAGES * PAGE
+    code_offset = aligned(HEADER_BYTES + len(table), LINE)
+    weights_offset = aligned(code_offset + len(code), PAGE if may_be_mapped else LINE)
     table_part = table.ljust(code_offset - HEADER_BYTES, b"\0")
     code_part = code.ljust(weights_offset - code_offset, b"\0")
     header = HEADER.pack(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Port, Program, State
     from jitdelegate.runtime.binding import Binding, Place
     from jitdelegate.runtime.buffers import Borrowed, Tensor
+    from jitdelegate.runtime.cache.directory import CacheDirectory
     from jitdelegate.runtime.event import Event
     from jitdelegate.runtime.requests import Requests
     from jitdelegate.runtime.shared_file import SharedFile
@@ -51,6 +52,10 @@ class IOBinding:
         ports: tuple[Port | State, ...] = (*program.inputs, *program.outputs, *program.between, *states)
         for port in ports:
             _check_bytes(port)
+
+    def recall(self, directory: CacheDirectory | None) -> None:
+        """Go on from what earlier processes found out about the program, as far as a cache directory has it, and tell
+        it later ones; called before the first run."""
 
     @property
     def note(self) -> str:

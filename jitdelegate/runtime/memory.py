@@ -45,6 +45,8 @@ HOST_ENTRY = "invoke"
 CLOCK_ENTRY = "clock"  # of profiled code
 TEAM = 68
 """Offset in the sync memory of the number of threads that share runs, an int32 that is set before the first run."""
+LEARNT = 192
+"""Offset in the sync memory of what runs remember about threads, which `runtime.cpu.team_past` keeps."""
 
 # f(arena, weights, io, sync, scratch); the interpreter's lock is released around each call
 _PROTOTYPE = ctypes.CFUNCTYPE(None, *(5 * [ctypes.c_void_p]))

@@ -27,6 +27,7 @@ SUITES = {
     "quantized": "quantized models, with their share of the CPU's peak, sizes and compile times",
     "precision": "bfloat16 on the CPU against float32, with its error",
     "threads": "two threads against one, beside what the second CPU is worth",
+    "schedule": "gains from many threads, simulated",
     "compile": "compile time, peak memory, sizes of programs",
     "decoders": "decoders with caches: start, first token, prefill, decode, memory",
     "asynchronous": "throughput of run_async",

@@ -28,6 +28,7 @@ LSTM = LstmModel(op="LSTM").content()
 @pytest.fixture(autouse=True)
 def weights_of_any_size_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "LEAST_SHARED", 0)
+    monkeypatch.setattr("jitdelegate.program.write.LEAST_PAGES", 0)
 
 
 def load(content: bytes, cache: Path, **options: Any) -> jitdelegate.Model:

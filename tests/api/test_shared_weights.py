@@ -63,6 +63,7 @@ MODEL = model()
 @pytest.fixture(autouse=True)
 def weights_of_any_size_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "LEAST_SHARED", 0)
+    monkeypatch.setattr("jitdelegate.program.write.LEAST_PAGES", 0)
     counts.reset()
 
 

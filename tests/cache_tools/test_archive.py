@@ -225,6 +225,7 @@ def test_a_program_is_imported_with_the_one_whose_weights_it_shares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("jitdelegate.runtime.cache.store.LEAST_SHARED", 0)
+    monkeypatch.setattr("jitdelegate.program.write.LEAST_PAGES", 0)
     folder, path, other = tmp_path / "cache", tmp_path / "entries.tar", tmp_path / "other"
     with jitdelegate.load(
         test_shared_weights.MODEL, serialization_dir=str(folder), target="cpu", num_threads=1

@@ -237,6 +237,7 @@ def test_a_program_that_shares_weights_of_a_removed_one_goes_with_it_while_it_ru
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("jitdelegate.runtime.cache.store.LEAST_SHARED", 0)
+    monkeypatch.setattr("jitdelegate.program.write.LEAST_PAGES", 0)
     folder, model = tmp_path / "cache", tmp_path / "net.tflite"
     model.write_bytes(test_shared_weights.MODEL)
     with jitdelegate.load(str(model), serialization_dir=str(folder), target="cpu", num_threads=1) as loaded:

@@ -23,7 +23,6 @@ from jitdelegate.program.program import (
     Program,
     Signature,
     State,
-    aligned,
 )
 from jitdelegate.program.read import read, verify_weights
 from jitdelegate.program.write import parts, write
@@ -154,11 +153,15 @@ def test_an_empty_program_is_read_as_it_was_written() -> None:
     verify_weights(found)
 
 
-def test_segments_are_views_at_page_boundaries() -> None:
-    content = write(full_program())
+@pytest.mark.parametrize(("size", "unit"), [(10_000, 64), (1 << 16, 4096)])
+def test_segments_are_views_and_only_weights_that_may_be_mapped_begin_at_a_page(size: int, unit: int) -> None:
+    program = full_program()
+    program.weights = bytes(size)
+    content = write(program)
     found = read(content)
-    header = HEADER.unpack_from(content)
-    assert header[6] % 4096 == 0 and header[8] % 4096 == 0
+    table, code, weights = ((number, HEADER.unpack_from(content)[number]) for number in (4, 6, 8))
+    ends = [at + HEADER.unpack_from(content)[number + 1] for number, at in (table, code)]
+    assert code[1] == -(-ends[0] // 64) * 64 and weights[1] == -(-ends[1] // unit) * unit
     assert isinstance(found.weights, memoryview) and found.weights.obj is content and found.weights.readonly
 
 
@@ -385,13 +388,13 @@ def test_what_is_no_program_is_refused(content: object) -> None:
 def test_a_program_of_another_format_version_says_so() -> None:
     content = bytearray(small_content())
     content[8] += 1
-    with pytest.raises(ProgramError, match="format version 13, expected 12"):
+    with pytest.raises(ProgramError, match="format version 14, expected 13"):
         read(content)
 
 
 def test_the_code_hash_can_be_left_out() -> None:
     content = bytearray(small_content())
-    content[aligned(HEADER_BYTES)] ^= 1
+    content[HEADER.unpack_from(content)[6]] ^= 1
     with pytest.raises(ProgramError, match="code"):
         read(content)
     assert read(content, verify_code=False).target == "cpu"

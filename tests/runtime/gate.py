@@ -80,7 +80,7 @@ def gate_program(*, scale: int = 3, has_state: bool = False) -> Program:
             states=states,
             arena_bytes=64,
             scratch_bytes=64,
-            sync_bytes=64,
+            sync_bytes=256,
             entries=tuple(sorted(entries.items())),
             code=blob,
             weights=struct.pack("<q", scale) + bytes(1000),

@@ -273,7 +273,8 @@ def test_a_session_that_is_dropped_with_all_events_finishes_its_requests() -> No
     assert y[0] == 3
 
 
-def test_requests_verify_weights_and_own_them(tmp_path: Path) -> None:
+def test_requests_verify_weights_and_own_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jitdelegate.program.write.LEAST_PAGES", 0)  # small weights are mapped
     path = tmp_path / "program"
     session = Session(opened_from(path, tiny_program()))
     x, y = np.ones(6, np.float32), np.zeros(6, np.float32)

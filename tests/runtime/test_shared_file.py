@@ -28,6 +28,12 @@ START = mmap.ALLOCATIONGRANULARITY
 CONTENT = bytes(range(256)) * 40
 
 
+@pytest.fixture(autouse=True)
+def begins_at_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights of any size begin where they can be mapped."""
+    monkeypatch.setattr("jitdelegate.program.write.LEAST_PAGES", 0)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A file whose content begins after one page."""

@@ -13,7 +13,7 @@ import pytest
 
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.program.program import State
-from jitdelegate.program.read import read
+from jitdelegate.program.read import read, weights_start
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.runtime.cuda.device import Device
@@ -32,9 +32,10 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 def break_weights(path: Path) -> None:
     """Other bytes at the end, where both programs here have what they compute with or begin with."""
     content = path.read_bytes()
+    nbytes = min(len(content) - weights_start(content, len(content)), 4096)
     with path.open("r+b") as file:
-        file.seek(-4096 if len(content) > 8192 else 0, os.SEEK_END)
-        file.write(b"\x11" * 4096)
+        file.seek(-nbytes, os.SEEK_END)
+        file.write(b"\x11" * nbytes)
 
 
 def cut(path: Path) -> None:
@@ -58,6 +59,12 @@ def during_runs(session: Session, changes: list[Callable[[], object]]) -> list[i
 
     session._code.run = run
     return runs
+
+
+@pytest.fixture(autouse=True)
+def begins_at_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights of any size begin where they can be mapped."""
+    monkeypatch.setattr("jitdelegate.program.write.LEAST_PAGES", 0)
 
 
 @pytest.fixture

@@ -101,7 +101,7 @@ def tiny_program(*, loader: str = "flat", name: str = "x", code: bytes | None = 
         outputs=(Port(name="y", index=1, shape=(3, 2), dtype="float32", nbytes=4 * ELEMENTS),),
         arena_bytes=64,
         scratch_bytes=64,
-        sync_bytes=64,
+        sync_bytes=256,
         entries=tuple(sorted(entries.items())),
         code=blob if code is None else code,
         weights=struct.pack("<f", SCALE) + bytes(1000),

@@ -12,6 +12,9 @@ import pytest
 
 from jitdelegate.commands.measurement.column import Column
 from jitdelegate.ir.graph import Graph, Model, Node, Signature, Tensor
+from jitdelegate.targets.cpu.code.kernel import Job
+from jitdelegate.targets.cpu.code.kernel import Step as CodeStep
+from scripts.bench import schedule
 from scripts.bench.__main__ import SUITES, main
 from scripts.bench.decoders import Step, steps
 from scripts.bench.rounds import in_turns, interleaved, mean_speeds
@@ -144,3 +147,25 @@ def test_weights_are_counted_once_and_without_tables_of_rows() -> None:
     graph = Graph(tensors, nodes, (0,), (8,))
     model = Model((graph,), (Signature("decode", 0, {"token": 0}, {"logits": 8}),))
     assert weight_bytes(model, "decode") == shared.nbytes + own.nbytes
+
+
+@pytest.mark.parametrize(
+    ("jobs", "threads", "run"),
+    [
+        ([Job("f", 8)], 2, 4.0),
+        ([Job("f", 8)], 3, 3.0),
+        ([Job("f", 8)], 16, 1.0),
+        ([Job("f", 2, worth=6.0), Job("g", 2, worth=2.0)], 4, 3.0),
+        ([Job("f", 8, worth=8.0), Job("halo", 4)], 8, 1.0),
+        ([Job("f", 8, worth=1.0)], 8, 8.0),
+    ],
+)
+def test_simulated_threads_share_the_chunks_of_steps_that_are_worth_it(
+    jobs: list[Job], threads: int, run: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of eight seconds; a step of little work is the calling thread's."""
+    for name in ("CLAIM_SECONDS", "MEETING_SECONDS"):
+        monkeypatch.setattr(schedule, name, 0.0)
+    found = schedule.simulated([CodeStep("Contract", jobs)], [8.0], threads)
+    assert found.run == pytest.approx(run)
+    assert found.serial + found.uneven == pytest.approx(run * threads - 8)

@@ -73,7 +73,8 @@ class Machine:
         constants = [self.weights.address + page * mmap.PAGESIZE for page in program.large_constants[::2]]
         addresses = [*(buffer.address for buffer in self.buffers), *constants]
         self.io = (ctypes.c_uint64 * len(addresses))(*addresses)
-        ctypes.c_int32.from_address(self.sync.address + TEAM).value = threads
+        if program.sync_bytes:  # threads share some step
+            ctypes.c_int32.from_address(self.sync.address + TEAM).value = threads
         self.given = [
             (6 * ctypes.c_void_p)(*self._arguments(scratch), thread)
             for thread, scratch in enumerate(self.scratches[1:], 1)

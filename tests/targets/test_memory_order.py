@@ -15,6 +15,7 @@ from xxhash import xxh3_128_hexdigest
 from jitdelegate.base.targets import LEVELS
 from jitdelegate.program.program import Port, Program
 from jitdelegate.runtime.cpu.session import Session
+from jitdelegate.runtime.memory import LEARNT
 from jitdelegate.targets.cpu.code.kernel import Address, Job, Step
 from jitdelegate.targets.cpu.code.machine import compile_object, triple
 from jitdelegate.targets.cpu.code.vector_ir import INDEX, POINTER, Module
@@ -86,7 +87,7 @@ def test_no_thread_reads_what_is_older_than_the_step_before(threads: int, is_ass
     session = Session(litmus_program(is_assembled=is_assembled), threads)
     assert session._memory is not None
     for x in range(RUNS):
-        ctypes.memset(session._memory._sync + schedule.MEMORY, 0, LINE)  # every run with workers
+        ctypes.memset(session._memory._sync + LEARNT, 0, LINE)  # every run with workers
         (y,) = session.run([np.array([x])])
         assert int(np.asarray(y)[0]) == expected(x)
     session.close()

@@ -82,7 +82,7 @@ def test_trials_of_a_network_of_seconds_cost_a_hundredth_of_the_time_from_the_fi
     alone, together = round(400 * team.LONG), round(400 * team.LONG * share)
     runs = decision.run(1000, lambda is_alone: alone if is_alone else together)
     firsts = [is_alone for is_alone, _ in runs].index(True)
-    assert firsts == team.COST
+    assert firsts == team.COST + 1  # the first run does not count
     paid = [max(ticks - min(alone, together), 0) for _, ticks in runs]
     if share < 1:
         assert all(sum(paid[:end]) <= sum(ticks for _, ticks in runs[:end]) / 50 for end in range(1, 1001))
@@ -93,12 +93,31 @@ def test_trials_of_a_network_of_seconds_cost_a_hundredth_of_the_time_from_the_fi
 
 def test_a_long_run_that_something_else_disturbs_is_corrected_soon(decision: Team) -> None:
     alone, together = 20 * team.LONG, 11 * team.LONG
-    decision.run(team.COST, lambda is_alone: alone if is_alone else 3 * alone)  # another process has the CPU
+    decision.run(team.COST + 1, lambda is_alone: alone if is_alone else 3 * alone)  # another process has the CPU
     decision.run(1, lambda is_alone: alone)
     assert decision.is_alone
     decision.run(team.TRIAL + 2, lambda is_alone: alone if is_alone else together)
     assert not decision.is_alone
     assert not any(is_alone for is_alone, _ in decision.run(team.SOONEST, lambda _: together)[team.TRIAL :])
+
+
+def test_the_time_of_runs_counts_not_their_number(decision: Team) -> None:
+    """Runs that something else makes longer bring the next trial nearer."""
+    decision.run(100, constant(1500))
+    assert decision.is_alone
+    usual = (1500 - ALONE) * team.TRIAL * team.COST // ALONE
+    assert [_runs_between_trials(decision, alone) for alone in (ALONE, 5 * ALONE // 4)] == [usual, -(-usual * 4 // 5)]
+
+
+def _runs_between_trials(decision: Team, alone: int) -> int:
+    """After the next trial, how many runs follow until another one, each of so many ticks."""
+    while decision.is_alone:
+        decision.run(1, constant(1500))
+    decision.run(team.TRIAL, constant(1500))
+    before = len(decision.runs)
+    while decision.is_alone:
+        decision.run(1, lambda _: alone)
+    return len(decision.runs) - before
 
 
 @pytest.mark.parametrize("with_workers", [985, 1000, 1025])
@@ -165,7 +184,21 @@ def test_a_session_calls_its_workers_where_the_clock_says_that_it_pays(
     assert calls > 0.9 * runs if calls_workers else calls < 0.1 * runs
 
 
-def test_one_thread_never_calls_workers() -> None:
+@pytest.mark.parametrize(("least_worth", "workers"), [(1 << 62, 0), (0, 2)])
+def test_workers_are_started_only_where_a_step_is_large_enough(
+    least_worth: int, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jitdelegate.targets.cpu.code.kernel.LEAST_WORTH", least_worth)
+    graph = passes.run(pyramid(Network(np.random.default_rng(0))))
+    session = Session(program_of(graph, generate(graph, RUNNABLE[-1]), RUNNABLE[-1]), 3)
+    session.run([np.ones(graph.tensors[i].shape, np.float32) for i in graph.inputs])
+    assert session._memory is not None
+    assert len(session._memory.workers) == workers
+    session.close()
+
+
+def test_one_thread_never_calls_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "SMALL_WORK", 1)
     graph = passes.run(pyramid(Network(np.random.default_rng(0))))
     session = Session(program_of(graph, generate(graph, RUNNABLE[-1]), RUNNABLE[-1]), 1)
     assert session._memory is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -16,6 +17,7 @@ from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.layout import Layout
 from jitdelegate.program.program import Program
 from jitdelegate.runtime.cpu.session import Session
+from jitdelegate.runtime.memory import LEARNT
 from jitdelegate.targets.cpu.code.kernel import Address, Generator, Job, Memory, Step
 from jitdelegate.targets.cpu.code.vector_ir import Module
 from jitdelegate.targets.cpu.entry import schedule, step_table
@@ -62,7 +64,7 @@ def test_every_run_gives_the_bits_of_a_single_thread(threads: int, many_chunks: 
     expected = [[bytes(output) for output in alone.run(feed)] for feed in feeds]
     assert shared._memory is not None
     for turn in range(100):
-        ctypes.memset(shared._memory._sync + schedule.MEMORY, 0, schedule.LINE)  # every run with workers
+        ctypes.memset(shared._memory._sync + LEARNT, 0, schedule.LINE)  # every run with workers
         assert [bytes(output) for output in shared.run(feeds[turn % 2])] == expected[turn % 2]
     alone.close()
     shared.close()
@@ -87,7 +89,7 @@ def test_run_ids_and_counts_of_chunks_wrap_around(threads: int, many_chunks: tup
         for place in range(schedule.RANGES):
             ctypes.c_uint64.from_address(words + place * schedule.LINE).value = before << 32 | count
     for _ in range(12):
-        ctypes.memset(sync + schedule.MEMORY, 0, schedule.LINE)  # every run with workers
+        ctypes.memset(sync + LEARNT, 0, schedule.LINE)  # every run with workers
         assert [bytes(output) for output in session.run(feed)] == expected
     assert ctypes.c_uint32.from_address(sync + schedule.RUN).value == 6
     session.close()
@@ -104,6 +106,20 @@ def _shared_chunks(program: Program) -> list[int]:
     probe.close()
     assert any(found)
     return found
+
+
+@pytest.mark.parametrize(("channels", "size", "results"), [(32, 56, 1), (480, 14, 96)])
+def test_large_convolutions_have_chunks_for_many_threads(channels: int, size: int, results: int) -> None:
+    """One result of many pixels fills a vector like sixteen; few pixels meet one panel after another. float16 weights
+    are converted once for many pixels."""
+    net = Network(np.random.default_rng(0))
+    x = net.conv(net.input(1, size, size, channels), results)
+    weights = next(number for number, tensor in enumerate(net.tensors) if tensor.name == "weights")
+    data = net.tensors[weights].data
+    assert data is not None
+    net.tensors[weights] = replace(net.tensors[weights], data=data.astype(np.float16).astype(np.float32))
+    (kernel,) = (each for each in generate(passes.run(net.graph(x)), "x86-64-v4").kernels if each.form == "Contract")
+    assert kernel.chunks >= chunks.FEWEST_CHUNKS // 2
 
 
 def test_a_step_is_shared_if_its_work_is_worth_it() -> None:

@@ -15,6 +15,7 @@ Read `store.py` first.
       `open_entry(directory, name) -> Program`      for tools; large weights are shared with the file
 - `prebuilt_store.py`: `PrebuiltStore(folders, serialization_dir)`, which looks into prebuilt folders before.
 - `output_folder.py`: `open_output(path)`, the store of a folder that all users may read.
+- `records.py`: small files of records of equal size beside the entries.
 - `memo.py`: stores fingerprints of large files. `shared_weights.py`: weights in other entries.
 - `staging.py`: entries that come from elsewhere, in temporary files until all are checked.
 - `remote.py`: `pull(directory, url, key_path, key)` fetches an entry that other machines compiled; `remote_files.py`

@@ -6,11 +6,8 @@ import os
 import struct
 import time
 
-from xxhash import xxh3_128_digest
-
-from jitdelegate.errors import CacheError
-from jitdelegate.runtime.cache.directory import close_quietly
 from jitdelegate.runtime.cache.key import hash_file
+from jitdelegate.runtime.cache.records import Records
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,16 +48,15 @@ class Memo:
     and every failure read as "not known"; a wrong fingerprint is forgotten.
     """
 
-    __slots__ = ("_directory",)
+    __slots__ = ("_records",)
 
     NAME = ".fingerprints"
     LARGEST = 256
     _MAGIC = b"JITDFPR2"
     _RECORD = struct.Struct("<QQQqq16s")
-    _HASH_BYTES = 16
 
     def __init__(self, directory: CacheDirectory) -> None:
-        self._directory = directory
+        self._records = Records(directory, self.NAME, self._MAGIC, self._RECORD.size, self.LARGEST)
 
     def fingerprint(self, descriptor: int) -> str:
         """The fingerprint of an open file, hashed and remembered where it is not known; raises OSError if it cannot be
@@ -96,29 +92,10 @@ class Memo:
 
     def _store(self, known: dict[tuple[int, ...], bytes]) -> None:
         try:
-            records = b"".join(self._RECORD.pack(*key, value) for key, value in [*known.items()][-self.LARGEST :])
-            self._directory.write(self.NAME, self._MAGIC + xxh3_128_digest(records) + records, flush=False)
-        except (OSError, struct.error, MemoryError):
-            pass  # the next start hashes the file again
+            records = b"".join(self._RECORD.pack(*key, value) for key, value in known.items())
+        except struct.error:
+            return  # the next start hashes the file again
+        self._records.write(records)
 
     def _load(self) -> dict[tuple[int, ...], bytes]:
-        records = self._read()
-        if len(records) % self._RECORD.size:
-            return {}
-        return {tuple(record[:-1]): record[-1] for record in self._RECORD.iter_unpack(records)}
-
-    def _read(self) -> bytes:
-        start = len(self._MAGIC) + self._HASH_BYTES
-        try:
-            descriptor = self._directory.open(self.NAME)
-        except (OSError, CacheError):
-            return b""
-        try:
-            content = os.read(descriptor, start + self.LARGEST * self._RECORD.size)
-        except (OSError, MemoryError):
-            return b""
-        finally:
-            close_quietly(descriptor)
-        records = content[start:]
-        whole = content[:start] == self._MAGIC + xxh3_128_digest(records)
-        return records if whole else b""
+        return {tuple(record[:-1]): record[-1] for record in self._RECORD.iter_unpack(self._records.read())}

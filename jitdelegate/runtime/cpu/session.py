@@ -9,7 +9,9 @@ import os
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.runtime.io_binding import IOBinding
 from jitdelegate.runtime.memory import (
+    ALIGNMENT,
     HOST_ENTRY,
+    LEARNT,
     TEAM,
     Memory,
     States,
@@ -29,9 +31,11 @@ if TYPE_CHECKING:
 
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.binding import Binding
+    from jitdelegate.runtime.cache.directory import CacheDirectory
     from jitdelegate.runtime.cpu.builtin_run import BuiltinRun
     from jitdelegate.runtime.cpu.profile import KernelClock
     from jitdelegate.runtime.cpu.requests import NativeRequests
+    from jitdelegate.runtime.cpu.team_past import TeamPast
     from jitdelegate.runtime.cpu.workers import Threads
     from jitdelegate.runtime.event import Event
     from jitdelegate.runtime.requests import Requests
@@ -91,6 +95,7 @@ class Session(IOBinding):
         self._builtin: BuiltinRun | None = None
         self._ready: BuiltinRun | None = None
         self._has_run = False
+        self._past: TeamPast | None = None
         self._code = load_code(program)
         try:
             self._memory = _Memory(program, num_threads, workspace=workspace)
@@ -100,6 +105,13 @@ class Session(IOBinding):
         self._arguments = self._memory.arguments[0]
         self._clock = self._memory.kernel_clock(program, self._code.clock) if self._code.clock else None
         self._begin_log()
+
+    def recall(self, directory: CacheDirectory | None) -> None:
+        memory = self._memory
+        if directory is not None and memory is not None and memory.num_threads > 1:
+            from jitdelegate.runtime.cpu.team_past import TeamPast  # not before: small programs have no team
+
+            self._past = TeamPast(directory, self.program.code, memory.num_threads, memory.learnt)
 
     @property
     def shared(self) -> SharedFile | None:
@@ -130,6 +142,8 @@ class Session(IOBinding):
                 self._builtin.close()
             self._stop_workers(memory)
             self._free_native()
+            if self._past is not None:
+                self._past.close()
             memory.close()
             self._code.close()
 
@@ -408,6 +422,8 @@ class Session(IOBinding):
             memory.workers = []
         if self._memory is not None:
             self._memory.clear_sync()
+            if self._past is not None:
+                self._past.restore()
         native, self._native = self._native, None
         if native is not None and self._memory is not None:
             self._free_native()
@@ -451,13 +467,13 @@ class _Memory:
         states: values that live from run to run.
         weights: the program's constants.
         arguments: per thread, the pointers that the code is called with.
-        num_threads: threads that share a run in this memory.
+        num_threads: threads that share a run in this memory; 1 where the code shares none.
         workers: those of them that have been started, without the one that calls `run`.
     """
 
     __slots__ = (
-        *("_given", "_pages", "_sync", "_sync_bytes", "_work", "arguments", "io", "num_threads", "states", "weights"),
-        "workers",
+        *("_given", "_has_team", "_pages", "_sync", "_sync_bytes", "_work"),
+        *("arguments", "io", "num_threads", "states", "weights", "workers"),
     )
 
     def __init__(
@@ -468,6 +484,8 @@ class _Memory:
             other: memory of the same program, to share its weights and states.
             workspace: where to compute; None for memory of its own.
         """
+        self._has_team = program.sync_bytes >= LEARNT + ALIGNMENT
+        num_threads = num_threads if self._has_team else 1
         self.weights: Weights = other.weights if other else Weights(program)
         constants = self.weights.constants
         pointers = ctypes.c_void_p * (len(program.inputs) + len(program.outputs) + 2 * len(program.states))
@@ -507,6 +525,11 @@ class _Memory:
         """The address of a thread's arguments, as the entry `work` takes them."""
         return ctypes.addressof(self._given[thread])
 
+    @property
+    def learnt(self) -> int:
+        """The address of what runs remember about threads, where `num_threads` is not 1."""
+        return self._sync + LEARNT
+
     def kernel_clock(self, program: Program, clock: int) -> KernelClock | None:
         """Reader of the stamps that profiled code leaves; None where the sync memory has no room for them."""
         from jitdelegate.runtime.cpu.profile import KernelClock, stamp_bytes  # not before: few programs are profiled
@@ -521,7 +544,7 @@ class _Memory:
         self._set_team()
 
     def _set_team(self) -> None:
-        if self._sync_bytes >= TEAM + ctypes.sizeof(ctypes.c_int32):
+        if self._has_team:
             ctypes.c_int32.from_address(self._sync + TEAM).value = self.num_threads
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from jitdelegate.targets.cpu.entry.architecture import architecture_of
 from jitdelegate.targets.cpu.entry.divide import divide
 from jitdelegate.targets.cpu.entry.host_entry import write_host_entry
 from jitdelegate.targets.cpu.entry.link import link
-from jitdelegate.targets.cpu.entry.schedule import sync_bytes, write_entries
+from jitdelegate.targets.cpu.entry.schedule import shared_steps, sync_bytes, write_entries
 from jitdelegate.targets.cpu.entry.stamps import Stamps
 from jitdelegate.targets.cpu.forms.halo import halo_jobs
 from jitdelegate.targets.cpu.forms.map import copy_jobs
@@ -78,7 +78,8 @@ def generate(
     write_steps(generator, planned)
     generator.weights.close(ALIGN)
     steps = place_constants(generator.steps, generator.weights.large, len(graph.inputs) + len(graph.outputs))
-    own_sync_bytes = sync_bytes(len(steps))
+    has_sync = profile or bool(shared_steps(steps, has_threads=machine.has_threads))
+    own_sync_bytes = sync_bytes(len(steps)) if has_sync else 0
     architecture = architecture_of(triple(features), is_assembled=is_assembled(features))
     stamps = Stamps(architecture, len(steps), own_sync_bytes) if profile else None
     refusals = tuple(generator.refusals.sentences)

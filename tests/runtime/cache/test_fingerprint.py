@@ -266,8 +266,9 @@ def test_a_damaged_memo_is_forgotten_bit_by_bit(memo: Memo, model: Path, folder:
 
 
 @pytest.mark.usefixtures("settled")
-def test_the_memo_keeps_the_newest(memo: Memo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memo_keeps_the_newest(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Memo, "LARGEST", 3)
+    memo = Memo(open_cache_directory(str(folder)))
     paths = [tmp_path / str(number) for number in range(5)]
     for path in paths:
         path.write_text(path.name)

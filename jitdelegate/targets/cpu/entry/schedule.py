@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from jitdelegate.runtime.memory import TEAM
+from jitdelegate.runtime.memory import LEARNT, TEAM
 from jitdelegate.targets.cpu.code.kernel import RANGES, Job, Step
 from jitdelegate.targets.cpu.code.vector_ir import BOOL, INDEX, POINTER, Function, Module, Value
 from jitdelegate.targets.cpu.entry import team
@@ -34,9 +34,9 @@ LINE = 64
 RUN, SLEEPERS, STOPPED = 0, 4, LINE
 """Offsets in the sync memory: id of the last run with workers, count of workers asleep between runs, stop flag. `TEAM`
 lies beside the flag."""
-RUNS, REACHED, MEMORY = 2 * LINE, 2 * LINE + WORD, 3 * LINE
-"""Offsets of words that the calling thread alone writes: number of runs of profiled code, the step that a run with
-workers has reached, and what `team` remembers."""
+RUNS, REACHED = 2 * LINE, 2 * LINE + WORD
+"""Offsets of words that the calling thread alone writes: number of runs of profiled code, and the step that a run with
+workers has reached. What `team` remembers is in the line behind them, at `LEARNT`."""
 FIRST_STEP, STEP = 4 * LINE, (RANGES + 1) * LINE
 """Offset of the steps' words, and bytes of a step: a cache line per claim word, one for the count of chunks done."""
 
@@ -48,8 +48,15 @@ SHARED, AWAITED, FLAGS = 1, 2, 2
 
 
 def sync_bytes(steps: int) -> int:
-    """Size of the sync memory for a program of `steps` steps."""
+    """Size of the sync memory for a program of `steps` steps, of which threads share some, or that is profiled. Others
+    need none, by which sessions know that they need no workers."""
     return FIRST_STEP + STEP * max(steps, 1)
+
+
+def shared_steps(steps: Sequence[Step], *, has_threads: bool) -> list[int]:
+    """Numbers of the steps that threads share. If none is large enough, workers would only cost time, and the graph
+    runs on the calling thread."""
+    return [number for number, step in enumerate(steps) if step.is_shared] if has_threads else []
 
 
 def write_entries(
@@ -61,13 +68,11 @@ def write_entries(
     stamps: Stamps | None = None,
     status: int | None = None,
 ) -> None:
-    """Adds `run`, `work` and `stop` to the module, which `runtime.memory.Code` describes. Without threads, `work`
+    """Adds `run`, `work` and `stop` to the module, which `runtime.memory.Code` describes. Without a team, `work`
     and `stop` do nothing. With `stamps`, runs write time stamps, and
     the entry `clock` is added. `status` is the offset in the arena of the status word of runs that may be refused.
-
-    If no step is large enough to be shared, workers would only cost time, and the graph runs on the calling thread.
     """
-    shared = [number for number, step in enumerate(steps) if step.is_shared] if has_threads else []
+    shared = shared_steps(steps, has_threads=has_threads)
     table = None if stamps else StepTable.of(steps)
     if table:
         table.write_call(module)
@@ -139,14 +144,14 @@ def _pieces(jobs: Sequence[Job]) -> list[_Piece]:
 def _call_jobs(f: Function, jobs: Sequence[Job], arguments: list[Value]) -> None:
     """Calls the job to which the chunk belongs, with the chunk's number within the job."""
     *spaces, chunk, scratch = arguments
-    pieces = _pieces(jobs)
+    pieces, calls = _pieces(jobs), [f.new_label("call") for _ in jobs]
+    shifts: list[list[str]] = [[] for _ in jobs]
 
     def find(low: int, high: int) -> None:
-        """Calls the job of one of the pieces from `low` to `high` - 1: grouped layers have a thousand."""
+        """Jumps to the call of one of the pieces from `low` to `high` - 1: grouped layers have a thousand."""
         if high - low == 1:
-            job = jobs[pieces[low].job]
-            _call_job(f, job, spaces, _by_halves(job, chunk + pieces[low].shift), scratch)
-            f.jump("end")
+            shifts[pieces[low].job].append(f"[{pieces[low].shift}, %{f.label}]")
+            f.jump(calls[pieces[low].job])
             return
         middle = (low + high) // 2
         before, after = f.new_label("before"), f.new_label("after")
@@ -157,6 +162,12 @@ def _call_jobs(f: Function, jobs: Sequence[Job], arguments: list[Value]) -> None
         find(middle, high)
 
     find(0, len(pieces))
+    for job, call, found in zip(jobs, calls, shifts, strict=True):
+        if found:  # a job of an empty part has no piece
+            f.start_block(call)
+            shift = f.emit(INDEX, f"phi i64 {', '.join(found)}")
+            _call_job(f, job, spaces, _by_halves(job, chunk + shift), scratch)
+            f.jump("end")
 
 
 def _by_halves(job: Job, chunk: Value) -> Value:
@@ -408,7 +419,7 @@ def _write_infer(module: Module, own: Architecture, stamps: Stamps | None, *, ha
         f.branch(f.compare("ugt", f.load(I32, sync + TEAM), 1), "team", "solo")
         f.start_block("team")
         begin = own.now(f)
-        f.branch(team.is_alone(f, sync + MEMORY), "without", "with")
+        f.branch(team.is_alone(f, sync + LEARNT), "without", "with")
         f.start_block("without")
         f.call("alone", *f.parameters)
         f.jump("ran")
@@ -419,7 +430,7 @@ def _write_infer(module: Module, own: Architecture, stamps: Stamps | None, *, ha
         _wake_sleepers(f, sync + RUN, sync + SLEEPERS)
         f.call("pass", *f.parameters, f.cast("zext", run, INDEX), f.index(0))
         f.enter("ran")
-        f.call("learn", sync + MEMORY, own.now(f) - begin)
+        f.call("learn", sync + LEARNT, own.now(f) - begin)
         f.do("ret void")
         f.start_block("solo")
     f.call("alone", *f.parameters)

@@ -7,6 +7,9 @@ are suddenly slower than usual bring the next trial forward.
 
 One run of a large network takes as long as hundreds of small ones. So its trials last one run, and the first one waits
 until it, too, costs no more than a hundredth where two threads share runs.
+
+Between trials the time of runs counts, not their number. `runtime/cpu/team_past.py` keeps the first five words of what
+is remembered, and a new process goes on from there.
 """
 
 from __future__ import annotations
@@ -15,15 +18,15 @@ from jitdelegate.targets.cpu.code.vector_ir import BOOL, INDEX, POINTER, Functio
 
 WORD = 8
 ALONE, IS_TRIAL, AGE, LIMIT, USUAL, SLOW, LAST = (WORD * number for number in range(7))
-"""Offsets of what is remembered: whether runs are alone now, whether this is a trial, how many runs it or the time
-between trials has lasted, how many the time between trials lasts, the usual ticks of a run, how many runs in a row were
-slow; the next word too holds the ticks of earlier runs. All are 0 at first."""
+"""Offsets of what is remembered: whether runs are alone now, whether this is a trial, how many runs it has lasted or
+how many ticks have passed since one, how many pass until the next one, the usual ticks of a run, how many runs in a row
+were slow; the next word too holds the ticks of earlier runs. All are 0 at first."""
 TRIAL = 4
 """Runs of a trial. The first does not count: workers may be asleep and caches hold other data."""
 SOONEST, LATEST = 32, 4096
-"""Fewest and most runs between two trials."""
+"""Shortest and longest time between two trials, in usual runs."""
 FIRST = 8
-"""Runs before the first trial."""
+"""The time before the first trial, in usual runs."""
 LONG = 1 << 23
 """Ticks of a run, 2 to 4 ms on x86-64, of which one is enough for a trial, without another one that does not count."""
 COST = 128
@@ -48,20 +51,24 @@ def write_learn(module: Module, *, exported: bool = False) -> None:
     f.store(two, memory + LAST)
     f.store(ticks, memory + LAST + WORD)
     is_long = f.compare("ugt", median, LONG)
-    # before the first trial nothing is usual, and every short run is slow
-    usual = f.select(f.emit(BOOL, f"and {is_long}, {f.compare('eq', usual, 0).text}"), median, usual)
+    usual = f.select(f.compare("eq", usual, 0), median, usual)
     is_slow = f.compare("ugt", ticks * 2, usual * 3)
     slow = f.select(is_slow, slow + 1, f.index(0))
-    age = age + 1
     is_trial = f.compare("ne", trial, 0)
-    runs = f.select(is_long, f.index(1), f.index(TRIAL))
-    first = f.select(is_long, f.index(COST), f.index(FIRST))
-    limit = f.select(is_trial, runs, f.select(f.compare("eq", limit, 0), first, limit))
+    is_first = f.compare("eq", two, 0)  # of the process, which takes as long as several
+    passed = f.select(is_first, f.index(0), ticks)
+    age = age + f.select(is_trial, f.index(1), passed)
+    first = f.select(is_long, f.index(COST), f.index(FIRST)) * median
+    limit = f.select(f.compare("eq", limit, 0), first, limit)
     f.store(age, memory + AGE)
+    f.store(limit, memory + LIMIT)
     f.store(usual, memory + USUAL)
     f.store(slow, memory + SLOW)
+    runs = f.select(is_long, f.index(1), f.index(TRIAL))
+    has_limit = f.compare("ne", limit, 0)
+    is_over = f.compare("uge", age, f.select(is_trial, runs, limit))
+    is_due = f.emit(BOOL, f"and {has_limit}, {is_over.text}")
     surprises = f.select(is_trial, f.index(0), slow)
-    is_over = f.compare("uge", age, limit)
     is_urgent = f.compare("uge", surprises, MANY_SLOW)
     time = f.select(f.emit(BOOL, f"and {is_trial}, {is_long.text}"), ticks, median)
 
@@ -77,12 +84,12 @@ def write_learn(module: Module, *, exported: bool = False) -> None:
         kept = f.select(f.emit(BOOL, f"xor {is_trial}, {stays.text}"), usual, time)
         f.store(kept, memory + USUAL)
         loss = f.intrinsic("umax", INDEX, time, usual) - f.intrinsic("umin", INDEX, time, usual)
-        rare = loss * runs * COST // f.intrinsic("umax", INDEX, kept, f.index(1))
-        rare = f.intrinsic("umin", INDEX, f.intrinsic("umax", INDEX, rare, f.index(SOONEST)), f.index(LATEST))
-        soon = f.select(is_long, f.index(TRIAL), f.index(SOONEST))
+        rare = f.intrinsic("umax", INDEX, loss * runs * COST, kept * SOONEST)
+        rare = f.intrinsic("umin", INDEX, rare, kept * LATEST)
+        soon = f.select(is_long, f.index(TRIAL), f.index(SOONEST)) * kept
         f.store(f.select(stays, soon, rare), memory + LIMIT)  # a change is soon looked at again
 
-    f.when(f.emit(BOOL, f"or {is_over}, {is_urgent.text}"), change)
+    f.when(f.emit(BOOL, f"or {is_due}, {is_urgent.text}"), change)
     f.finish()
 
 

@@ -17,7 +17,7 @@ from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.code.epilogue import Epilogue, Stream, stream_pointers
 from jitdelegate.targets.cpu.code.kernel import Generator, Job, Kernel, Memory
 from jitdelegate.targets.cpu.code.narrow import without_cast
-from jitdelegate.targets.cpu.code.vector_ir import Value
+from jitdelegate.targets.cpu.code.vector_ir import FLOAT_BYTES, Value
 from jitdelegate.targets.cpu.code.writer import Writer
 from jitdelegate.targets.cpu.multiply.byte_pairs import BytePairs
 from jitdelegate.targets.cpu.multiply.pairs import WordPairs
@@ -34,6 +34,8 @@ from jitdelegate.targets.cpu.walks.tile import PixelTileShape, pixel_tile_functi
 
 FEWEST_PANELS = 32
 """Fewest chunks if each panel is one chunk or several."""
+NEAR_BYTES = 1 << 19
+"""Data of an image that stay in a core's cache while one panel after another meets all of them."""
 LEAST_SAFE = 0.4
 """Part of the steps that cannot saturate from which on products by bytes are faster."""
 FEW_TILES = 2
@@ -278,12 +280,14 @@ class ContractWriter:
         """(whether each panel is a chunk of its own, the chunks of pixels).
 
         The larger of weights and pixels is cut, and the smaller stays in the cache. Both are cut if there are still too
-        few chunks for threads to end at about the same time. Chunks that convert weights have more pixels, and those
-        that convert the data of many pixels have all panels.
+        few chunks for threads to end at about the same time, as far as one panel after another finds the pixels in the
+        cache. Chunks that convert weights have more pixels, and those that convert the data of many pixels have all
+        panels.
         """
         outputs, depth = sweep.weights.shape
-        wanted = chunks_wanted(products.work(sweep.pixels, outputs * depth), images)
         groups = panel_groups(products, outputs)
+        lanes = sum(group.count * group.vectors for group in groups) * self.generator.lanes
+        wanted = chunks_wanted(products.work(sweep.pixels, lanes * depth), images)
         rows = products.rows[groups[0].vectors - 1]
         may_convert = not products.converted or sweep.pixels <= FEW_TILES * rows
         by_panel = wanted > 1 and may_convert and outputs * depth > sweep.pixels * sweep.depth
@@ -297,6 +301,8 @@ class ContractWriter:
         if not by_panel or halves > 1:  # few chunks are rather of equal size
             size = -(-size // rows) * rows
         parts = max(1, (sweep.pixels + size // 2) // size)  # a short rest belongs to the last part
+        is_near = sweep.pixels * sweep.depth * FLOAT_BYTES <= NEAR_BYTES
+        by_panel = by_panel or (may_convert and is_near and 2 * images * parts <= wanted)
         last = sweep.pixels - (parts - 1) * size
         return by_panel, Chunks(images, 0, parts, size if parts > 1 else last, last)
 
