@@ -98,7 +98,7 @@ class Executable:
             workspace: of the partition and others.
         """
         session = self.device.session(program, self.source.options, self.source.threads, workspace)
-        session.recall(self.source.store.directory)
+        session.recall(self.source.store.open_notes)
         return session
 
     def workspace(self) -> Workspace:

@@ -109,7 +109,7 @@ class Beats:
 
     def __enter__(self) -> None:
         self._going_on.acquire()
-        if self._is_held:
+        if self._is_held and not _is_address_space_limited():
             try:  # noqa: SIM105 - contextlib is not imported on the load path
                 _thread.start_new_thread(self._beat, ())
             except (RuntimeError, MemoryError):
@@ -127,3 +127,10 @@ class Beats:
                     self._directory.touch(self._name)
             except OSError:
                 return  # others may compile as well
+
+
+def _is_address_space_limited() -> bool:
+    """Whether the stack and the heap of a thread might take what LiteRT needs after the compiler found no memory."""
+    from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit  # not before: a hit waits for nobody
+
+    return getrlimit(RLIMIT_AS)[0] != RLIM_INFINITY

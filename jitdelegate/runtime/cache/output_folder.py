@@ -23,6 +23,7 @@ from jitdelegate.runtime.cache.key import SUFFIX
 from jitdelegate.runtime.cache.model_names import NAME
 from jitdelegate.runtime.cache.store import Store
 from jitdelegate.runtime.cache.use_log import NAME as USES
+from jitdelegate.runtime.cpu.team_past import NAME as TEAMS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,4 +94,4 @@ def _open_file(directory: CacheDirectory, name: str) -> None:
 
 def _is_ours(name: str) -> bool:
     passing = name.startswith(".") and name.endswith((TEMPORARY_SUFFIX, STAGED_SUFFIX, LOCK_SUFFIX))
-    return passing or name.endswith(SUFFIX) or name in (NAME, USES)
+    return passing or name.endswith(SUFFIX) or name in (NAME, USES, TEAMS)

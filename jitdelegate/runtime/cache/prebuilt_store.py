@@ -58,6 +58,10 @@ class PrebuiltStore(Store):
             self.sweep()
         return self._directory
 
+    @property
+    def open_notes(self) -> CacheDirectory | None:
+        return self.machine_notes if self._is_open else None
+
     def put(self, key: Key, *parts: ReadableBuffer) -> str:
         if self.directory is None and self.kind == NO_DIRECTORY:
             from jitdelegate.runtime.cache.trouble import tell  # not before: most caches work

@@ -201,6 +201,11 @@ class Store:
         directory = self.directory
         return None if directory is None or directory.for_others else directory
 
+    @property
+    def open_notes(self) -> CacheDirectory | None:
+        """The same, as far as it is open: to ask opens nothing."""
+        return self.machine_notes
+
     def get(self, key: Key) -> Lookup:
         """The entry for `key`, checked and counted; its weights are not hashed yet."""
         lookup = self._look_up(key)
