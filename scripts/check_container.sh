@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the image of examples/docker as a user without rights, and starts its service as yet another one, with a root that
-# is read-only. Needs buildah, and mmdebstrap for the base image, which is made of Debian's packages. Takes some minutes, so
-# that it is no part of the continuous integration; `tests/docs/test_docker_example.py` runs the service.
+# Builds the image of examples/docker as a user without rights, and starts its service as yet another one, with a root
+# that is read-only. Needs buildah, and mmdebstrap for the base image, which is made of Debian's packages. Takes some
+# minutes, so that it is no part of the continuous integration; `tests/docs/test_docker_example.py` runs the service.
 #
 #     scripts/check_container.sh [PYTHON]
 #

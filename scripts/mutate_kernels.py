@@ -180,6 +180,8 @@ def tried(
     """A family's mutants, at most `most` of each kind in each template."""
     known = {kind: Tried(family, kind) for kind in MUTATIONS}
     for template, settings in used.items():
+        if time.monotonic() > end:
+            break
         uses = [Use(template, setting, _outputs(setting, {}, "lockstep")) for setting in settings]
         text = cuda_execute.ptx_of(template, settings[0].architecture)
         for kind, mutation in MUTATIONS.items():

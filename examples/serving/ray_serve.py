@@ -22,7 +22,7 @@ import jitdelegate
 
 @serve.deployment(num_replicas=1, ray_actor_options={"num_cpus": 1}, max_ongoing_requests=64)
 class Served:
-    """One replica. Programs come from a layer that every node has (docs/fleets.md), so replicas start at once."""
+    """One replica. Programs come from a prebuilt folder that every node has (docs/fleets.md)."""
 
     def __init__(self, path: str) -> None:
         self._model = jitdelegate.load(path, num_threads=1)
@@ -30,8 +30,8 @@ class Served:
 
     async def __call__(self, request: Request) -> JSONResponse:
         """Answer one HTTP request."""
-        given = await request.json()
         try:
+            given = await request.json()
             row = {port.name: np.array(given[port.name], port.dtype) for port in self._model.inputs}
             outputs = await self._batcher(row)
         except (KeyError, TypeError, ValueError) as error:

@@ -33,7 +33,7 @@ class BatchCounts:
     Attributes:
         batches: that ran.
         rows: in them.
-        failed_rows: those that got an error.
+        failed_rows: those of them that got an error.
         run_seconds: of all batches' runs.
         row_seconds: of all rows, from the call until the batch's end.
     """

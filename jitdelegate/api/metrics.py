@@ -25,7 +25,7 @@ CACHE = {
     "writes": "programs that were written to the cache",
     "write_failures": "programs that could not be written to the cache",
     "lock_timeouts": "compilations that did not wait for another process any longer",
-    "evictions": "programs that were removed because there were too many, or they were outdated",
+    "evictions": "programs that were removed: too many, beyond the limit, or outdated",
 }
 """Name of a counter of the cache -> what it counts."""
 
@@ -35,8 +35,8 @@ class MetricsCollector(Collector):
 
     The cache: `jitdelegate_cache_hits_total`, `_remote_hits_total`, `_misses_total` by `reason`, `_writes_total`,
     `_write_failures_total`, `_lock_timeouts_total`, `_evictions_total`. Each batcher, by `batcher`:
-    `jitdelegate_batches_total`, `jitdelegate_failed_rows_total`, `jitdelegate_waiting_rows`, and the summaries
-    `jitdelegate_row_seconds`, of rows from their calls to their outputs, and `jitdelegate_batch_seconds`, of runs.
+    `jitdelegate_failed_rows_total`, `jitdelegate_waiting_rows`, and the summaries `jitdelegate_row_seconds`, of rows
+    from their calls to their outputs, and `jitdelegate_batch_seconds`, of runs, with their number.
 
         MetricsCollector({"mobilenet": batcher})
         prometheus_client.start_http_server(9100)
@@ -48,9 +48,9 @@ class MetricsCollector(Collector):
         """
         Args:
             batchers: by the names that they get in the label `batcher`.
-            registry: asks this collector; None where the caller registers it.
+            registry: asks this collector, the only one of a process; None where the caller registers it.
         Raises:
-            ValueError: the registry has such a collector already.
+            ValueError: Prometheus' own registry has such a collector already.
         """
         self._batchers = dict(batchers or {})
         if registry is not None:
@@ -72,7 +72,7 @@ class MetricsCollector(Collector):
         labels = ["batcher"]
         batches = SummaryMetricFamily("jitdelegate_batch_seconds", "seconds of a batch's run", labels=labels)
         rows = SummaryMetricFamily("jitdelegate_row_seconds", "seconds from a call to its outputs", labels=labels)
-        failed = CounterMetricFamily("jitdelegate_failed_rows", "rows whose calls ended with an error", labels=labels)
+        failed = CounterMetricFamily("jitdelegate_failed_rows", "rows of batches that got an error", labels=labels)
         waiting = GaugeMetricFamily("jitdelegate_waiting_rows", "rows that wait for their batch", labels=labels)
         for name, batcher in self._batchers.items():
             known = batcher.counts

@@ -466,7 +466,8 @@ def load(
             model on LiteRT, "reference" evaluates it with numpy, to compare with. None takes the `options`' target, or
             "auto".
         serialization_dir: directory of compiled programs; None is the user's cache directory, False keeps none.
-        model_token: names the cache entry instead of the model's fingerprint; the content is still checked.
+        model_token: begins the names of the model's entries, in place of its fingerprint, which stays a part of the
+            key: two models may have one token.
         num_threads: threads that share one inference; None takes the CPUs that this process and its container may
             use, at most 4.
         precision: "float32", "bfloat16", on a GPU also "tf32" or "float16"; "auto" measures which is the fastest whose

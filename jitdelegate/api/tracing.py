@@ -73,7 +73,7 @@ def _fetch(tracer: Tracer, wrapped: Wrapped, _: Any, args: tuple[Any, ...], kwar
         if span.is_recording():
             program, lookup = executable.program, executable.lookup
             found: dict[str, str | bool | int | float] = {
-                "model": executable.source.name,
+                "model": _model(executable),
                 "target": program.target,
                 "cache.hit": lookup.hit,
                 "operators": len(program.operators),
@@ -87,8 +87,14 @@ def _fetch(tracer: Tracer, wrapped: Wrapped, _: Any, args: tuple[Any, ...], kwar
 
 def _run(tracer: Tracer, wrapped: Wrapped, model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     with tracer.start_as_current_span("jitdelegate.run") as span:
-        span.set_attribute("jitdelegate.model", model._opened.source.name)
+        span.set_attribute("jitdelegate.model", _model(model._opened))
         return wrapped(*args, **kwargs)
+
+
+def _model(executable: Executable) -> str:
+    """The model's path, or what it is instead of a file."""
+    origin = executable.source.origin
+    return origin if isinstance(origin, str) else executable.source.name
 
 
 async def _request(

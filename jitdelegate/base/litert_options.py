@@ -119,8 +119,8 @@ class GpuOptions(Group):
             nothing here, as the report then says.
         serialization_dir: directory of compiled programs; None is the environment's, or the user's cache directory,
             False keeps none.
-        model_token: names the cache entry; the model's content is still checked. `model_cache_key`, LiteRT's name of it
-            in other languages, is the same.
+        model_token: begins the names of the entries; the model's content is still checked. `model_cache_key`, LiteRT's
+            name of it in other languages, is the same.
         serialize_program_cache: False keeps no compiled programs.
         precision: "float32", "tf32", "float16" or "bfloat16", or LiteRT's number of one: 0 default, 1 float16,
             2 float32, 3 float16 with sums in float32, as our float16 has anyway.

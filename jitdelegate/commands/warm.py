@@ -50,6 +50,7 @@ from jitdelegate.engine.load_path import open_hosted, open_model
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import CacheWarning, DelegateWarning, JitDelegateError
 from jitdelegate.runtime.cache.eviction import MOST_STORED
+from jitdelegate.runtime.cache.key import fingerprint
 from jitdelegate.runtime.cache.output_folder import open_output
 from jitdelegate.runtime.cache.store import Store, counts, open_store
 from jitdelegate.targets import target_named
@@ -81,8 +82,6 @@ def main(argv: list[str] | None = None) -> int:
     arguments.model = [model for given in arguments.model for model in _models(given)]
     if not arguments.model:
         parser.error("the folders have no .tflite file")
-    if _token(arguments) is not None and len(arguments.model) > 1:
-        parser.error(f"--model-token names one entry, but {len(arguments.model)} models were given; expected one")
     targets = [target for given in arguments.target or [[Target()]] for target in given]
     if _is_on_cluster(arguments) and not all(target.devices for target in targets):
         parser.error("--dask and --ray compile for --target cuda:ARCHITECTURES or cpu:INSTRUCTION_SETS only")
@@ -205,8 +204,11 @@ def _order(job: Job, arguments: argparse.Namespace) -> Order:
 def _stored(job: Job, arguments: argparse.Namespace, future: Future[Parcel]) -> dict[str, Any]:
     """The result of a job whose programs come from a worker of a cluster, once they are in the cache."""
     try:
-        parcel = future.result()
-        unpack(parcel, _output(arguments) or open_store(arguments.serialization_dir))
+        parcel, options = future.result(), _named_options(job, arguments)
+        limit = options.cache_max_bytes
+        store = _output(arguments) or open_store(options.serialization_dir, most_bytes=limit)
+        unpack(parcel, store)
+        store.remember_model(fingerprint(job.model), os.path.abspath(job.model))
     except Exception as error:  # noqa: BLE001  whatever became of the worker
         return {"model": job.model, **job.kind, **_trouble(told(error))}
     result = check(job, arguments)
@@ -226,7 +228,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="D",
         help="where programs are kept (default: the user's cache)",
     )
-    parser.add_argument("--model-token", metavar="T", help="names the entry instead of the model's fingerprint")
+    parser.add_argument("--model-token", metavar="T", help="begins the names of the entries")
     parser.add_argument(
         "--target",
         action="append",
@@ -377,14 +379,9 @@ def check(job: Job, arguments: argparse.Namespace) -> dict[str, Any]:
 
     start = time.perf_counter()
     own = {"model": job.model, **job.kind}
-    named = {
-        "target": job.target,
-        "serialization_dir": arguments.serialization_dir,
-        "model_token": arguments.model_token,
-    }
     shapes, hosted = arguments.input_shape, arguments.litert_interpreter
     try:
-        options = DelegateOptions.from_keywords(named, _further(arguments))
+        options = _named_options(job, arguments)
         found = verified(job.model, job.device, options, arguments.output, shapes, hosted=hosted)
     except MissError as error:
         return {**own, "state": MISS, "seconds": time.perf_counter() - start, **_trouble(f"{MISS}: {error}")}
@@ -392,6 +389,16 @@ def check(job: Job, arguments: argparse.Namespace) -> dict[str, Any]:
         return {**_failed(job.model, error, start), **job.kind}
     where = {"target": f"{found.program.target}:{job.device.kind}"} if job.device else {}
     return {**own, **_precompiled(found, arguments, start), **where, "notes": []}
+
+
+def _named_options(job: Job, arguments: argparse.Namespace) -> DelegateOptions:
+    """The options of a job."""
+    named = {
+        "target": job.target,
+        "serialization_dir": arguments.serialization_dir,
+        "model_token": arguments.model_token,
+    }
+    return DelegateOptions.from_keywords(named, _further(arguments))
 
 
 def _precompiled(precompiled: Precompiled, arguments: argparse.Namespace, start: float) -> dict[str, Any]:

@@ -101,10 +101,10 @@ def _open(options: DelegateOptions, output: str | None) -> Store:
     place = options.serialization_dir if output is None else output
     folders = options.prebuilt_folders if output is None else ()
     if isinstance(place, bool):
-        return PrebuiltStore(folders, place) if folders else open_store(place)
+        return PrebuiltStore(folders, place, looks_only=True) if folders else open_store(place)
     path = user_directory() if place is None else place
     if folders:
-        return PrebuiltStore(folders, path if os.path.lexists(path) else False)
+        return PrebuiltStore(folders, path if os.path.lexists(path) else False, looks_only=True)
     if not os.path.lexists(path):
         return Store(None, f"there is no directory {path}", ABSENT)
     try:

@@ -88,7 +88,6 @@ WRONG_ARGUMENTS = [
     (warm, ["m", "--threads", "9" * 5000]),
     (warm, ["m", "--target", "tpu"]),
     (warm, ["m", "--serialization-dir", ""]),
-    (warm, ["m", "n", "--model-token", "net"]),
     (warm, ["m", "--litert-interpreter", "--target", "cuda:sm_90"]),
     (demo, ["--nonsense"]),
     (demo, ["m", "--threads", "0"]),

@@ -687,16 +687,6 @@ def test_warming_refuses_a_wrong_file_of_options(
     assert f"argument --options: {path}: unknown option speed" in capsys.readouterr().err
 
 
-def test_warming_several_models_refuses_the_token_of_a_file(
-    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = str(_file(tmp_path, "options.toml", 'model_token = "net"'))
-    with pytest.raises(SystemExit) as exit:
-        warm.main([model, model, "--options", path])
-    assert exit.value.code == 2
-    assert "names one entry, but 2 models were given" in capsys.readouterr().err
-
-
 def test_a_gpu_that_is_not_there_is_told_with_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, library(devices=2))
     with pytest.raises(DeviceError, match="device is 'H100', but the devices are named 'Stub 9000', 'Stub 9000'"):

@@ -9,6 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("opentelemetry.sdk", reason="needs opentelemetry-sdk")
+pytest.importorskip("prometheus_client", reason="needs the extra 'telemetry'")
+
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter

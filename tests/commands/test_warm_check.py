@@ -80,6 +80,20 @@ def test_all_that_was_warmed_is_found(
     assert _traces(tmp_path / "cache") == before
 
 
+def test_beside_prebuilt_folders_too_nothing_is_written_or_removed(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "prebuilt").mkdir(mode=0o755)
+    monkeypatch.setenv("JITDELEGATE_PREBUILT", str(tmp_path / "prebuilt"))
+    left = tmp_path / "cache/.left.tmp"
+    left.touch()
+    for path in (tmp_path / "cache").iterdir():
+        os.utime(path, (1, 1))
+    before = _traces(tmp_path / "cache")
+    assert _check(arguments, capsys, monkeypatch)["state"] == "hit"
+    assert _traces(tmp_path / "cache") == before
+
+
 def test_each_missing_or_damaged_program_is_found_missing(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,11 +92,12 @@ def test_a_bad_model_stops_no_other_process(folder: Path, tmp_path: Path, capsys
     arguments = [str(folder), "--target", f"cpu:{NAMED[0]}", "--jobs", "2", "--output", str(tmp_path / "programs")]
     assert warm.main(arguments) == 1
     told = capsys.readouterr()
-    assert told.err.startswith(f"{folder / 'bad.tflite'} for {NAMED[0]}: ") and told.err.count("\n") == 1
+    lines = [line for line in told.err.splitlines() if " processes compile" not in line]  # where memory is short
+    assert len(lines) == 1 and lines[0].startswith(f"{folder / 'bad.tflite'} for {NAMED[0]}: ")
     assert told.out.count(": compiled, ") == len(MAKES)
 
 
-def test_a_layer_has_the_same_bytes_wherever_it_is_made(
+def test_a_folder_has_the_same_bytes_wherever_it_is_made(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """For CPUs and GPUs together, whatever this machine's CPU offers."""

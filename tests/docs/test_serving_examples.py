@@ -66,7 +66,7 @@ async def _lived(app: Any, use: Any) -> tuple[Any, list[dict[str, Any]]]:
 
     asked.put_nowait({"type": "lifespan.startup"})
     life = asyncio.ensure_future(app({"type": "lifespan"}, asked.get, send))
-    while not told:
+    while not told and not life.done():
         await asyncio.sleep(0.001)
     result = await use() if told[0]["type"].endswith("complete") else None
     asked.put_nowait({"type": "lifespan.shutdown"})

@@ -118,6 +118,22 @@ def test_a_barrier_of_the_warp_is_none_of_the_block(schedule):
     accepted(body.replace("{barrier}", "bar.sync 0;"), schedule=schedule)
 
 
+@SCHEDULES
+def test_a_barrier_of_some_lanes_orders_nothing_for_others(schedule):
+    body = f"""{SLOT} st.shared.u32 [%r2], %r0; bar.sync 0; setp.eq.u32 %p1, %r0, 0;
+    @%p1 ld.shared.u32 %r4, [%r1+4]; @!%p1 bar.warp.sync 0xfffffffe; @!%p1 st.shared.u32 [%r2], %r0;"""
+    assert refusal(body, threads=32, schedule=schedule).kind == "race"
+
+
+@SCHEDULES
+@pytest.mark.parametrize("lane", [0, 31])
+@pytest.mark.parametrize("space", ["global.u32 [%d0]", "shared.u32 [tile]"])
+def test_equal_writes_of_a_warp_are_those_of_all_its_lanes(space, lane, schedule):
+    body = f"st.{space}, 7; {{barrier}} setp.eq.u32 %p1, %r0, {lane}; @%p1 st.{space}, 9;"
+    assert refusal(body.replace("{barrier}", ""), threads=32, schedule=schedule).kind == "race"
+    accepted(body.replace("{barrier}", "bar.warp.sync -1;"), threads=32, schedule=schedule)
+
+
 def test_a_matrix_is_read_by_the_whole_warp():
     body = f"""{SLOT} mad.lo.u32 %r2, %r0, 16, %r1; st.shared.v4.u32 [%r2], {{%r0, %r0, %r0, %r0}}; BARRIER
     ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%r3, %r4, %r5, %r6}}, [%r2];"""

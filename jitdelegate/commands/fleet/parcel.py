@@ -18,6 +18,7 @@ from jitdelegate.errors import CacheError, DeviceError, ModelError, OptionError,
 from jitdelegate.program.read import complete, read_front, verify_weights, weights_start
 from jitdelegate.runtime.cache.key import SUFFIX, Key, fingerprint, stored_key
 from jitdelegate.runtime.cache.shared_weights import whole_weights
+from jitdelegate.runtime.cache.store import open_store
 from jitdelegate.targets import parse_target
 from jitdelegate.targets.target import Device
 
@@ -99,7 +100,9 @@ def fill_order(order: Order) -> Parcel:
             raise DeviceError(f"the worker on {platform.node()} has another version of jitdelegate or of {told}")
         start = time.perf_counter()
         try:
-            precompiled = precompile(order.content, device, options, None, order.shapes, hosted=order.hosted)
+            precompiled = precompile(
+                order.content, device, options, open_store(folder), order.shapes, hosted=order.hosted
+            )
         except (ModelError, OptionError, TensorError) as error:
             return Parcel((), time.perf_counter() - start, str(error))
         if not precompiled.path:
@@ -117,6 +120,8 @@ def unpack(parcel: Parcel, store: Store) -> None:
     """
     if parcel.trouble:
         raise CacheError(parcel.trouble)
+    if not parcel.entries:
+        raise CacheError("the worker sent no programs")
     contents = dict(parcel.entries)
     programs = {name: _front(name, content) for name, content in contents.items()}
     names = sorted(programs, key=lambda name: len(programs[name].key))  # those first whose weights others share

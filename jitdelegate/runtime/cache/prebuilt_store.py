@@ -30,7 +30,7 @@ class PrebuiltStore(Store):
     it looks for needs neither a home nor a file system that can be written, and is told of no trouble with them.
     """
 
-    __slots__ = ("_bad", "_folders", "_is_open", "_refused", "_remedy", "_serialization_dir", "_served")
+    __slots__ = ("_bad", "_folders", "_is_open", "_looks_only", "_refused", "_remedy", "_serialization_dir", "_served")
 
     def __init__(
         self,
@@ -40,9 +40,14 @@ class PrebuiltStore(Store):
         private_weights: bool = False,
         most_bytes: int | None = None,
         remote: tuple[str, str] = NO_REMOTE,
+        looks_only: bool = False,
     ) -> None:
+        """
+        Args:
+            looks_only: whether nobody stores anything, so that the own directory is read without a trace.
+        """
         super().__init__(None, private_weights=private_weights, most_bytes=most_bytes, remote=remote)
-        self._serialization_dir = serialization_dir
+        self._serialization_dir, self._looks_only = serialization_dir, looks_only
         self._is_open, self._remedy = False, ""
         self._folders = [folder for folder in map(_opened, folders) if folder is not None]
         self._served: dict[str, CacheDirectory] = {}
@@ -55,7 +60,8 @@ class PrebuiltStore(Store):
         if not self._is_open:
             self._open_own()
             self._is_open = True
-            self.sweep()
+            if not self._looks_only:
+                self.sweep()
         return self._directory
 
     @property
@@ -93,7 +99,8 @@ class PrebuiltStore(Store):
             self.kind, self.trouble = ABSENT, "no prebuilt folder has an entry for it, and the cache is turned off"
             return
         try:
-            self._directory = open_cache_directory(self._serialization_dir)
+            directory = open_cache_directory(self._serialization_dir)
+            self._directory = directory.looking() if self._looks_only else directory
         except CacheError as error:
             self.trouble, self._remedy = str(error), error.remedy
 

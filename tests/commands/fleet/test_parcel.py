@@ -13,7 +13,7 @@ from jitdelegate.commands.fleet import parcel
 from jitdelegate.commands.fleet.parcel import Order, fill_order, order_for, unpack
 from jitdelegate.engine.precompile import precompile
 from jitdelegate.engine.verified import verified
-from jitdelegate.errors import DeviceError, ProgramError
+from jitdelegate.errors import CacheError, DeviceError, ProgramError
 from jitdelegate.runtime.cache.store import Store, open_store
 from jitdelegate.targets.cpu.target import CpuDevice
 from tests.api import small_models
@@ -45,6 +45,20 @@ def test_what_comes_back_is_what_would_have_been_compiled_here(order: Order, sto
     precompile(str(tmp_path / "model.tflite"), CpuDevice(LEVEL), here)
     assert _files(tmp_path / "programs") == _files(tmp_path / "here")
     assert len(_files(tmp_path / "here")) == 2
+
+
+def test_what_a_worker_finds_in_its_own_folders_travels_all_the_same(
+    order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = DelegateOptions(target="cpu", serialization_dir=str(tmp_path / "there"))
+    precompile(str(tmp_path / "model.tflite"), CpuDevice(LEVEL), there)
+    monkeypatch.setenv("JITDELEGATE_PREBUILT", str(tmp_path / "there"))
+    assert dict(fill_order(order).entries) == _files(tmp_path / "there")
+
+
+def test_no_programs_are_an_error(store: Store) -> None:
+    with pytest.raises(CacheError, match="sent no programs"):
+        unpack(parcel.Parcel((), 1.0), store)
 
 
 def test_programs_that_share_weights_come_back_whole(store: Store, tmp_path: Path) -> None:

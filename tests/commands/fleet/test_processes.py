@@ -64,8 +64,10 @@ def test_workers_that_are_left_by_an_error_end_and_finish_their_files(tmp_path: 
     with pytest.raises(KeyboardInterrupt), Processes(1) as workers:
         workers.submit(jobs_of_tests.hold, str(tmp_path))
         workers.submit(jobs_of_tests.double, 1)
-        while not (tmp_path / "held").exists():
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "held").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
+        assert (tmp_path / "held").exists()
         raise KeyboardInterrupt
     assert not (tmp_path / "held").exists()
     assert not multiprocessing.active_children()

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 WARP, BLOCK = 32, 1024
 """Threads; the numbers of the threads of a warp or block differ in their lowest bits only."""
-_SCOPE_BIT, _TIME_BIT = 40, 42
-_THREAD = (1 << _SCOPE_BIT) - 1
+SCOPE_BIT, _TIME_BIT = 40, 42
+_THREAD = (1 << SCOPE_BIT) - 1
 ONE, OF_A_WARP, OF_A_BLOCK, OF_SEVERAL_BLOCKS = range(4)
 
 
@@ -49,7 +49,7 @@ def is_before(group: Group, lanes: Array, words: Array, *, own: bool = True) -> 
     Args:
         own: whether a thread's own access does, without a barrier.
     """
-    apart, scope = (words & _THREAD) ^ group.thread_tag[lanes][:, None], words >> _SCOPE_BIT & 3
+    apart, scope = (words & _THREAD) ^ group.thread_tag[lanes][:, None], words >> SCOPE_BIT & 3
     since_warp, since_block = group.since_warp[lanes][:, None], group.since_block[lanes][:, None]
     since = np.where((apart < WARP) & (scope <= OF_A_WARP), since_warp, 0)
     since = np.where((since == 0) & (apart < BLOCK) & (scope <= OF_A_BLOCK), since_block, since)
@@ -76,5 +76,5 @@ def _widened(new: Array, old: Array) -> Array:
     apart = (new & _THREAD) ^ (old & _THREAD)
     scope = np.where(apart < WARP, OF_A_WARP, np.where(apart < BLOCK, OF_A_BLOCK, OF_SEVERAL_BLOCKS))
     scope = np.where(apart == 0, ONE, scope)
-    widened: Array = new | (np.maximum(scope, old >> _SCOPE_BIT & 3) << _SCOPE_BIT)
+    widened: Array = new | (np.maximum(scope, old >> SCOPE_BIT & 3) << SCOPE_BIT)
     return widened

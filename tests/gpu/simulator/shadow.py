@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tests.gpu.simulator.errors import Fault
-from tests.gpu.simulator.order import WARP, access, is_before, note_reads
+from tests.gpu.simulator.order import OF_A_WARP, SCOPE_BIT, WARP, access, is_before, note_reads
 from tests.gpu.simulator.types import Array
 
 if TYPE_CHECKING:
@@ -180,5 +180,7 @@ def _claim(wrote: Array, group: Group, lanes: Array, cells: Array, message: str,
     wrote[cells] = mine
     now = wrote[cells]
     if agree is not None and (now != mine).any():
-        now = np.where(((now ^ mine) < WARP) & agree()[:, None], mine, now)
+        equal = ((now ^ mine) < WARP) & agree()[:, None] & (now != mine)
+        now = np.where(equal, mine, now)
+        wrote[cells[equal]] |= OF_A_WARP << SCOPE_BIT
     _require(lanes, now == mine, "race", message)

@@ -175,11 +175,13 @@ def _elect(decoder: Decoder, instruction: Instruction) -> Step:
 
 
 def warp_barrier(decoder: Decoder, instruction: Instruction) -> Step:
-    """bar.warp.sync: all lanes of the mask must be here, and see what each other did before."""
+    """bar.warp.sync: all lanes of the mask must be here, and see what each other did before. Only a barrier of all
+    living lanes counts as one: which lanes met at others is not kept."""
     mask = decoder.get(instruction.operands[0], U32)
 
     def step(group: Group) -> None:
         require_members(group, mask)
-        group.pass_barrier(group.active.lanes, group.clock.tick(), whole_block=False)
+        whole = warps(group.active.mask == group.live).all(axis=1)
+        group.pass_barrier(np.repeat(whole, WARP) & group.active.mask, group.clock.tick(), whole_block=False)
 
     return step
