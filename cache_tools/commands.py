@@ -316,7 +316,8 @@ def _whole(arguments: argparse.Namespace) -> tuple[list[Entry], list[Entry], Cac
     needed = {name for entry in chosen for name in entry.weight_sources}
     chosen += [entry for entry in entries if entry.name in needed and entry not in chosen]
     checked = [Entry(directory, entry.name, verify=True) for entry in chosen] if directory else []
-    bad = with_dependents([entry for entry in checked if entry.trouble], checked)
+    there = {entry.name for entry in checked}
+    bad = with_dependents([one for one in checked if one.trouble or not there.issuperset(one.weight_sources)], checked)
     for entry in bad:
         entry.trouble = entry.trouble or "an entry that has a part of its weights is left out"
         _complain(f"{entry.name} is left out: {entry.trouble}")

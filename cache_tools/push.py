@@ -32,6 +32,7 @@ def push_entries(entries: Sequence[Entry], directory: CacheDirectory, url: str, 
     except ImportError as error:
         raise CacheError("a remote needs the package fsspec; pip install 'jitdelegate[remote]'") from error
     written = []
+    entries = [one for one in entries if one.program is None or not one.program.failure]  # failures are this machine's
     for entry in sorted(entries, key=lambda entry: len(entry.weight_sources)):  # one is whole as soon as it is there
         statement = entry_statement(listed(entry, directory))
         signature = signature_file(statement, signer.sign(statement).content())
@@ -39,9 +40,11 @@ def push_entries(entries: Sequence[Entry], directory: CacheDirectory, url: str, 
             system, folder = url_to_fs(url)
             system.makedirs(folder, exist_ok=True)
             place = f"{folder.rstrip('/')}/{entry.name}"
-            signatures = [f"{folder.rstrip('/')}/{name}{SIGNATURE_SUFFIX}" for name in _asked_names(entry)]
-            if all(_content(system, one) == signature for one in signatures) and system.exists(place):
+            own, anyones = (f"{folder.rstrip('/')}/{name}{SIGNATURE_SUFFIX}" for name in _asked_names(entry))
+            is_there = _content(system, own) == signature and system.exists(place)
+            if is_there and _content(system, anyones):  # of any compiler's programs, one serves those without
                 continue
+            signatures = list(dict.fromkeys((own, anyones)))
             _write(system, place, signatures, signature, directory, entry.name)
         except CacheError:
             raise
@@ -60,12 +63,12 @@ def _content(system: Any, place: str) -> bytes:
     return content
 
 
-def _asked_names(entry: Entry) -> list[str]:
+def _asked_names(entry: Entry) -> tuple[str, str]:
     """The names by which machines ask for an entry: its own, and that of those without a compiler, which take any
     compiler's."""
     assert entry.program is not None
     anyones = stored_key(entry.program.key).changed(TOOLCHAIN, "").entry_name()
-    return list(dict.fromkeys((entry.name, anyones)))
+    return entry.name, anyones
 
 
 def _write(

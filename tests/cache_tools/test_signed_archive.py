@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import random
+import re
 import tarfile
 from pathlib import Path
 
@@ -327,6 +328,15 @@ def test_whoever_has_no_key_sees_what_is_in_an_archive(
     known = json.loads(capsys.readouterr().out)
     assert (known["signer"], known["version"], known["verified"]) == (key_id, 5, False)
     assert [entry["name"] for entry in known["entries"]] == names(folder)
+
+
+def test_a_manifest_of_other_types_is_one_clear_error(signed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = members_of(signed)
+    member, content = found[0]
+    found[0] = (member, re.sub(rb'"key":\{[^}]*\}', b'"key":[[1,"a"],["b","c"]]', content, count=1))
+    assert found[0][1] != content
+    assert main(["ls", str(packed(signed, found))]) == 2
+    assert "the statement cannot be read" in capsys.readouterr().err
 
 
 def test_an_entry_of_an_archive_that_is_no_program_is_named(signed: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,12 +92,11 @@ def _make_room(directory: CacheDirectory, most_bytes: int, name: str, uses: Uses
     if entries.nbytes <= most_bytes:
         return 0
     kept = entries.with_sources(name)
-    removed = entries.remove_beyond(most_bytes, kept, uses())
     needed = sum(entries.files[each].st_size for each in kept)
     if needed > most_bytes:
         directory.remove(name)
         raise _too_small(needed, most_bytes)
-    return removed
+    return entries.remove_beyond(most_bytes, kept, uses())
 
 
 class _Entries:

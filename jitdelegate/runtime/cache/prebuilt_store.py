@@ -10,7 +10,17 @@ import os
 
 from jitdelegate.errors import CacheError
 from jitdelegate.runtime.cache.directory import open_cache_directory, open_prebuilt_folder
-from jitdelegate.runtime.cache.store import ABSENT, DAMAGED, NO_DIRECTORY, NO_REMOTE, Lookup, Store, Tally, counts
+from jitdelegate.runtime.cache.store import (
+    ABSENT,
+    DAMAGED,
+    INCOMPLETE,
+    NO_DIRECTORY,
+    NO_REMOTE,
+    Lookup,
+    Store,
+    Tally,
+    counts,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +36,8 @@ if TYPE_CHECKING:
 class PrebuiltStore(Store):
     """The entries of folders, in their order, and of the own directory.
 
-    The own directory is opened, and made if it is missing, where something is in no folder. So a start that finds all
+    The own directory is opened, and made if it is missing, where something is in no folder, or a model is so large that
+    its fingerprint is remembered. So a start that finds all
     it looks for needs neither a home nor a file system that can be written, and is told of no trouble with them.
     """
 
@@ -86,8 +97,14 @@ class PrebuiltStore(Store):
         self._leave_alone(folder, name, f"{name} is damaged: {reason}")
 
     def _tally(self, lookup: Lookup) -> Tally:
-        is_own = self._directory is not None and os.path.dirname(lookup.path or "") == self._directory.path
+        name, directory = os.path.basename(lookup.path or ""), self._directory
+        is_own = directory is not None and lookup.path == os.path.join(directory.path, name)
         return super()._tally(lookup) if is_own else Tally()
+
+    def _pull(self, key: Key) -> Lookup | None:
+        """As of a `Store`; nothing in place of an own entry that was bad, since a fetched one may share the same bad
+        weights of a folder."""
+        return None if key.entry_name() in self._bad else super()._pull(key)
 
     def weight_sources(self, key: Key) -> list[Program | None]:
         """As of a `Store`; none in place of an own entry that was bad. Its source may have been, in a folder where that
@@ -116,7 +133,7 @@ class PrebuiltStore(Store):
                 bad = bad or lookup
         self._served.pop(name, None)
         own = self._look_up_own(key)
-        if not own.hit and own.kind != ABSENT:
+        if own.kind in (DAMAGED, INCOMPLETE):
             self._bad.add(name)
         if bad and own.hit:
             counts.miss(bad.kind)

@@ -18,7 +18,7 @@ from jitdelegate.errors import CacheError, ProgramError
 from jitdelegate.program.program import Program
 from jitdelegate.program.read import verify_weights
 from jitdelegate.runtime.cache.directory import READ_ONLY_FILE, CacheDirectory, close_quietly, open_cache_directory
-from jitdelegate.runtime.cache.key import SETTLED, SUFFIX, Key, stored_key
+from jitdelegate.runtime.cache.key import SETTLED, SUFFIX, TUNED, Key, stored_key
 from jitdelegate.runtime.cache.public_key import PublicKey, read_public_key
 from jitdelegate.runtime.cache.remote_files import RemoteError, pieces, small_file
 from jitdelegate.runtime.cache.staging import Staging
@@ -87,7 +87,16 @@ class OwnFolder:
         self._directory = open_cache_directory(path)
 
     def find(self, name: str) -> tuple[str, Iterator[bytes]]:
+        beginning, names = name.removesuffix(SUFFIX), self._names()
+        found = [each for each in names if each.startswith(beginning) and each.endswith(SUFFIX)]
+        name = name if name in names or not found else found[0]  # machines without a compiler take any one's
         return name, self._content(name)
+
+    def _names(self) -> list[str]:
+        try:
+            return self._directory.names()
+        except OSError as error:
+            raise RemoteError(str(error)) from error
 
     def _content(self, name: str) -> Iterator[bytes]:
         try:
@@ -170,8 +179,9 @@ def pull(
         return False
     staging = Staging(directory)
     try:
-        name = _stage(source_at(url, key_path), staging, key, open_front)
-        verify_weights(open_entry(staging, name))
+        _stage(source_at(url, key_path), staging, key, open_front)
+        for name in staging.temporary:
+            verify_weights(open_entry(staging, name))
         staging.commit()
     except RemoteError as error:
         _resting[url] = time.monotonic() + PAUSE
@@ -188,7 +198,7 @@ def pull(
 
 
 class _OtherProgramError(Exception):
-    """The remote's entry is of no use here: another compiler made it."""
+    """The remote's entry is of no use here: another compiler made it, or one that failed there."""
 
 
 def _stage(source: Source, staging: Staging, key: Key, open_front: OpenProgram) -> str:
@@ -198,11 +208,11 @@ def _stage(source: Source, staging: Staging, key: Key, open_front: OpenProgram) 
     staging.temporary[name] = staging.write_beside(name, content, mode=READ_ONLY_FILE)
     program = open_front(staging, name)
     own, difference = stored_key(program.key), key.difference(program.key)
-    if difference and difference[0] in SETTLED:
+    if program.failure or (difference and difference[0] in SETTLED):
         raise _OtherProgramError
     if difference or own.entry_name() != name:
         raise CacheError(f"what is there for {key.entry_name()} is another entry, {own.entry_name()}")
-    sources = own.weight_sources
+    sources = [source.changed(TUNED, "") for source in own.weight_sources]  # theirs are other kernels
     for number in dict.fromkeys(run[1] for run in program.shared):
         if number < len(sources) and not _is_there(staging, sources[number], open_front):
             _stage(source, staging, sources[number], open_front)
@@ -218,5 +228,5 @@ def _is_there(directory: CacheDirectory, key: Key, open_front: OpenProgram) -> b
 
 
 def shown(text: str) -> str:
-    """A text with a URL without the user's name and password."""
-    return re.sub(r"//[^/@\s]*@", "//", text)
+    """A text with a URL without the user's name and password, and without what follows a question mark."""
+    return re.sub(r"\?\S*", "", re.sub(r"//[^/\s]*@", "//", text))

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from jitdelegate.errors import CacheError
 
 LONGEST_ANSWER = 10.0
-"""Seconds for a small file, and for the first byte of a large one."""
+"""Seconds for a small file, and for each part of a large one."""
 SLOWEST = 1 << 20
 """Bytes per second of a remote that is worth its while."""
 _PIECE = 1 << 20
@@ -52,8 +52,7 @@ def pieces(url: str, nbytes: int) -> Iterator[bytes]:
     Raises:
         FileNotFoundError, RemoteError: as `small_file`.
     """
-    seconds = LONGEST_ANSWER + nbytes / SLOWEST
-    deadline, reading = time.monotonic() + seconds, _Reading(url)
+    deadline, reading = time.monotonic() + LONGEST_ANSWER + nbytes / SLOWEST, _Reading(url)
     try:
         reading.start()
     except RuntimeError as error:
@@ -61,9 +60,9 @@ def pieces(url: str, nbytes: int) -> Iterator[bytes]:
     try:
         while True:
             try:
-                found = reading.found.get(timeout=max(0.0, deadline - time.monotonic()))
+                found = reading.found.get(timeout=max(0.0, min(LONGEST_ANSWER, deadline - time.monotonic())))
             except queue.Empty:
-                raise RemoteError(f"it did not answer within {seconds:.0f} seconds") from None
+                raise RemoteError(f"it did not answer within {LONGEST_ANSWER:.0f} seconds") from None
             if isinstance(found, FileNotFoundError):
                 raise found
             if isinstance(found, BaseException):

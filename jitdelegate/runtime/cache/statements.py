@@ -133,8 +133,9 @@ def verified(pieces: Iterable[bytes], member: Member) -> Iterator[bytes]:
 
 
 def _member(known: dict[str, Any]) -> Member:
-    name, key = known["name"], dict(known["key"])
-    if not isinstance(name, str) or not all(isinstance(value, str) for value in key.values()):
+    name, key = known["name"], known["key"]
+    is_text = isinstance(name, str) and isinstance(key, dict) and all(isinstance(one, str) for one in key.values())
+    if not is_text:
         raise TypeError("names and keys are no texts")
     return Member(name, _whole(known["size"], LARGEST_FILE), _text(known["sha256"], _DIGEST), key)
 

@@ -23,7 +23,7 @@ from jitdelegate.runtime.cache.directory import (
     open_cache_directory,
     read_pieces,
 )
-from jitdelegate.runtime.cache.key import SHAPES, SUFFIX, TOOLCHAIN, VALUES, hash_file
+from jitdelegate.runtime.cache.key import SHAPES, SUFFIX, TOOLCHAIN, VALUES, hash_file, stored_key
 from jitdelegate.runtime.cache.key import fingerprint as hash_content
 
 TYPE_CHECKING = False
@@ -362,7 +362,7 @@ class Store:
         self._count(pulled)
         counts.remote_hits += 1
         pulled.remote = shown(url)
-        self._evict(key)
+        self._evict(key if pulled.program is None else stored_key(pulled.program.key))
         self._keep_limit(self.directory, os.path.basename(pulled.path or ""))
         return pulled
 
@@ -429,7 +429,8 @@ class Store:
             from jitdelegate.runtime.cache.outdated import remove_outdated  # not before: a hit removes nothing
 
             uses = whole_log(self.directory).uses
-            removed = remove_outdated(self.directory, key, uses, open_front)
+            # a folder for others has no log: nobody knows what they use
+            removed = 0 if self.directory.for_others else remove_outdated(self.directory, key, uses, open_front)
             if _is_further(key):
                 from jitdelegate.runtime.cache.eviction import evict  # not before: most programs are not further ones
 

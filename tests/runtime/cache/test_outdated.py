@@ -14,6 +14,7 @@ from jitdelegate.runtime.cache import store as store_module
 from jitdelegate.runtime.cache.directory import CacheDirectory, open_cache_directory
 from jitdelegate.runtime.cache.key import FORMAT, GENERATORS, TOOLCHAIN, Key, KeyParts, model_key, this_machine
 from jitdelegate.runtime.cache.outdated import UNUSED
+from jitdelegate.runtime.cache.output_folder import open_output
 from jitdelegate.runtime.cache.store import Store, counts
 from jitdelegate.runtime.cache.use_log import Log, append
 from tests.runtime.cache.programs import MODEL_B, Compiler, files, key
@@ -56,6 +57,14 @@ def test_an_outdated_entry_that_nobody_used_for_long_goes_at_a_write(store: Stor
     assert path.exists()
     store_another(store)
     assert not path.exists() and counts.evictions == 1
+
+
+@pytest.mark.parametrize("each", OUTDATED.values(), ids=OUTDATED)
+def test_in_a_folder_for_others_nobody_knows_what_is_used(folder: Path, each: Key) -> None:
+    store = open_output(str(folder))
+    path = stored_long_ago(folder, each)
+    store_another(store)
+    assert path.exists()
 
 
 @pytest.mark.parametrize("each", OUTDATED.values(), ids=OUTDATED)

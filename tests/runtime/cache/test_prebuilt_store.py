@@ -17,6 +17,8 @@ from jitdelegate.program.program import Program
 from jitdelegate.program.write import parts
 from jitdelegate.runtime.cache import key as keys
 from jitdelegate.runtime.cache import memo, trouble
+from jitdelegate.runtime.cache import store as store_module
+from jitdelegate.runtime.cache.directory import open_cache_directory
 from jitdelegate.runtime.cache.key import SUFFIX, Key, variant_parts
 from jitdelegate.runtime.cache.prebuilt_store import PrebuiltStore
 from jitdelegate.runtime.cache.store import Store, counts, open_store
@@ -341,3 +343,17 @@ def test_fingerprints_of_large_models_are_noted_in_the_own_directory(
         assert layered(prebuilt).fingerprint(model) == keys.fingerprint(b"model")
         assert layered(prebuilt, own=own).fingerprint(model) == keys.fingerprint(b"model")
     assert os.listdir(own) == [memo.Memo.NAME]
+
+
+def test_an_own_entry_of_another_compiler_is_not_bad(tmp_path: Path, own: Path) -> None:
+    prebuilt = filled(tmp_path / "prebuilt", key(), weights=MAIN)
+    older = Key(tuple((name, "older" if name == "toolchain" else value) for name, value in FURTHER.parts))
+    keep(layered(prebuilt, own=own), older, REST)
+    assert keep(layered(prebuilt, own=own), FURTHER, REST + MAIN).shared
+
+
+def test_uses_of_an_own_directory_that_ends_in_a_slash_are_noted(prebuilt: Path, own: Path) -> None:
+    store = PrebuiltStore([str(prebuilt)], f"{own}/")
+    store.fetch(key(MODEL_B), Compiler(key(MODEL_B)))
+    assert store.get(key(MODEL_B)).hit
+    assert store_module.whole_log(open_cache_directory(f"{own}/")).hits == 1

@@ -24,6 +24,7 @@ from jitdelegate.base.options import DelegateOptions
 from jitdelegate.commands import timed_start
 from jitdelegate.commands.measurement.starts import _plain as measured_options
 from jitdelegate.errors import CacheWarning
+from jitdelegate.program.program import Program
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cache import remote, remote_files, trouble
@@ -275,7 +276,6 @@ def test_what_was_not_signed_so_is_not_taken(
     if kind == "table":
         program = read(entry.read_bytes())
         program.arena_bytes += 64
-        assert len(write(program)) == entry.stat().st_size
         entry.write_bytes(write(program))
     elif kind in ("truncated", "longer"):
         entry.write_bytes(entry.read_bytes()[:-1] if kind == "truncated" else entry.read_bytes() + b"x")
@@ -600,6 +600,30 @@ def test_a_push_that_ends_early_leaves_nothing_to_take(
     assert push(tmp_path / "elsewhere", str(there), keys) == 0
     (tmp_path / "here" / key().entry_name()).unlink()
     assert fetched(here(tmp_path, there, keys.public))[0].remote == str(there)
+
+
+def test_programs_of_two_compilers_are_pushed_once(tmp_path: Path, there: Path, keys: Keys) -> None:
+    store = open_store(str(tmp_path / "elsewhere"))
+    for toolchain in ("llvmlite 8", "llvmlite 9"):
+        assert store.put(key(toolchain=toolchain), content(key(toolchain=toolchain))) == ""
+    assert push(tmp_path / "elsewhere", str(there), keys) == 0
+    before = {path: path.stat().st_mtime_ns for path in there.iterdir()}
+    assert push(tmp_path / "elsewhere", str(there), keys) == 0
+    assert {path: path.stat().st_mtime_ns for path in there.iterdir()} == before
+
+
+def test_a_failure_of_another_machine_is_not_fetched(tmp_path: Path, there: Path, keys: Keys) -> None:
+    failed = Program(key=key("e" * 32).parts, target="litert", failure="no memory there")
+    assert open_store(str(tmp_path / "elsewhere")).put(key("e" * 32), write(failed)) == ""
+    assert push(tmp_path / "elsewhere", str(there), keys) == 0
+    assert not list(there.glob(f"{'e' * 32}*"))
+
+
+def test_a_folder_without_a_key_serves_machines_without_a_compiler(tmp_path: Path) -> None:
+    there, without = tmp_path / "there", key(toolchain="")
+    assert open_store(str(there)).put(key(), content(key())) == ""
+    lookup, compiler = fetched(open_store(str(tmp_path / "here"), remote=(f"file://{there}", "")), without)
+    assert (lookup.hit, compiler.calls) == (True, 0)
 
 
 def test_what_cannot_be_pushed_is_one_clear_error(
