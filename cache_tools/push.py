@@ -30,7 +30,7 @@ def push_entries(entries: Sequence[Entry], directory: CacheDirectory, url: str, 
     try:
         from fsspec.core import url_to_fs
     except ImportError as error:
-        raise CacheError("a remote needs the package fsspec; pip install 'jitdelegate[remote]'") from error
+        raise CacheError("a remote needs the package fsspec: the extra 'remote'") from error
     written = []
     entries = [one for one in entries if one.program is None or not one.program.failure]  # failures are this machine's
     for entry in sorted(entries, key=lambda entry: len(entry.weight_sources)):  # one is whole as soon as it is there

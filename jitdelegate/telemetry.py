@@ -1,4 +1,4 @@
-"""OpenTelemetry spans and Prometheus metrics: `pip install 'jitdelegate[telemetry]'`."""
+"""OpenTelemetry spans and Prometheus metrics, with the libraries of the extra `telemetry`."""
 
 from __future__ import annotations
 

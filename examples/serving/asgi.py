@@ -1,6 +1,6 @@
 """A model behind HTTP, in any ASGI server. Requests that wait at the same time run as one batch.
 
-    pip install jitdelegate uvicorn
+    pip install . uvicorn
     MODEL=model.tflite uvicorn --app-dir examples/serving asgi:app
     curl --data-binary @row.bin http://127.0.0.1:8000/
 

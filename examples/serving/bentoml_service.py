@@ -1,6 +1,6 @@
 """A model in BentoML: one worker process for each CPU, each with a batcher of its own.
 
-    pip install jitdelegate bentoml
+    pip install . bentoml
     cd examples/serving && MODEL=/models/model.tflite bentoml serve bentoml_service:Served
     curl -d '{"row": [[[0.5, 0.5, 0.5]]]}' -H 'content-type: application/json' http://127.0.0.1:3000/predict
 

@@ -1,6 +1,6 @@
 """A model in Ray Serve: each replica is a process with a batcher of its own.
 
-    pip install jitdelegate 'ray[serve]'
+    pip install . 'ray[serve]'
     cd examples/serving && MODEL=/models/model.tflite serve run ray_serve:app
     curl -d '{"image": [[[0.5, 0.5, 0.5]]]}' http://127.0.0.1:8000/
 

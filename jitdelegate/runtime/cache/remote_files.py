@@ -109,5 +109,5 @@ class _Reading(threading.Thread):
 
 def _words(error: BaseException) -> str:
     if isinstance(error, ImportError) and (error.name or "").startswith("fsspec"):
-        return "remotes need the package fsspec, which is not installed; pip install 'jitdelegate[remote]'"
+        return "remotes need the package fsspec, which is not installed: the extra 'remote'"
     return " ".join(str(error).split())[:300] or type(error).__name__

@@ -47,7 +47,7 @@ class BuiltinRun:
         DeviceError: executable memory is not available.
     """
 
-    __slots__ = ("_entry", "_idle", "_words", "run")
+    __slots__ = ("_entry", "_idle", "_io", "_words", "run")
 
     def __init__(self, code: Code, arguments: Sequence[int], program: Program) -> None:
         """
@@ -56,7 +56,7 @@ class BuiltinRun:
             arguments: of its entry `run`.
         """
         definition, self._idle = _made or _make()
-        self._entry = code.entry
+        self._entry, self._io = code.entry, arguments[2]
         inputs, states, outputs = len(program.inputs), len(program.states), len(program.outputs)
         counts = inputs, states, inputs + states + outputs
         spare = [0] * (counts[2] + states)
@@ -68,7 +68,7 @@ class BuiltinRun:
 
     def resume(self) -> None:
         """Let calls run the program from now on, on the states in io."""
-        self._words[_TURNS] = 0
+        self._words[_TURNS], self._words[_IO] = 0, self._io
         self._words[_RUN] = self._entry
 
     def pause(self) -> bool:
@@ -79,6 +79,7 @@ class BuiltinRun:
         """
         self._words[_RUN] = self._idle
         self.run()
+        self._words[_IO] = ctypes.addressof(self._words) + _SPARE * ctypes.sizeof(ctypes.c_int64)
         return bool(self._words[_TURNS] % 2)
 
     def forked(self) -> bool:
@@ -89,7 +90,6 @@ class BuiltinRun:
     def close(self) -> None:
         """As `pause`, for ever."""
         self.pause()
-        self._words[_IO] = ctypes.addressof(self._words) + _SPARE * ctypes.sizeof(ctypes.c_int64)
 
 
 def _make() -> tuple[int, int]:

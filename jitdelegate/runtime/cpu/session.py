@@ -224,9 +224,14 @@ class Session(IOBinding):
 
     def _pause(self) -> None:
         """Let no run begin without the session's lock; hold it."""
-        ready, self._ready = self._ready, None
-        if ready is not None and ready.pause():
-            self._opened_memory().states.advance()
+        ready = self._ready
+        if ready is None:
+            return
+        memory = self._opened_memory()
+        has_turned = ready.pause()  # a signal's handler may raise: then the next one who pauses finds the same
+        self._ready = None
+        if has_turned:
+            memory.states.advance()
 
     def _compute_undisturbed(self, memory: _Memory, addresses: Sequence[int]) -> None:
         undisturbed(memory.weights.file, lambda: self._compute(memory, addresses))

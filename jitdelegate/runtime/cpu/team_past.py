@@ -91,7 +91,7 @@ def _identity(code: Bytes, num_threads: int) -> bytes:
             os.close(descriptor)
     except OSError:
         state.update(os.uname().nodename.encode())
-    cpus = sorted(os.sched_getaffinity(0))
+    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     state.update(f"{num_threads} {cpus}".encode())
     return state.digest()
 

@@ -465,7 +465,7 @@ def test_a_missing_package_is_told(
     recwarn: pytest.WarningsRecorder,
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    assert_compiled(tmp_path, there, keys.public, "pip install 'jitdelegate[", recwarn)
+    assert_compiled(tmp_path, there, keys.public, "the extra '", recwarn)
 
 
 def test_an_unknown_protocol_is_told(tmp_path: Path, keys: Keys, recwarn: pytest.WarningsRecorder) -> None:

@@ -220,7 +220,7 @@ def _gather_integers(
             return [at + rest, to]
 
         start = panel + channels * (products.bias_bytes // products.lanes) + lane * ByteProducts.channels
-        f.loop(blocks, block, start, target)
+        f.loop(blocks, block, start + rest if products.scales == 1 else start, target)
 
     return _gather_rows(writer, node, gather, replace(filters, bias=bias), products, copy)
 

@@ -85,7 +85,8 @@ def _across_lanes(
     memory is read in the order in which it lies, as far as registers suffice."""
     lanes = generator.vector_bytes // a.layout.element
     if c.layout.plain and not epilogue.streams:
-        kept = joined(kept) or kept
+        whole = joined(kept)
+        kept = whole if whole and whole[-1].distance == a.layout.element else kept
     *outer, last = kept
     total = prod(axis.size for axis in reduced)
     rows = prod(axis.size for axis in outer)

@@ -275,7 +275,7 @@ class _Unpacking:
         return self.f.loop(count, group, at, to)
 
     def _floats(self, at: Value) -> list[Value]:
-        return [self.f.load(vector(self.lanes), at + v * self.lanes * FLOAT_BYTES, 64) for v in range(self.vectors)]
+        return [self.f.load(vector(self.lanes), at + v * self.lanes * FLOAT_BYTES, 4) for v in range(self.vectors)]
 
     def _store(self, to: Value, values: list[Value]) -> None:
         for v, value in enumerate(values):

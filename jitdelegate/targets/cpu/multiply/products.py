@@ -154,7 +154,7 @@ class Products:
 
     def scale(self, f: Function, at: Value) -> Value:
         """A vector of scales."""
-        return f.load(self.result_type, at, 64)
+        return f.load(self.result_type, at, 4)
 
     @property
     def weight_bytes(self) -> int:

@@ -38,7 +38,7 @@ def dot_sweeps(
     """The sweeps of a Contract of at most MOST_OUTPUTS, those whose results are in the same rows together; none unless
     it is computed so: where that is faster, and the results of a row are neighbours."""
     outputs, is_float = len(filters.stored), type(products.unpacked) is Products and filters.narrow != BFLOAT16
-    if form.groups > 1 or not is_float:
+    if form.groups > 1 or not is_float or products.scales > 1:
         return []
     streams = [(s.pixel, s.memory.layout.element) for s in epilogue.streams if not s.splat or s.pixel]
     is_dense = all(pixel == outputs * element for pixel, element in [(c.pixel, c.element), *streams])

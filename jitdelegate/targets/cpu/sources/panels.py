@@ -295,12 +295,14 @@ def pack(
 def _with_scales(products: Products, vectors: int, weights: np.ndarray, scales: np.ndarray) -> list[np.ndarray]:
     """What follows the bias of a panel: each part of the weights, and its scales behind it; a single line of scales is
     before them."""
-    if products.scales <= 1:
-        return [scales, weights]
+    if not products.scales:
+        return [weights]
     parts = [
         np.ascontiguousarray(part).reshape(-1).view(np.uint8).reshape(len(scales), -1) for part in (weights, scales)
     ]
     rest = np.zeros((len(scales), products.scales_bytes(vectors) - parts[1].shape[1]), np.uint8)
+    if products.scales == 1:
+        return [parts[1], rest, weights]
     return [np.concatenate([*parts, rest], 1)]
 
 
