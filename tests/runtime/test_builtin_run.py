@@ -117,6 +117,18 @@ def test_close_waits_for_a_run_and_later_ones_say_that_it_is_closed(session: Ses
         session.run([np.ones(2, np.int64)])
 
 
+def test_a_call_that_comes_after_a_pause_writes_to_no_io(session: Session) -> None:
+    ready: Any = session._ready
+    ready.pause()
+    memory = session._memory
+    assert memory is not None
+    before = list(memory.io)
+    assert ready.run(1, 2) == -1
+    assert list(memory.io) == before
+    ready.resume()
+    session.close()
+
+
 def test_states_are_exchanged_by_each_run_and_known_to_all_other_calls() -> None:
     session, runs = Session(gate_program(has_state=True)), 0
     for others in range(4):
