@@ -112,6 +112,11 @@ class Job(NamedTuple):
         """The device, for results."""
         return {"gpu" if self.device.target.is_accelerator else "cpu": self.device.kind} if self.device else {}
 
+    @property
+    def title(self) -> str:
+        """For progress."""
+        return f"{self.model} {' '.join(self.kind.values())}"
+
 
 def _models(given: str) -> list[str]:
     return sorted(map(str, Path(given).rglob("*.tflite"))) if os.path.isdir(given) else [given]
@@ -147,7 +152,7 @@ def _results(jobs: Sequence[Job], arguments: argparse.Namespace, bar: Bar) -> It
         yield from _on_cluster(jobs, arguments, bar)
     elif arguments.jobs == 1:
         for position, job in enumerate(jobs):
-            bar.begin(f"{job.model} {' '.join(job.kind.values())}")
+            bar.begin(job.title)
             yield position, _run(job, arguments, bar)
     else:
         asked = min(arguments.jobs or usable_cpus(), len(jobs))
@@ -156,7 +161,7 @@ def _results(jobs: Sequence[Job], arguments: argparse.Namespace, bar: Bar) -> It
             complain(f"{count} of {asked} processes compile, since the memory allows no more")
         with Processes(count) as workers:
             for position, future in run_jobs(workers, _run, ((at, (job, arguments)) for at, job in enumerate(jobs))):
-                bar.begin(f"{jobs[position].model} {' '.join(jobs[position].kind.values())}")
+                bar.begin(jobs[position].title)
                 yield position, _result(jobs[position], future)
 
 
@@ -174,7 +179,7 @@ def _on_cluster(jobs: Sequence[Job], arguments: argparse.Namespace, bar: Bar) ->
                 yield position, result
         orders = ((position, (_order(jobs[position], arguments),)) for position in lacking)
         for position, future in run_jobs(workers, fill_order, orders):
-            bar.begin(f"{jobs[position].model} {' '.join(jobs[position].kind.values())}")
+            bar.begin(jobs[position].title)
             yield position, _stored(jobs[position], arguments, future)
 
 
@@ -204,9 +209,8 @@ def _order(job: Job, arguments: argparse.Namespace) -> Order:
 def _stored(job: Job, arguments: argparse.Namespace, future: Future[Parcel]) -> dict[str, Any]:
     """The result of a job whose programs come from a worker of a cluster, once they are in the cache."""
     try:
-        parcel, options = future.result(), _named_options(job, arguments)
-        limit = options.cache_max_bytes
-        store = _output(arguments) or open_store(options.serialization_dir, most_bytes=limit)
+        parcel, options = future.result(), _named_options(job.target, arguments)
+        store = _output(arguments) or open_store(options.serialization_dir, most_bytes=options.cache_max_bytes)
         unpack(parcel, store)
         store.remember_model(fingerprint(job.model), os.path.abspath(job.model))
     except Exception as error:  # noqa: BLE001  whatever became of the worker
@@ -295,14 +299,8 @@ def _further(arguments: argparse.Namespace) -> dict[str, Any]:
 def warm(model: str, arguments: argparse.Namespace, bar: Bar, target: str | None = None) -> dict[str, Any]:
     """Compile one model into the cache; the result as plain data, failures as the entries "error" and "status"."""
     start = time.perf_counter()
-    named = {
-        "target": target,
-        "serialization_dir": arguments.serialization_dir,
-        "model_token": arguments.model_token,
-        "num_threads": arguments.threads,
-    }
     try:
-        options = DelegateOptions.from_keywords(named, _further(arguments))
+        options = _named_options(target, arguments, num_threads=arguments.threads)
         store = _output(arguments)
         source = ModelFile(model, options, listener=announce, store=store)
         with source.kept(), Model(open_model(source)) as loaded:
@@ -351,12 +349,7 @@ def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[
     from jitdelegate.engine.precompile import precompile
 
     start = time.perf_counter()
-    named = {
-        "target": device.target.name,
-        "serialization_dir": arguments.serialization_dir,
-        "model_token": arguments.model_token,
-    }
-    options = DelegateOptions.from_keywords(named, _further(arguments))
+    options = _named_options(device.target.name, arguments)
     kind = Job(model, device.target.name, device).kind
     try:
         hosted = arguments.litert_interpreter
@@ -381,7 +374,7 @@ def check(job: Job, arguments: argparse.Namespace) -> dict[str, Any]:
     own = {"model": job.model, **job.kind}
     shapes, hosted = arguments.input_shape, arguments.litert_interpreter
     try:
-        options = _named_options(job, arguments)
+        options = _named_options(job.target, arguments)
         found = verified(job.model, job.device, options, arguments.output, shapes, hosted=hosted)
     except MissError as error:
         return {**own, "state": MISS, "seconds": time.perf_counter() - start, **_trouble(f"{MISS}: {error}")}
@@ -391,12 +384,13 @@ def check(job: Job, arguments: argparse.Namespace) -> dict[str, Any]:
     return {**own, **_precompiled(found, arguments, start), **where, "notes": []}
 
 
-def _named_options(job: Job, arguments: argparse.Namespace) -> DelegateOptions:
-    """The options of a job."""
+def _named_options(target: str | None, arguments: argparse.Namespace, **further: Any) -> DelegateOptions:
+    """The options of a job for a target."""
     named = {
-        "target": job.target,
+        "target": target,
         "serialization_dir": arguments.serialization_dir,
         "model_token": arguments.model_token,
+        **further,
     }
     return DelegateOptions.from_keywords(named, _further(arguments))
 

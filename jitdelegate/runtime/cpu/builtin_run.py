@@ -87,10 +87,6 @@ class BuiltinRun:
         self._words[_LOCK] = 0
         return self.pause()
 
-    def close(self) -> None:
-        """As `pause`, for ever."""
-        self.pause()
-
 
 def _make() -> tuple[int, int]:
     """The addresses of the function's definition, and of what is called between runs; they live as long as the

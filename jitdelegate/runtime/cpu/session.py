@@ -139,7 +139,7 @@ class Session(IOBinding):
             if memory is None:
                 return
             if self._builtin is not None:
-                self._builtin.close()
+                self._builtin.pause()
             self._stop_workers(memory)
             self._free_native()
             if self._past is not None:

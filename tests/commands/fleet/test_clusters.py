@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,18 @@ def _dask(client: Any) -> tuple[str, str]:
     return "--dask", client.scheduler.address
 
 
+def _after_the_first(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Let something happen when the first result comes."""
+    waiting, real = [happens], warm._stored
+
+    def stored(job: warm.Job, arguments: Any, future: Future[Any]) -> dict[str, Any]:
+        if waiting:
+            waiting.pop()()
+        return real(job, arguments, future)
+
+    monkeypatch.setattr(warm, "_stored", stored)
+
+
 def test_nothing_is_lost_with_a_worker_of_dask(
     dask_client: Any,
     folder: Path,
@@ -65,15 +77,7 @@ def test_nothing_is_lost_with_a_worker_of_dask(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     before = dask_client.run(os.getpid)
-    alive, real = [*before.values()], warm._stored
-
-    def stored(job: warm.Job, arguments: Any, future: Future[Any]) -> dict[str, Any]:
-        if alive:
-            os.kill(alive.pop(), signal.SIGKILL)
-            alive.clear()
-        return real(job, arguments, future)
-
-    monkeypatch.setattr(warm, "_stored", stored)
+    _after_the_first(monkeypatch, lambda: os.kill([*before.values()][-1], signal.SIGKILL))
     results = run(capsys, folder, *TARGETS, *_dask(dask_client), "--output", tmp_path)
     assert [(one["model"], one["cpu"]) for one in results] == [
         (str(path), level) for path in sorted(folder.iterdir()) for level in NAMED
@@ -156,15 +160,13 @@ def test_nothing_is_lost_with_a_worker_of_ray(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    ray, killed, real = pytest.importorskip("ray"), list[int](), warm._stored
+    ray, killed = pytest.importorskip("ray"), list[int]()
 
-    def stored(job: warm.Job, arguments: Any, future: Future[Any]) -> dict[str, Any]:
-        if not killed:
-            killed.append(ray.get(ray.remote(lambda: os.getpid()).remote()))
-            os.kill(killed[0], signal.SIGKILL)  # it has begun the next job
-        return real(job, arguments, future)
+    def kill() -> None:
+        killed.append(ray.get(ray.remote(lambda: os.getpid()).remote()))
+        os.kill(killed[0], signal.SIGKILL)  # it has begun the next job
 
-    monkeypatch.setattr(warm, "_stored", stored)
+    _after_the_first(monkeypatch, kill)
     results = run(capsys, folder, *TARGETS, "--ray", "--output", tmp_path)
     assert {one["state"] for one in results} == {"compiled"} and killed
     assert files(tmp_path) == expected
