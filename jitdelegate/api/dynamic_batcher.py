@@ -57,9 +57,10 @@ class DynamicBatcher:
     """Collects rows that coroutines await, and runs those that wait at the same time as one batch.
 
     A batch starts when `max_batch_size` rows of equal shapes wait, or as many as an inference takes where the model
-    says how many, or `max_delay` seconds after its first row came; while one runs, the next one gathers. The model runs
-    in one thread of its own, so the event loop stays free. Calls may come from several event loops; the rows of each
-    make batches of their own.
+    says how many, or `max_delay` seconds after its first row came. It starts as well when as many wait as were in the
+    last batch or waited at its end: where one client asks after each answer, its rows wait for nobody. While a batch
+    runs, the next one gathers. The model runs in one thread of its own, so the event loop stays free. Calls may come
+    from several event loops; the rows of each make batches of their own.
 
         async with DynamicBatcher(jitdelegate.load("model.tflite"), max_batch_size=16) as batcher:
             outputs = await batcher({"image": pixels})
@@ -74,7 +75,7 @@ class DynamicBatcher:
         """
         Args:
             model: one whose inputs begin with an axis of rows; where it leaves their number open, an inference has
-                `max_batch_size` rows, else as many as the model says.
+                `max_batch_size` rows, or one alone, else as many as the model says.
             max_batch_size: most rows that run together.
             max_delay: seconds that a row waits at most for others.
             max_waiting: most rows of an event loop that wait or run; a further call waits until one of them is done.
@@ -204,7 +205,8 @@ class _Gathering:
     """
 
     __slots__ = (
-        *("_counts", "_enough", "_loop", "_max_delay", "_most", "_rows", "_running", "_timer", "_waiting", "_worker"),
+        *("_counts", "_enough", "_expected", "_loop", "_max_delay", "_most", "_rows", "_running", "_timer", "_waiting"),
+        "_worker",
     )
 
     def __init__(
@@ -229,6 +231,7 @@ class _Gathering:
         self._rows = rows
         self._most = most
         self._enough = enough
+        self._expected = 1
         self._max_delay = max_delay
         self._counts = counts
         self._waiting: dict[Shapes, list[_Request]] = {}
@@ -246,8 +249,10 @@ class _Gathering:
         equal.append(request)
         if len(equal) >= self._enough:
             self._advance()
-        elif self._timer is None:  # even for a delay of 0: calls that come at the same time run together
-            self._timer = self._loop.call_at(request.came + self._max_delay, self._advance)
+        elif len(equal) == self._expected:  # calls that come at the same time run together
+            self._wake(request.came)
+        elif self._timer is None:
+            self._wake(request.came + self._max_delay)
 
     def leave(self, request: _Request) -> None:
         """Forget a row whose call has ended, because it was answered or cancelled."""
@@ -256,14 +261,20 @@ class _Gathering:
         if request.future.cancelled() and request in equal:
             equal.remove(request)
 
+    def _wake(self, when: float) -> None:
+        """Advance at that time of the loop's clock, instead of any other one."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._advance)
+
     def _advance(self) -> None:
         """Start the next batch, if none runs and one may start."""
         while not self._running and (batch := self._next()):
             self._start(batch)
 
     def _next(self) -> list[_Request]:
-        """Rows taken from those that wait: of the batches that are full or have waited long enough, the one with the
-        oldest row. [] if there is none; a timer is set for the next one."""
+        """Rows taken from those that wait: of the batches that are full, expect nobody or have waited long enough, the
+        one with the oldest row. [] if there is none; a timer is set for the next one."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -271,12 +282,12 @@ class _Gathering:
         oldest_first = sorted(self._waiting.values(), key=lambda equal: equal[0].came)
         now = self._loop.time()
         for equal in oldest_first:
-            if len(equal) >= self._enough or equal[0].came + self._max_delay <= now:
+            if len(equal) >= min(self._enough, self._expected) or equal[0].came + self._max_delay <= now:
                 batch = equal[: self._most]
                 del equal[: self._most]
                 return batch
         if oldest_first:
-            self._timer = self._loop.call_at(oldest_first[0][0].came + self._max_delay, self._advance)
+            self._wake(oldest_first[0][0].came + self._max_delay)
         return []
 
     def _start(self, batch: list[_Request]) -> None:
@@ -309,8 +320,9 @@ class _Gathering:
         self._advance()
 
     def _finish(self, batch: list[_Request], outcomes: Sequence[Outputs | Exception]) -> None:
-        """Answer the calls that still wait."""
+        """Answer the calls that still wait. Whoever was answered or waits by now is expected to ask again."""
         self._running = []
+        self._expected = len(batch) + len(self._waiting.get(batch[0].shapes, ()))
         for request, outcome in zip(batch, outcomes, strict=True):
             if request.future.done():
                 continue

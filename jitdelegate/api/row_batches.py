@@ -22,6 +22,7 @@ class RowBatches:
         inputs: names of the model's inputs.
         batch_size: rows of one inference. A model of a fixed size determines it; one that leaves it open gets always
             this size, so that one program serves every number of rows: the last batch is filled up with its last row.
+            But one row alone goes through the program of one row where the model was loaded with such a one.
     """
 
     def __init__(self, model: Model, batch_size: int | None = None) -> None:
@@ -42,6 +43,7 @@ class RowBatches:
         if rows is not None and batch_size not in (None, rows):
             raise TensorError(f"batch_size is {batch_size}, but the model's inputs are {_listed(model.inputs)}")
         self.batch_size: int = rows or batch_size or DEFAULT_BATCH_SIZE
+        self._takes_one = rows is None and all(tensor.shape[0] == 1 for tensor in model.inputs)
 
     def run(self, columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Outputs by name, with as many rows as the inputs have.
@@ -61,31 +63,32 @@ class RowBatches:
         (count,) = set(counts.values())
         results: dict[str, NDArray[Any]] = {}
         for start in range(0, max(count, 1), self.batch_size):
-            batch = {name: self._filled_up(array[start : start + self.batch_size]) for name, array in arrays.items()}
+            size = 1 if self._takes_one and count - start == 1 else self.batch_size
+            batch = {name: _filled_up(array[start : start + size], size) for name, array in arrays.items()}
             for name, output in self._model.run(batch).items():
                 found = numpy.asarray(output)
-                if found.shape[:1] != (self.batch_size,):
-                    shape = list(found.shape)
+                if found.shape[:1] != (size,):
                     raise TensorError(
-                        f"output {name!r} has shape {shape}, expected {self.batch_size} rows as first axis"
+                        f"output {name!r} has shape {list(found.shape)}, expected {size} rows as first axis"
                     )
                 if name not in results:
                     results[name] = numpy.empty((count, *found.shape[1:]), found.dtype)
-                results[name][start : start + self.batch_size] = found[: count - start]
+                results[name][start : start + size] = found[: count - start]
         return results
-
-    def _filled_up(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """The rows and copies of the last one, or zeros where there is none."""
-        import numpy
-
-        missing = self.batch_size - len(rows)
-        if not missing:
-            return rows
-        more = rows[-1:] if len(rows) else numpy.zeros((1, *rows.shape[1:]), rows.dtype)
-        return numpy.concatenate([rows, *([more] * missing)])
 
 
 DEFAULT_BATCH_SIZE = 32
+
+
+def _filled_up(rows: NDArray[Any], size: int) -> NDArray[Any]:
+    """The rows and copies of the last one, or zeros where there is none."""
+    import numpy
+
+    missing = size - len(rows)
+    if not missing:
+        return rows
+    more = rows[-1:] if len(rows) else numpy.zeros((1, *rows.shape[1:]), rows.dtype)
+    return numpy.concatenate([rows, *([more] * missing)])
 
 
 def _fixed_rows(tensor: TensorInfo) -> int | None:

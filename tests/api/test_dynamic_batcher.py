@@ -397,7 +397,7 @@ def test_a_row_waits_for_others_from_when_it_came(model: jitdelegate.Model) -> N
             return await _within(asyncio.gather(*calls))  # type: ignore[no-any-return]
 
     assert [each["a"].tolist() for each in asyncio.run(serve())] == [[0], [2], [4]]
-    assert doubling.seen == [(2, 1), (2, 1)]
+    assert doubling.seen == [(2, 1), (1, 1)]
 
 
 def test_a_model_of_one_row_waits_for_no_others() -> None:
@@ -410,3 +410,52 @@ def test_a_model_of_one_row_waits_for_no_others() -> None:
             await _within(asyncio.gather(*(batcher({"image": row}) for row in ROWS[:5])))
 
     asyncio.run(ask())
+
+
+def test_a_lone_client_waits_for_nobody() -> None:
+    model = Doubling()
+
+    async def serve() -> None:
+        async with _doubling(model, max_delay=3600) as batcher:
+            for number in range(3):
+                await _within(batcher(_two(number)))
+
+    asyncio.run(serve())
+    assert model.seen == [(1, 1)] * 3
+
+
+def test_a_row_waits_for_as_many_as_asked_last() -> None:
+    model = Doubling()
+
+    async def serve() -> None:
+        async with _doubling(model, max_delay=3600) as batcher:
+            await _within(asyncio.gather(*(batcher(_two(number)) for number in range(3))))
+            first, second = (asyncio.ensure_future(batcher(_two(number))) for number in range(2))
+            await asyncio.sleep(0.05)
+            assert batcher.waiting == 2
+            await _within(asyncio.gather(first, second, batcher(_two(2))))
+            assert (batcher.counts.batches, batcher.counts.rows) == (2, 6)
+
+    asyncio.run(serve())
+    assert model.seen == [(8, 1)] * 2
+
+
+def test_rows_that_waited_for_a_batch_join_the_next_one_with_its_callers() -> None:
+    hold = threading.Event()
+    model = Doubling(lambda: hold.wait(30) and None)
+
+    async def serve() -> None:
+        async with _doubling(model, max_delay=3600) as batcher:
+            first = asyncio.ensure_future(batcher(_two(0)))
+            await asyncio.sleep(0)  # the call enters
+            while batcher.waiting:
+                await asyncio.sleep(0.001)
+            second = asyncio.ensure_future(batcher(_two(1)))
+            await asyncio.sleep(0.01)
+            hold.set()
+            await _within(first)
+            await _within(asyncio.gather(second, batcher(_two(2))))
+            assert (batcher.counts.batches, batcher.counts.rows) == (2, 3)
+
+    asyncio.run(serve())
+    assert model.seen == [(1, 1), (8, 1)]
