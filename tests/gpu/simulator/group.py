@@ -9,8 +9,6 @@ from tests.gpu.simulator.order import BLOCK, Clock
 from tests.gpu.simulator.spaces import GlobalSpace, LocalSpace, SharedSpace
 from tests.gpu.simulator.types import REGISTER_DTYPES, Array
 
-WARP_GROUP = 128
-
 
 class Active:
     """The lanes that execute the current instructions. `partial`: some living lane of the group is not among them."""

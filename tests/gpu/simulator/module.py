@@ -11,7 +11,7 @@ import numpy as np
 import tests.gpu.simulator.instructions  # noqa: F401 - registers the instructions
 from tests.gpu.simulator.decode import Decoder, immediate
 from tests.gpu.simulator.errors import SimulationError
-from tests.gpu.simulator.group import WARP_GROUP, Group, Placement
+from tests.gpu.simulator.group import Group, Placement
 from tests.gpu.simulator.inline import inline_calls
 from tests.gpu.simulator.memory import BASE, Memory
 from tests.gpu.simulator.order import WARP, Clock
@@ -214,12 +214,10 @@ class _Launch:
             thread, block = np.tile(np.arange(warps * WARP), blocks), np.repeat(np.arange(blocks), warps * WARP)
             yield Placement(thread, block, numbers, self.grid, self.block, self.cluster)
             return
-        together = WARP_GROUP if any(one.name == "wgmma" for one in self.kernel.instructions) else WARP
-        count = -(-self.threads // together)
-        orders = np.stack([rng.permutation(count) for _ in range(blocks)])
-        for rank in range(count):
-            thread = (orders[:, rank, None] * together + np.arange(together)).reshape(-1)
-            block = np.repeat(np.arange(blocks), together)
+        orders = np.stack([rng.permutation(warps) for _ in range(blocks)])
+        for rank in range(warps):
+            thread = (orders[:, rank, None] * WARP + np.arange(WARP)).reshape(-1)
+            block = np.repeat(np.arange(blocks), WARP)
             yield Placement(thread, block, numbers, self.grid, self.block, self.cluster)
 
     def _group(self, placement: Placement, shared: SharedSpace) -> Group:

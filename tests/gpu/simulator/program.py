@@ -24,7 +24,6 @@ CONVERGING = {
     "ldmatrix",
     "stmatrix",
     "movmatrix",
-    "wgmma",
 }
 
 

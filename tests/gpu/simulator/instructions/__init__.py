@@ -14,7 +14,6 @@ from tests.gpu.simulator.instructions import (
     moves,
     tensor_core,
     warp,
-    warp_group,
 )
 
 __all__ = [
@@ -31,5 +30,4 @@ __all__ = [
     "moves",
     "tensor_core",
     "warp",
-    "warp_group",
 ]
