@@ -3,7 +3,6 @@
 from tests.gpu.simulator.instructions import (
     arithmetic,
     asynchronous,
-    atomics,
     bits,
     cluster,
     compare,
@@ -19,7 +18,6 @@ from tests.gpu.simulator.instructions import (
 __all__ = [
     "arithmetic",
     "asynchronous",
-    "atomics",
     "bits",
     "cluster",
     "compare",
