@@ -3,57 +3,16 @@ result shows each of them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-
 import pytest
 
-from jitdelegate.ir.graph import Graph
-from jitdelegate.targets.cuda.code.template import Template
 from jitdelegate.targets.cuda.multiply.mma_tile import TILES, Tile
 from jitdelegate.targets.cuda.products import mma, separable
 from jitdelegate.targets.cuda.walks import split_k
 from tests.gpu import mutate
-from tests.gpu.mutate import NoSuchPlaceError
-from tests.gpu.simulator import SimulationError
-from tests.targets import cuda_execute
 from tests.targets.contract_cases import convolution
-from tests.targets.cuda_execute import ptx_of, templates_of
-from tests.targets.cuda_graphs import compare, stored_between
+from tests.targets.cuda_graphs import stored_between
+from tests.targets.planted_bugs import Bug, Planting, replaced
 from tests.targets.test_cuda_separable import Pair
-
-Bug = Callable[[str, int], str]
-"""Plants a bug in the place of that number; NoSuchPlaceError where there are fewer."""
-
-
-@dataclass(frozen=True)
-class Planting:
-    """A graph, and the family of its kernel that gets bugs."""
-
-    graph: Graph
-    family: str
-    precision: str = "float16"
-    architecture: str = "sm_90"
-    tolerance: float = 1e-2
-
-    @property
-    def template(self) -> Template:
-        found = templates_of(self.graph, self.architecture, self.precision)
-        return next(one for one in found if one.family == self.family)
-
-    def is_seen(self, monkeypatch: pytest.MonkeyPatch, ptx: str) -> bool:
-        """Whether any order of warps gives wrong numbers with this text, or the simulator objects."""
-        texts = {self.template: ptx}
-        monkeypatch.setattr(cuda_execute, "ptx_of", lambda one, kind: texts.get(one) or ptx_of(one, kind))
-        options = {"architecture": self.architecture, "tolerance": self.tolerance}
-        for schedule in ("lockstep", "random"):
-            try:
-                compare(self.graph, self.precision, schedule=schedule, **options)
-            except (SimulationError, AssertionError):
-                return True
-        return False
-
 
 SEVEN_TILES = stored_between(convolution((1, 5, 6, 224), 64, (2, 2), padding=(1, 0, 1, 0)).graph)
 """Seven whole tiles of K: the last one lies where the sums are to lie, in a ring of two and in one of three slots.
@@ -67,19 +26,6 @@ PLANTINGS = {
 """Of pairs two or three turns of their kernels, and pixels that the last tile lacks."""
 PLACES = 5
 """In how many of the places where a bug fits it is planted, from the first one on."""
-
-
-def replaced(pattern: str, replacement: str) -> Bug:
-    """A bug that changes what matches a pattern."""
-
-    def plant(text: str, number: int) -> str:
-        places = list(re.finditer(pattern, text, re.DOTALL))
-        if number >= len(places):
-            raise NoSuchPlaceError(f"{len(places)} matches of {pattern}, none numbered {number}")
-        place = places[number]
-        return text[: place.start()] + place.expand(replacement) + text[place.end() :]
-
-    return plant
 
 
 COMMON: dict[str, Bug] = {
@@ -122,15 +68,6 @@ BUGS: dict[str, dict[str, Bug]] = {
 CASES = [(planting, name) for planting, bugs in BUGS.items() for name in bugs]
 
 
-def planted(bug: Bug, text: str) -> Iterator[str]:
-    """The text with the bug in one place, for each of some places."""
-    for number in range(PLACES):
-        try:
-            yield bug(text, number)
-        except NoSuchPlaceError:
-            return
-
-
 @pytest.fixture(autouse=True)
 def chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tile whose warps share out K, and no cluster; every pair is computed together, in small tiles."""
@@ -145,16 +82,12 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name, bug", CASES)
 def test_a_planted_bug_is_seen(name: str, bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    planting = PLANTINGS[name]
-    variants = list(planted(BUGS[name][bug], ptx_of(planting.template, planting.architecture)))
-    assert variants
-    assert [number for number, ptx in enumerate(variants) if not planting.is_seen(monkeypatch, ptx)] == []
+    assert PLANTINGS[name].unseen(monkeypatch, BUGS[name][bug], PLACES) == []
 
 
 @pytest.mark.parametrize("name", PLANTINGS)
 def test_without_a_bug_nothing_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    planting = PLANTINGS[name]
-    assert not planting.is_seen(monkeypatch, ptx_of(planting.template, planting.architecture))
+    assert not PLANTINGS[name].is_seen(monkeypatch, PLANTINGS[name].sound)
 
 
 CLUSTER_BUGS: dict[str, Bug] = {
@@ -169,5 +102,4 @@ def test_a_bug_in_a_cluster_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(split_k, "FEWEST_OF_CLUSTER", 1)
     planting = PLANTINGS["sm_90"]
     assert planting.template.cluster > 1
-    variants = list(planted(CLUSTER_BUGS[name], ptx_of(planting.template, "sm_90")))[:2]
-    assert [planting.is_seen(monkeypatch, ptx) for ptx in variants] == [True, True]
+    assert planting.unseen(monkeypatch, CLUSTER_BUGS[name], 2) == []
