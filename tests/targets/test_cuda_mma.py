@@ -27,7 +27,7 @@ from jitdelegate.targets.cuda.walks import split_k
 from jitdelegate.targets.cuda.walks.mma_kernel import Mma
 from jitdelegate.targets.planning.epilogue import Reach
 from tests.targets.contract_cases import Case, convolution, dense, error, transposed
-from tests.targets.cuda_execute import ptx_of, run, templates_of, text_of
+from tests.targets.cuda_execute import compiled, ptx_of, run, templates_of
 from tests.targets.cuda_graphs import stored_between
 
 TOLERANCES = {"float16": 6e-4, "bfloat16": 5e-3, "tf32": 1e-4}
@@ -274,12 +274,4 @@ def test_no_architecture_spills(architecture):
     if not gpu.has_async_copy:
         fit = [one for one in fit if one.operand is Operand.FLOAT16 and not one.has_async_copy]
     for template in Random(architecture).sample(fit, min(12, len(fit))):
-        cubin = back_end.cubin(back_end.ptx(text_of(template), architecture), architecture)
-        assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0), template
-        assert cubin.registers <= 255
-
-
-def test_products_run_on_tensor_cores():
-    for template in templates():
-        architecture = "sm_90" if template.has_async_copy else "sm_75"
-        assert "mma.sync.aligned" in ptx_of(template, architecture)
+        compiled(template, architecture)
