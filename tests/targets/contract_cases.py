@@ -12,6 +12,7 @@ from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.cuda_execute import run
+from tests.targets.integer_graphs import size_of
 
 TOLERANCE = 1e-6
 """Root mean square error against the outputs'."""
@@ -62,11 +63,7 @@ def convolution(
 ) -> Case:
     """A convolution; the output's size follows from the window's options."""
     form = Contract(kernel=kernel, **options)
-    top, bottom, left, right = form.padding
-    padded = data[1] + top + bottom, data[2] + left + right
-    reached = [(size - 1) * step + 1 for size, step in zip(kernel, form.dilation, strict=True)]
-    size = [(whole - part) // step + 1 for whole, part, step in zip(padded, reached, form.stride, strict=True)]
-    return Case(data, (outputs, *kernel, data[3] // form.groups), (data[0], *size, outputs), form)
+    return Case(data, (outputs, *kernel, data[3] // form.groups), (data[0], *size_of(form, data[1:3]), outputs), form)
 
 
 def transposed(data: tuple[int, int, int, int], output: tuple[int, int, int], kernel: int, **options: Any) -> Case:
