@@ -295,6 +295,36 @@ def test_an_unknown_instruction_is_named_when_it_is_reached():
     accepted("bra END; tcgen05.alloc.b32 %r1, %r2; END:", threads=32)
 
 
+FOREIGN = [
+    "add.cc.u32 %r1, %r2, %r3",
+    "mad.hi.u32 %r1, %r2, %r3, %r4",
+    "max.relu.f32 %f1, %f2, %f3",
+    "add.f16x2 %r1, %r2, %r3",
+    "dp2a.hi.u32.u32 %r1, %r2, %r3, %r4",
+    "prmt.b32.f4e %r1, %r2, %r3, %r4",
+    "setp.lt.and.u32 %p1, %r1, %r2, %p2",
+    "cvt.rz.f16.f32 %h1, %f1",
+    "cvt.rn.tf32.f32 %r1, %f1",
+    "cvt.rn.relu.f16x2.f32 %r1, %f1, %f2",
+    "cvta.shared.u64 %d1, %d0",
+    "mapa.u64 %d1, %d0, %r1",
+    "ld.u32 %r1, [%d0]",
+    "atom.global.add.u32 %r1, [%d0], 1",
+    "cp.async.bulk.commit_group",
+    "cp.async.ca.shared.global [tile], [%d0], 12",
+    "ldmatrix.sync.aligned.m16n16.x1.shared.b8 {%r1}, [tile]",
+    "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%r1, %r2}, {%r3, %r4, %r5, %r6}, {%r7, %r8}, {%r1, %r2}",
+    "bar.sync 1",
+    "griddepcontrol.other",
+]
+"""Forms of instructions that no kernel has."""
+
+
+@pytest.mark.parametrize("text", FOREIGN)
+def test_a_form_that_no_kernel_has_is_refused(text):
+    assert refusal(f"{text};", threads=32).kind == "unknown instruction"
+
+
 @pytest.mark.parametrize("text", ["add.f32 %f1, %h1, %f2;", "add.f32.f16 %f1, %f2, %f2;", "max.u32 %r1, %d1, %r2;"])
 def test_an_operand_as_wide_as_none_of_the_instructions_types_is_refused(text):
     assert "as wide" in str(refusal(text, threads=32))
