@@ -10,7 +10,7 @@ from tests.gpu.simulator import Memory, Module, SimulationError
 
 SHARED = ".shared .align 16 .b8 tile[128];"
 WAIT = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
-RANK = "mov.u32 %r3, %cluster_ctarank;"
+RANK = "mov.u32 %r3, %ctaid.z;"
 OWN = f"{RANK} mov.u32 %r1, tile; mad.lo.u32 %r2, %r0, 4, %r1; mul.lo.u32 %r4, %r3, 100; add.u32 %r4, %r4, %r0;"
 PUT = f"{OWN} st.shared.u32 [%r2], %r4;"
 READ = "xor.b32 %r5, %r3, 1; mapa.shared::cluster.u32 %r6, %r2, %r5; ld.shared::cluster.u32 %r7, [%r6];"

@@ -21,8 +21,6 @@ def a_element(kind: str, shape: str, lane: int, i: int) -> tuple[int, int]:
         return group if i < 2 else group + 8, thread * 2 + (i & 1)
     if kind == "tf32" and shape == "m16n8k8":
         return group if i in (0, 2) else group + 8, thread if i in (0, 1) else thread + 4
-    if kind == "tf32" and shape == "m16n8k4":
-        return group if i == 0 else group + 8, thread
     if kind == "s8" and shape == "m16n8k32":
         row = group if 0 <= i < 4 or 8 <= i < 12 else group + 8
         return row, thread * 4 + (i & 3) + (16 if i >= 8 else 0)
@@ -69,13 +67,10 @@ def fill(shape: tuple[int, int], kind: str):
 
 CASES = [
     ("m16n8k16", "f16", "f32"),
-    ("m16n8k16", "f16", "f16"),
     ("m16n8k8", "f16", "f32"),
-    ("m16n8k8", "f16", "f16"),
     ("m16n8k16", "bf16", "f32"),
     ("m16n8k8", "bf16", "f32"),
     ("m16n8k8", "tf32", "f32"),
-    ("m16n8k4", "tf32", "f32"),
     ("m16n8k32", "s8", "s32"),
     ("m16n8k16", "s8", "s32"),
     ("m8n8k16", "s8", "s32"),
@@ -91,7 +86,7 @@ def test_mma_multiplies_the_matrices_its_fragments_hold(shape, kind, result):
     left, right = kind.split(".") if "." in kind else (kind, kind)
     a, a_worth = fill((rows, depth), left)
     b, b_worth = fill((depth, 8), right)
-    c = RNG.integers(-9, 9, (rows, 8)).astype({"f32": np.float32, "f16": np.float16, "s32": np.int32}[result])
+    c = RNG.integers(-9, 9, (rows, 8)).astype({"f32": np.float32, "s32": np.int32}[result])
     layout = "f16" if kind == "bf16" else right
     lanes_a = fragments(a, lambda lane, i: a_element(layout, shape, lane, i), rows * depth // 32)
     lanes_b = fragments(b, lambda lane, i: b_element(layout, shape, lane, i), depth * 8 // 32)
@@ -99,9 +94,7 @@ def test_mma_multiplies_the_matrices_its_fragments_hold(shape, kind, result):
     words = [np.ascontiguousarray(part).view(np.uint32).reshape(32, -1) for part in (lanes_a, lanes_b, lanes_c)]
     found = _run_mma(shape, f"{left}.{right}", result, words).view(c.dtype).reshape(32, -1)
     expected = fragments(a_worth @ b_worth + c, c_element, rows * 8 // 32)
-    np.testing.assert_allclose(
-        found, expected, rtol=2e-3 if result == "f16" else 1e-5, atol=2e-3 if result == "f16" else 1e-5
-    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def _run_mma(shape, kind, result, words):
@@ -139,20 +132,3 @@ def test_ldmatrix_gives_each_lane_two_neighbours_of_a_row(count, transposed):
             matrix = matrices[number].T if transposed else matrices[number]
             row, column = lane // 4, 2 * (lane % 4)
             assert found[lane, number].tolist() == matrix[row, column : column + 2].tolist()
-
-
-def test_stmatrix_and_movmatrix_undo_ldmatrix():
-    matrices = RNG.integers(0, 2**16, (4, 8, 8)).astype(np.uint16)
-    body = """
-    .shared .align 16 .b8 tile[1024];
-    mad.wide.u32 %d20, %r0, 16, %d0; ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%d20];
-    mov.u32 %r5, tile; mad.lo.u32 %r6, %r0, 16, %r5; st.shared.v4.u32 [%r6], {%r1, %r2, %r3, %r4}; bar.warp.sync -1;
-    ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r11, %r12, %r13, %r14}, [%r6];
-    movmatrix.sync.aligned.m8n8.trans.b16 %r11, %r11;
-    stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r6+512], {%r11, %r12, %r13, %r14};
-    ld.shared.v4.u32 {%r1, %r2, %r3, %r4}, [%r6+512];
-    mad.wide.u32 %d20, %r0, 16, %d1; st.global.v4.u32 [%d20], {%r1, %r2, %r3, %r4};
-    """
-    found = run(body, matrices, count=128).view(np.uint16).reshape(4, 8, 8)
-    np.testing.assert_array_equal(found[0], matrices[0].T)
-    np.testing.assert_array_equal(found[1:], matrices[1:])

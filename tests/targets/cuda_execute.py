@@ -105,16 +105,22 @@ def _value(argument: Argument, addresses: Mapping[int, int], weights: int, statu
 
 
 def assert_compiles_everywhere(templates: Sequence[Template]) -> None:
-    """Every template assembles for every GPU without spills and local memory, with tensor cores where it says so."""
+    """Every template compiles for every GPU that has its instructions; see `compiled`."""
     for template in templates:
         for architecture in back_end.ARCHITECTURES:
             if template.cluster > 1 and not GPUS[architecture].has_clusters:
                 continue
-            code = ptx_of(template, architecture)
-            cubin = back_end.cubin(code.encode(), architecture)
-            assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0), (template, architecture)
-            assert template.threads * -(-cubin.registers // 8) * 8 <= REGISTERS, (template, architecture)
-            assert ("mma.sync" in code or "wgmma" in code) == template.uses_tensor_cores, (template, architecture)
+            compiled(template, architecture)
+
+
+def compiled(template: Template, architecture: str) -> back_end.Cubin:
+    """The binary of a template, which has neither spills nor local memory, and tensor cores where it says so."""
+    code = ptx_of(template, architecture)
+    cubin = back_end.cubin(code.encode(), architecture)
+    assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0), (template, architecture)
+    assert template.threads * -(-cubin.registers // 8) * 8 <= REGISTERS, (template, architecture)
+    assert ("mma.sync" in code) == template.uses_tensor_cores, (template, architecture)
+    return cubin
 
 
 def templates_of(graph: Graph, architecture: str = "sm_90", precision: str = "float32") -> list[Template]:

@@ -12,7 +12,6 @@ import numpy as np
 
 from jitdelegate.errors import RefusedValueError
 from jitdelegate.ir.graph import Graph
-from jitdelegate.program.program import Program
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cuda.device import Device
@@ -26,7 +25,7 @@ from jitdelegate.targets.cuda.plan.plan import plan
 from tests.gpu.simulator import Memory, Module
 from tests.gpu.stub.library import Library
 from tests.gpu.stub.simulator import SimulatedMemory, simulate
-from tests.targets.execute import port_of
+from tests.targets.execute import program_of
 
 
 def session_of(
@@ -41,24 +40,7 @@ def session_of(
     planned = plan(graph, gpu, precision, choices)
     compiled = generate.compile_templates(planned.templates, gpu.architecture, TemplateStore(None))
     made = generate.generated(planned, compiled, graph.inputs, graph.outputs)
-    program = Program(
-        key=(("model", "0" * 32), ("target", "cuda")),
-        target="cuda",
-        features=kind,
-        loader="cubin",
-        inputs=tuple(port_of(graph, index) for index in graph.inputs),
-        outputs=tuple(port_of(graph, index) for index in graph.outputs),
-        kernels=made.kernels,
-        arena_bytes=made.arena_bytes,
-        entries=made.entries,
-        launches=made.launches,
-        input_offsets=made.input_offsets,
-        output_offsets=made.output_offsets,
-        large_constants=made.large_constants,
-        refusals=made.refusals,
-        code=made.code,
-        weights=made.weights,
-    )
+    program = program_of(graph, made, kind, "cuda")
     modules = {one.template.symbol: Module(one.ptx.decode()) for one in compiled}
     kinds = {made.kernels[each.kernel].name: each.kinds for each in made.launches}
     library = Library(simulate(modules), kinds, memory=SimulatedMemory(Memory()), capability=capability)

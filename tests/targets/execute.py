@@ -18,24 +18,16 @@ from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.target import Generated
 
 
-def program_of(graph: Graph, generated: Generated, features: str) -> Program:
-    """A program without key, operators and notes."""
+def program_of(graph: Graph, generated: Generated, features: str, target: str = "cpu") -> Program:
+    """A program without operators and notes."""
     return Program(
-        key=(),
-        target="cpu",
+        key=(("model", "0" * 32), ("target", target)),
+        target=target,
         features=features,
-        loader=generated.loader,
         inputs=tuple(port_of(graph, i) for i in graph.inputs),
         outputs=tuple(port_of(graph, i) for i in graph.outputs),
-        arena_bytes=generated.arena_bytes,
-        scratch_bytes=generated.scratch_bytes,
-        sync_bytes=generated.sync_bytes,
-        entries=generated.entries,
-        code=generated.code,
-        weights=generated.weights,
-        large_constants=generated.large_constants,
         weights_hash=xxh3_128_hexdigest(generated.weights),
-        refusals=generated.refusals,
+        **generated.of_program(),
     )
 
 

@@ -1,4 +1,4 @@
-"""Graphs of one integer window form, with random constants, and their feeds."""
+"""Graphs of one window form with constants, and random integers for them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,15 @@ def to_int8(channels: int) -> tuple[Expr, np.ndarray]:
     """XNNPACK's rounding by a factor per channel, and the factors; sums of a hundred products fill the range."""
     factors = np.random.default_rng(5).uniform(0.0003, 0.001, channels).astype(np.float32)
     return quantize(Cast(RESULT, "float32") * Arg(1), "int8", 3, -120, 127), factors
+
+
+def size_of(form: Window, image: Shape) -> tuple[int, int]:
+    """Rows and columns of what a window makes of an image [rows, columns]; it is not transposed."""
+    top, bottom, left, right = form.padding
+    padded = image[0] + top + bottom, image[1] + left + right
+    sizes = zip(padded, form.kernel, form.stride, form.dilation, strict=True)
+    rows, columns = ((whole - (kernel - 1) * dilation - 1) // stride + 1 for whole, kernel, stride, dilation in sizes)
+    return rows, columns
 
 
 def graph_of(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,73 +9,45 @@ import pytest
 
 from jitdelegate.ir.expr import RESULT, Apply, Arg, Const
 from jitdelegate.ir.forms import IndexMap, Map, MatMul, Softmax, View
-from jitdelegate.ir.graph import Graph, Node, Tensor
+from jitdelegate.ir.graph import Graph
 from jitdelegate.targets.cuda.code.gpu import GPUS
-from jitdelegate.targets.cuda.compile import back_end
 from jitdelegate.targets.cuda.plan.plan import plan
 from jitdelegate.targets.cuda.products import attention as attention_module
 from jitdelegate.targets.cuda.products import matmul as matmul_module
 from jitdelegate.targets.cuda.walks.matmul_mma import MMA_TILES
 from tests.gpu import mutate
-from tests.gpu.mutate import NoSuchPlaceError
-from tests.gpu.simulator import SimulationError
-from tests.targets import cuda_execute
-from tests.targets.cuda_execute import ptx_of, templates_of
-from tests.targets.cuda_graphs import Shape, compare
+from tests.targets.cuda_execute import compiled, templates_of
+from tests.targets.cuda_graphs import compare
 from tests.targets.matmul_graphs import attention, feeds_of, matmul
-from tests.targets.test_cuda_mutations import replaced
+from tests.targets.part_graphs import Draft
+from tests.targets.planted_bugs import Bug, Planting, replaced
 
 NEAR = {"float32": 3e-6, "float16": 3e-3, "bfloat16": 2e-2, "tf32": 2e-3}
 """Of means of numbers below 1."""
 
 
-class GraphBuilder:
-    """Builds a graph of float32 tensors, node by node."""
-
-    def __init__(self) -> None:
-        self.tensors: list[Tensor] = []
-        self.nodes: list[Node] = []
-        self.inputs: list[int] = []
-
-    def tensor(self, shape: Shape, dtype: str = "float32") -> int:
-        self.tensors.append(Tensor(f"tensor{len(self.tensors)}", shape, dtype))
-        return len(self.tensors) - 1
-
-    def input(self, *shape: int, dtype: str = "float32") -> int:
-        self.inputs.append(self.tensor(shape, dtype))
-        return self.inputs[-1]
-
-    def add(self, form: object, inputs: tuple[int, ...], shape: Shape) -> int:
-        output = self.tensor(shape)
-        self.nodes.append(Node(type(form).__name__, inputs, (output,), form=form))
-        return output
-
-    def graph(self, *outputs: int) -> Graph:
-        return Graph(tuple(self.tensors), tuple(self.nodes), tuple(self.inputs), outputs)
-
-
 def decoder(batch: int, keys: int, queries: int, heads: int, group: int, depth: int) -> Graph:
     """Queries [batch, queries, heads, depth] over keys and values [batch, keys, heads / group, depth], which are
     repeated for each head of a group and transposed; a mask of bools, a Softmax of scaled scores."""
-    own = GraphBuilder()
-    query = own.input(batch, queries, heads, depth)
-    stored = [own.input(batch, keys, heads // group, depth) for _ in range(2)]
-    mask = own.input(1, 1, queries, keys, dtype="bool")
-    rows = own.add(Map(operands=(IndexMap.along(0, 2, 1, 3),)), (query,), (batch, heads, queries, depth))
+    stored = (batch, keys, heads // group, depth)
+    own = Draft((batch, queries, heads, depth), stored, stored, (1, 1, queries, keys))
+    own.tensors[3] = replace(own.tensors[3], dtype="bool")
+    query, keys_in, values_in, mask = own.inputs
+    rows = own.node(Map(operands=(IndexMap.along(0, 2, 1, 3),)), (query,), (batch, heads, queries, depth))
     repeated, whole = (batch, heads // group, group, keys, depth), (batch, heads, keys, depth)
-    apart = [own.add(Map(operands=(IndexMap.along(0, 3, 1, 4),)), (one,), repeated) for one in stored]
-    keys_of, values = (own.add(View(), (one,), whole) for one in apart)
+    apart = [own.node(Map(operands=(IndexMap.along(0, 3, 1, 4),)), (one,), repeated) for one in (keys_in, values_in)]
+    keys_of, values = (own.node(View(), (one,), whole) for one in apart)
     scores = (batch, heads, queries, keys)
-    found = own.add(MatMul(RESULT * 0.5, adj_y=True), (rows, keys_of), scores)
-    flat = own.add(View(), (found,), (batch * heads, queries, keys))
-    again = own.add(View(), (flat,), scores)
+    found = own.node(MatMul(RESULT * 0.5, adj_y=True), (rows, keys_of), scores)
+    flat = own.node(View(), (found,), (batch * heads, queries, keys))
+    again = own.node(View(), (flat,), scores)
     masked = Map(
         Apply("select", (Arg(0), Arg(1), Const(-np.inf))),
         tuple(IndexMap.broadcast(s, scores) for s in ((1, 1, queries, keys), scores)),
     )
-    weights = own.add(Softmax(), (own.add(masked, (mask, again), scores),), scores)
-    result = own.add(MatMul(), (weights, values), (batch, heads, queries, depth))
-    return own.graph(own.add(Map(operands=(IndexMap.along(0, 2, 1, 3),)), (result,), (batch, queries, heads, depth)))
+    weights = own.node(Softmax(), (own.node(masked, (mask, again), scores),), scores)
+    result = own.node(MatMul(), (weights, values), (batch, heads, queries, depth))
+    return own.graph(own.node(Map(operands=(IndexMap.along(0, 2, 1, 3),)), (result,), (batch, queries, heads, depth)))
 
 
 def feeds_with_mask(graph: Graph) -> list[np.ndarray]:
@@ -164,15 +135,15 @@ def test_masks_and_large_scores_are_as_numpy_has_them(precision: str, monkeypatc
 
 
 def test_what_is_read_elsewhere_or_takes_several_scores_is_no_attention() -> None:
-    own = GraphBuilder()
-    a, b, values = own.input(2, 8, 16), own.input(2, 24, 16), own.input(2, 24, 16)
-    scores = own.add(MatMul(adj_y=True), (a, b), (2, 8, 24))
-    weights = own.add(Softmax(), (scores,), (2, 8, 24))
-    result = own.add(MatMul(), (weights, values), (2, 8, 16))
+    own = Draft((2, 8, 16), (2, 24, 16), (2, 24, 16))
+    a, b, values = own.inputs
+    scores = own.node(MatMul(adj_y=True), (a, b), (2, 8, 24))
+    weights = own.node(Softmax(), (scores,), (2, 8, 24))
+    result = own.node(MatMul(), (weights, values), (2, 8, 16))
     assert len(families(own.graph(result))) == 1
     assert len(families(own.graph(result, scores))) == 3
     assert len(families(own.graph(result, weights))) == 3
-    turned = replace(own.nodes[1], inputs=(own.add(Map(operands=(IndexMap.along(1, 0, 2),)), (scores,), (8, 2, 24)),))
+    turned = replace(own.nodes[1], inputs=(own.node(Map(operands=(IndexMap.along(1, 0, 2),)), (scores,), (8, 2, 24)),))
     nodes = (own.nodes[0], own.nodes[3], turned, own.nodes[2])
     tensors = [replace(one, shape=(8, 2, 24)) if at == weights else one for at, one in enumerate(own.tensors)]
     tensors[values] = replace(own.tensors[values], shape=(8, 24, 16))
@@ -182,20 +153,19 @@ def test_what_is_read_elsewhere_or_takes_several_scores_is_no_attention() -> Non
 
 @pytest.mark.parametrize("operand", [0, 2])
 def test_queries_and_values_that_an_epilogue_reads_too_are_copied(operand: int) -> None:
-    own = GraphBuilder()
-    parts = [own.input(2, 16, 32) for _ in range(3)]
+    own = Draft(*[(2, 16, 32)] * 3)
     cut = IndexMap.along(0, 1, 2, starts=(0, 0, 16))
-    a, b, values = (own.add(Map(operands=(cut,)), (part,), (2, 16, 16)) for part in parts)
+    a, b, values = (own.node(Map(operands=(cut,)), (part,), (2, 16, 16)) for part in own.inputs)
     added = MatMul(RESULT + Arg(1), (IndexMap.along(0, 1, 2),))
     first = (replace(added, adj_y=True), (a, b, a)) if operand == 0 else (MatMul(adj_y=True), (a, b))
-    weights = own.add(Softmax(), (own.add(*first, (2, 16, 16)),), (2, 16, 16))
+    weights = own.node(Softmax(), (own.node(*first, (2, 16, 16)),), (2, 16, 16))
     second = (added, (weights, values, values)) if operand == 2 else (MatMul(), (weights, values))
-    graph = own.graph(own.add(*second, (2, 16, 16)))
+    graph = own.graph(own.node(*second, (2, 16, 16)))
     assert families(graph) == ["map", "attention_ffma"]
     compare(graph, "float32", feeds_of(graph), NEAR["float32"] * 3)
 
 
-BUGS: dict[str, tuple[str, Callable[[str, int], str]]] = {
+BUGS: dict[str, tuple[str, Bug]] = {
     "a barrier is missing": ("tf32", mutate.remove_barrier),
     "copies are waited for too late": ("tf32", mutate.raise_wait_group),
     "keys that do not exist are copied": ("tf32", mutate.drop_zero_fill),
@@ -219,24 +189,8 @@ def test_a_planted_bug_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     graph = attention((9, 8, 20 if "do not exist" in name else 80, 12), adj_y=True)
     graph = matmul((20, 60, 30)) if "product of matrices" in name else graph
     (template,) = templates_of(graph, "sm_90", precision)
-    sound, places = ptx_of(template, "sm_90"), 0
-    while places < 3:
-        try:
-            text = bug(sound, places)
-        except NoSuchPlaceError:
-            break
-        monkeypatch.setattr(cuda_execute, "ptx_of", lambda *_, text=text: text)
-        assert any(_fails(graph, precision, schedule) for schedule in ("random", "lockstep")), places
-        places += 1
-    assert places
-
-
-def _fails(graph: Graph, precision: str, schedule: str) -> bool:
-    try:
-        compare(graph, precision, feeds_of(graph), NEAR[precision], schedule=schedule)
-    except (SimulationError, AssertionError):
-        return True
-    return False
+    planting = Planting(graph, template.family, precision, tolerance=NEAR[precision], feeds=feeds_of(graph))
+    assert planting.unseen(monkeypatch, bug, 3) == []
 
 
 @pytest.mark.parametrize("architecture, precision", [("sm_75", "float16"), ("sm_90", "float32"), ("sm_120", "float16")])
@@ -244,5 +198,4 @@ def test_attention_of_large_heads_compiles(architecture: str, precision: str) ->
     graph = attention((64, 128, 128, 128), adj_y=True)
     template, *_ = templates_of(graph, architecture, precision)
     assert template.family.startswith("attention")
-    cubin = back_end.cubin(ptx_of(template, architecture).encode(), architecture)
-    assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0)
+    compiled(template, architecture)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,7 @@ import pytest
 
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.expr import RESULT, Arg, maximum, unary
-from jitdelegate.ir.forms import Contract, IndexMap
-from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
+from jitdelegate.ir.forms import IndexMap
 from jitdelegate.targets.cuda.code.element import Element
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
 from jitdelegate.targets.cuda.code.gpu import GPUS
@@ -28,68 +26,11 @@ from jitdelegate.targets.cuda.walks.ffma_kernel import Ffma
 from jitdelegate.targets.cuda.walks.gemv import Gemv
 from jitdelegate.targets.cuda.walks.split_k import Combine
 from jitdelegate.targets.planning.epilogue import Reach
-from jitdelegate.targets.reference.evaluate import run_graph
-from tests.targets.cuda_execute import ptx_of, run, templates_of
+from tests.targets.contract_cases import TOLERANCE, Case, convolution, dense, error, transposed
+from tests.targets.cuda_execute import compiled, run, templates_of
 from tests.targets.cuda_graphs import stored_between
 
-TOLERANCE = 1e-6
-"""Root mean square error against the outputs'."""
-PLAIN = Contract()
 SWISH = RESULT * unary("logistic", RESULT)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A Contract and the shapes of its tensors; `extra` are operands of the epilogue."""
-
-    data: tuple[int, ...]
-    weights: tuple[int, ...]
-    output: tuple[int, ...]
-    form: Contract = PLAIN
-    extra: tuple[tuple[int, ...], ...] = ()
-    has_bias: bool = True
-
-    @property
-    def graph(self) -> Graph:
-        random = np.random.default_rng(prod(self.data) + prod(self.weights))
-        tensors = [Tensor("data", self.data, "float32")]
-        for name, shape in (("weights", self.weights), ("bias", self.weights[:1])):
-            tensors.append(Tensor(name, shape, "float32", random.uniform(-1, 1, shape).astype(np.float32)))
-        tensors += [Tensor(f"extra{k}", shape, "float32") for k, shape in enumerate(self.extra)]
-        extra = tuple(range(3, len(tensors)))
-        node = Node("CONV_2D", (0, 1, 2 if self.has_bias else ABSENT, *extra), (len(tensors),), form=self.form)
-        tensors.append(Tensor("output", self.output, "float32"))
-        return Graph(tuple(tensors), (node,), (0, *extra), node.outputs)
-
-
-def convolution(
-    data: tuple[int, int, int, int], outputs: int, kernel: tuple[int, int] = (3, 3), **options: Any
-) -> Case:
-    """A convolution; the output's size follows from the window's options."""
-    form = Contract(kernel=kernel, **options)
-    top, bottom, left, right = form.padding
-    padded = data[1] + top + bottom, data[2] + left + right
-    reached = [(size - 1) * step + 1 for size, step in zip(kernel, form.dilation, strict=True)]
-    size = [(whole - part) // step + 1 for whole, part, step in zip(padded, reached, form.stride, strict=True)]
-    return Case(data, (outputs, *kernel, data[3] // form.groups), (data[0], *size, outputs), form)
-
-
-def transposed(data: tuple[int, int, int, int], output: tuple[int, int, int], kernel: int, **options: Any) -> Case:
-    """A transposed convolution to [rows, columns, channels]."""
-    form = Contract(kernel=(kernel, kernel), transposed=True, **options)
-    return Case(data, (output[2], kernel, kernel, data[3]), (data[0], *output), form)
-
-
-def dense(rows: int, depth: int, outputs: int, form: Contract = PLAIN) -> Case:
-    return Case((rows, depth), (outputs, depth), (rows, outputs), form)
-
-
-def error(case: Graph, tolerance: float = TOLERANCE, **options: Any) -> None:
-    """The simulated kernels answer as the reference does, up to rounding."""
-    random = np.random.default_rng(0)
-    feeds = [random.uniform(-1, 1, case.tensors[i].shape).astype(np.float32) for i in case.inputs]
-    (found,), (expected,) = run(case, feeds, **options), run_graph(case, feeds)
-    assert np.sqrt(np.mean((found - expected) ** 2)) <= tolerance * np.sqrt(np.mean(expected**2))
 
 
 def kinds(case: Case, **options: Any) -> list[type[Template]]:
@@ -259,15 +200,10 @@ def heavy(tile: Tile, **options: Any) -> Ffma:
     return replace(plain, **options)
 
 
-def assert_no_local_memory(template: Template, architecture: str) -> None:
-    cubin = back_end.cubin(ptx_of(template, architecture).encode(), architecture)
-    assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0)
-
-
 @pytest.mark.parametrize("architecture", back_end.ARCHITECTURES)
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
 def test_tiles_stay_in_registers(tile: Tile, architecture: str) -> None:
-    assert_no_local_memory(heavy(tile, is_asynchronous=GPUS[architecture].has_async_copy), architecture)
+    compiled(heavy(tile, is_asynchronous=GPUS[architecture].has_async_copy), architecture)
 
 
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
@@ -275,9 +211,9 @@ def test_tiles_of_single_channels_stay_in_registers(tile: Tile) -> None:
     narrow = heavy(tile, width=1, run=1, is_scattered=True)
     if narrow.pieces > ffma.MOST_PIECES:
         narrow = replace(narrow, width=2)
-    assert_no_local_memory(narrow, "sm_80")
-    assert_no_local_memory(replace(narrow, is_asynchronous=False), "sm_75")
-    assert_no_local_memory(replace(narrow, is_asynchronous=False, source=Element.FLOAT16), "sm_90")
+    compiled(narrow, "sm_80")
+    compiled(replace(narrow, is_asynchronous=False), "sm_75")
+    compiled(replace(narrow, is_asynchronous=False, source=Element.FLOAT16), "sm_90")
 
 
 @pytest.mark.parametrize("architecture", back_end.ARCHITECTURES)
@@ -285,8 +221,8 @@ def test_rows_of_weights_stay_in_registers(architecture: str) -> None:
     single = Element.FLOAT32
     for rows, pixels, slices, width in ((1, 1, 4, 4), (4, 1, 1, 4), (4, 4, 1, 1)):
         template = Gemv(single, single, single, pixels, rows, slices, width, rows, Epilogue(SWISH))
-        assert_no_local_memory(template, architecture)
-    assert_no_local_memory(Combine(single, single, 4, Epilogue(SWISH)), architecture)
+        compiled(template, architecture)
+    compiled(Combine(single, single, 4, Epilogue(SWISH)), architecture)
 
 
 def test_equal_problems_share_a_template() -> None:

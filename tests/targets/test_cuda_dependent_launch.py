@@ -14,10 +14,10 @@ from jitdelegate.targets.cuda.code.dependent_launch import for_architecture
 from jitdelegate.targets.cuda.code.template import Template
 from tests.gpu.one_instruction import kernel
 from tests.gpu.simulator import Memory, Module, SimulationError
+from tests.targets.contract_cases import convolution
 from tests.targets.cuda_execute import ptx_of, templates_of, text_of
 from tests.targets.cuda_graphs import graph_of, stored_between
 from tests.targets.sass import early_accesses, written_early
-from tests.targets.test_cuda_contract import convolution
 
 back_end = pytest.importorskip("jitdelegate.targets.cuda.compile.back_end")
 lower = pytest.importorskip("jitdelegate.targets.cuda.compile.front_end").lower

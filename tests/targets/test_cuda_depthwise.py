@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
 
 from jitdelegate.ir.expr import RESULT, Arg, Expr, maximum, unary
 from jitdelegate.ir.forms import Depthwise, IndexMap
-from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
+from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.targets.cuda.code import image_parts
 from jitdelegate.targets.cuda.code.element import Element
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
@@ -20,40 +21,21 @@ from jitdelegate.targets.cuda.walks.depthwise_kernel import DepthwiseTile, Depth
 from jitdelegate.targets.planning.epilogue import Reach
 from tests.targets.cuda_execute import assert_compiles_everywhere, ptx_of, templates_of
 from tests.targets.cuda_graphs import Shape, compare, stored_between
+from tests.targets.integer_graphs import graph_of, size_of
 
 NEAR = 1e-5
 RESIDUAL = maximum(RESULT + Arg(1), 0.0)
 GATED = RESULT * unary("logistic", Arg(1)) + Arg(2)
 
 
-def layer(
-    data: Shape,
-    kernel: tuple[int, int] = (3, 3),
-    stride: tuple[int, int] = (1, 1),
-    dilation: tuple[int, int] = (1, 1),
-    padding: tuple[int, int, int, int] = (1, 1, 1, 1),
-    multiplier: int = 1,
-    bias: bool = True,
-) -> Graph:
-    """A node on the graph's only input, with random weights."""
-    random = np.random.default_rng(7)
-    channels = data[3] * multiplier
-    weights = random.uniform(-1, 1, (1, *kernel, channels)).astype(np.float32)
-    added = random.uniform(-1, 1, channels).astype(np.float32)
-    reach = [(size - 1) * step for size, step in zip(kernel, dilation, strict=True)]
-    size = [
-        (data[1 + axis] + sum(padding[2 * axis : 2 * axis + 2]) - reach[axis] - 1) // stride[axis] + 1
-        for axis in range(2)
-    ]
-    output = (data[0], *size, channels)
-    tensors = (
-        Tensor("data", data, "float32"),
-        Tensor("weights", weights.shape, "float32", weights),
-        Tensor("bias", added.shape, "float32", added),
-        Tensor("output", output, "float32"),
-    )
-    form = Depthwise(kernel=kernel, stride=stride, dilation=dilation, padding=padding, multiplier=multiplier)
-    return Graph(tensors, (Node("OP", (0, 1, 2 if bias else ABSENT), (3,), form=form),), (0,), (3,))
+def layer(data: Shape, *, bias: bool = True, **options: Any) -> Graph:
+    """A node on the graph's only input, with random weights; 3x3 with zeros around the image unless told otherwise."""
+    random, form = np.random.default_rng(7), Depthwise(**{"kernel": (3, 3), "padding": (1, 1, 1, 1), **options})
+    channels = data[3] * form.multiplier
+    weights = random.uniform(-1, 1, (1, *form.kernel, channels)).astype(np.float32)
+    added = random.uniform(-1, 1, channels).astype(np.float32) if bias else None
+    output = (data[0], *size_of(form, data[1:3]), channels)
+    return graph_of(form, Tensor("data", data, "float32"), output, weights=weights, bias=added)
 
 
 def with_epilogue(graph: Graph, epilogue: Expr, shapes: Sequence[Shape]) -> Graph:
@@ -154,7 +136,7 @@ def test_inputs_and_outputs_of_the_graph_stay_float32() -> None:
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 @pytest.mark.parametrize("kernel", [(3, 3), (7, 3), (1, 12)], ids=str)
 def test_an_epilogue_reads_its_operands_at_the_result(kernel: tuple[int, int], precision: str) -> None:
-    graph = layer((2, 5, 9, 8), kernel, padding=(kernel[0] // 2, kernel[0] // 2, kernel[1] // 2, kernel[1] // 2))
+    graph = layer((2, 5, 9, 8), kernel=kernel, padding=(kernel[0] // 2, kernel[0] // 2, kernel[1] // 2, kernel[1] // 2))
     output = graph.tensors[graph.outputs[0]].shape
     tolerance = NEAR if precision == "float32" else 4e-3
     compare(stored_between(with_epilogue(graph, RESIDUAL, [output])), precision, tolerance=tolerance)

@@ -12,7 +12,7 @@ from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.targets.cuda.products import depthwise
 from jitdelegate.targets.cuda.walks.depthwise_kernel import DepthwiseTile
 from tests.targets.cuda_execute import assert_compiles_everywhere, templates_of
-from tests.targets.integer_graphs import graph_of, to_int8, whole_range
+from tests.targets.integer_graphs import graph_of, size_of, to_int8, whole_range
 from tests.targets.test_cuda_integers import check
 
 ZERO = {"int8": -7, "uint8": 131, "int16": 5}
@@ -30,18 +30,13 @@ def problem(
     """A Depthwise with a bias; sums are rounded to int8, except those of int64."""
     own: dict[str, Any] = {"halo_value": ZERO[dtype], "input_zero": ZERO[dtype], "accumulator": "int32"} | options
     plain = Depthwise(kernel=kernel, padding=padding, **own)
-    spans = [(size - 1) * step for size, step in zip(kernel, plain.dilation, strict=True)]
-    size = [
-        (n + sum(padding[2 * axis : 2 * axis + 2]) - spans[axis] - 1) // plain.stride[axis] + 1
-        for axis, n in enumerate(data[1:3])
-    ]
     outputs = data[3] * plain.multiplier
     is_long = plain.accumulator == "int64"
     epilogue, factors = (RESULT, None) if is_long else to_int8(outputs)
     return graph_of(
         Depthwise(kernel=kernel, padding=padding, epilogue=epilogue, **own),
         Tensor("x", data, dtype),
-        (data[0], *size, outputs),
+        (data[0], *size_of(plain, data[1:3]), outputs),
         weights=whole_range((1, *kernel, outputs), weights, 1),
         bias=whole_range((outputs,), plain.accumulator, 2) // 50_000,
         constants=[] if factors is None else [factors],

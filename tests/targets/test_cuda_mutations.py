@@ -1,44 +1,31 @@
-"""Bugs planted in the PTX of the tensor core kernel: what the tests of that kernel assert sees each of them."""
+"""Bugs planted in the PTX of kernels that multiply on tensor cores, or compute two convolutions: the simulator or a
+result shows each of them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-
 import pytest
 
-from jitdelegate.ir.forms import Contract
-from jitdelegate.targets.cuda.multiply.mma_tile import TILES
+from jitdelegate.targets.cuda.multiply.mma_tile import TILES, Tile
+from jitdelegate.targets.cuda.products import mma, separable
 from jitdelegate.targets.cuda.walks import split_k
 from tests.gpu import mutate
-from tests.gpu.mutate import NoSuchPlaceError
-from tests.gpu.simulator import SimulationError
-from tests.targets.cuda_execute import ptx_of
-from tests.targets.test_cuda_mma import TOLERANCES, Case, Prepared, error, expected, prepare, run, use
+from tests.targets.contract_cases import convolution
+from tests.targets.cuda_graphs import stored_between
+from tests.targets.planted_bugs import Bug, Planting, replaced
+from tests.targets.test_cuda_separable import Pair
 
-Bug = Callable[[str, int], str]
-"""Plants a bug in the place of that number; NoSuchPlaceError where there are fewer."""
-
-SEVEN_TILES = Case(
-    (1, 5, 6, 224), (64, 2, 2, 224), (1, 5, 6, 64), Contract(kernel=(2, 2), padding=(1, 0, 1, 0)), has_bias=False
-)
+SEVEN_TILES = stored_between(convolution((1, 5, 6, 224), 64, (2, 2), padding=(1, 0, 1, 0)).graph)
 """Seven whole tiles of K: the last one lies where the sums are to lie, in a ring of two and in one of three slots.
 Every thread copies rows with taps outside the image, and every product counts."""
+PLANTINGS = {
+    "sm_90": Planting(SEVEN_TILES, "contract_mma", tolerance=0.1),
+    "sm_75": Planting(SEVEN_TILES, "contract_mma", architecture="sm_75", tolerance=0.1),
+    "separable_mma": Planting(Pair((1, 3, 6, 72), 24, dilation=(1, 2), padding=(1, 1, 2, 2)).graph, "separable_mma"),
+    "separable_ffma": Planting(Pair((1, 3, 5, 36), 8).graph, "separable_ffma", "float32"),
+}
+"""Of pairs two or three turns of their kernels, and pixels that the last tile lacks."""
 PLACES = 5
 """In how many of the places where a bug fits it is planted, from the first one on."""
-
-
-def replaced(pattern: str, replacement: str) -> Bug:
-    """A bug that changes what matches a pattern."""
-
-    def plant(text: str, number: int) -> str:
-        places = list(re.finditer(pattern, text, re.DOTALL))
-        if number >= len(places):
-            raise NoSuchPlaceError(f"{len(places)} matches of {pattern}, none numbered {number}")
-        place = places[number]
-        return text[: place.start()] + place.expand(replacement) + text[place.end() :]
-
-    return plant
 
 
 COMMON: dict[str, Bug] = {
@@ -68,52 +55,39 @@ BUGS: dict[str, dict[str, Bug]] = {
         ),
     },
     "sm_75": COMMON | {"data outside the image is read": mutate.drop_global_predicate},
+    "separable_mma": {
+        "a barrier is missing": mutate.remove_barrier,
+        "copies are waited for too late": mutate.raise_wait_group,
+        "a group of copies is never closed": replaced(r"cp\.async\.commit_group;", ""),
+        "data is read before it is there": replaced(r"griddepcontrol\.wait;", ""),
+        "results beyond the last pixel are stored": mutate.drop_branch_before_store,
+    },
+    "separable_ffma": {"a barrier is missing": mutate.remove_barrier},
 }
-"""By architecture: asynchronous copies in a ring of three tiles, or copies through registers in one of two."""
+"""By planting: sm_90 has asynchronous copies in a ring of three tiles, sm_75 copies through registers in one of two."""
+CASES = [(planting, name) for planting, bugs in BUGS.items() for name in bugs]
 
 
-def planted(bug: Bug, text: str) -> Iterator[str]:
-    """The text with the bug in one place, for each of some places."""
-    for number in range(PLACES):
-        try:
-            yield bug(text, number)
-        except NoSuchPlaceError:
-            return
-
-
-@pytest.fixture
-def prepared(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Prepared]:
-    """Seven tiles of the kernel whose warps share out K."""
-    use(monkeypatch, next(tile for tile in TILES if (tile.rows, tile.columns) == (32, 32)))
+@pytest.fixture(autouse=True)
+def chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tile whose warps share out K, and no cluster; every pair is computed together, in small tiles."""
+    monkeypatch.setattr(mma, "TILES", tuple(tile for tile in TILES if (tile.rows, tile.columns) == (32, 32)))
+    monkeypatch.setattr(mma, "WIDE_TILES", ())
+    monkeypatch.setattr(mma, "SLIM_TILES", ())
     monkeypatch.setattr(split_k, "FEWEST_OF_CLUSTER", 1000)
-    return lambda architecture: prepare(SEVEN_TILES, "float16", architecture)
+    monkeypatch.setattr(separable, "launch_cycles", lambda gpu: 10**9)
+    monkeypatch.setattr(separable, "MMA_TILES", (Tile(32, 64, (1, 2, 2), 64, 2),))
+    monkeypatch.setattr(separable.ffma_tile, "TILES", separable.ffma_tile.TILES[-2:-1])
 
 
-def is_seen(prepared: Prepared, architecture: str, ptx: str) -> bool:
-    """Whether any order of warps gives wrong numbers, or the simulator objects."""
-    return any(_fails(prepared, architecture, ptx, schedule) for schedule in ("lockstep", "random"))
+@pytest.mark.parametrize("name, bug", CASES)
+def test_a_planted_bug_is_seen(name: str, bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert PLANTINGS[name].unseen(monkeypatch, BUGS[name][bug], PLACES) == []
 
 
-def _fails(prepared: Prepared, architecture: str, ptx: str, schedule: str) -> bool:
-    try:
-        found = run(prepared, architecture, schedule, change=lambda _: ptx)
-    except SimulationError:
-        return True
-    return not error(found, expected(prepared, "float16")) < TOLERANCES["float16"]
-
-
-@pytest.mark.parametrize("architecture, name", [(one, name) for one, bugs in BUGS.items() for name in bugs])
-def test_a_planted_bug_is_seen(architecture, name, prepared):
-    case = prepared(architecture)
-    variants = list(planted(BUGS[architecture][name], ptx_of(case.launches[0].template, architecture)))
-    assert variants
-    assert [number for number, ptx in enumerate(variants) if not is_seen(case, architecture, ptx)] == []
-
-
-@pytest.mark.parametrize("architecture", BUGS)
-def test_without_a_bug_nothing_is_seen(architecture, prepared):
-    case = prepared(architecture)
-    assert not is_seen(case, architecture, ptx_of(case.launches[0].template, architecture))
+@pytest.mark.parametrize("name", PLANTINGS)
+def test_without_a_bug_nothing_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not PLANTINGS[name].is_seen(monkeypatch, PLANTINGS[name].sound)
 
 
 CLUSTER_BUGS: dict[str, Bug] = {
@@ -123,10 +97,9 @@ CLUSTER_BUGS: dict[str, Bug] = {
 
 
 @pytest.mark.parametrize("name", CLUSTER_BUGS)
-def test_a_bug_in_a_cluster_is_seen(name, prepared, monkeypatch):
+def test_a_bug_in_a_cluster_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(split_k, "CLUSTER_CYCLES", -(10**9))
     monkeypatch.setattr(split_k, "FEWEST_OF_CLUSTER", 1)
-    case = prepared("sm_90")
-    assert case.templates[0].cluster > 1
-    variants = list(planted(CLUSTER_BUGS[name], ptx_of(case.launches[0].template, "sm_90")))[:2]
-    assert [is_seen(case, "sm_90", ptx) for ptx in variants] == [True, True]
+    planting = PLANTINGS["sm_90"]
+    assert planting.template.cluster > 1
+    assert planting.unseen(monkeypatch, CLUSTER_BUGS[name], 2) == []

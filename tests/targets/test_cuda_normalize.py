@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 import pytest
 
@@ -12,12 +10,10 @@ from jitdelegate.ir.forms import IndexMap, Normalize, Statistic
 from jitdelegate.ir.graph import Graph
 from jitdelegate.targets.cuda.forms.normalize import NormalizeTemplate
 from tests.gpu import mutate
-from tests.gpu.mutate import NoSuchPlaceError
-from tests.gpu.simulator import SimulationError
-from tests.targets import cuda_execute
-from tests.targets.cuda_execute import assert_compiles_everywhere, ptx_of, templates_of
+from tests.targets.cuda_execute import assert_compiles_everywhere, templates_of
 from tests.targets.cuda_graphs import compare, graph_of, stored_between
 from tests.targets.normalize_graphs import WHOLE, integers, layer, shares_in_order, softmax
+from tests.targets.planted_bugs import Planting
 
 IN_REGISTERS = [
     layer((5, 17), (1,), (17,), (5, 17)),
@@ -89,19 +85,5 @@ PLACES = 3
 
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, places = layer((1, 40, 3), (1,), (3,), (1, 40, 3)), 0
-    for number in range(PLACES):
-        with contextlib.suppress(NoSuchPlaceError):
-            text = BUGS[name](ptx_of(templates_of(graph)[0], "sm_90"), number)
-            monkeypatch.setattr(cuda_execute, "ptx_of", lambda template, architecture, text=text: text)
-            assert any(_is_seen(graph, schedule) for schedule in ("lockstep", "random")), f"place {number}"
-            places += 1
-    assert places
-
-
-def _is_seen(graph: Graph, schedule: str) -> bool:
-    try:
-        compare(graph, schedule=schedule)
-    except (SimulationError, AssertionError):
-        return True
-    return False
+    graph = layer((1, 40, 3), (1,), (3,), (1, 40, 3))
+    assert Planting(graph, "normalize", "float32", tolerance=1e-6).unseen(monkeypatch, BUGS[name], PLACES) == []

@@ -17,8 +17,8 @@ from tests.gpu.simulator import SimulationError
 from tests.targets import cuda_execute
 from tests.targets.cuda_execute import assert_compiles_everywhere, ptx_of, run, templates_of
 from tests.targets.cuda_graphs import compare, stored_between
+from tests.targets.planted_bugs import replaced
 from tests.targets.recurrent_graphs import CLIPPED, COUPLED, LSTM, PEEPHOLES, PLAIN, kept, recurrent
-from tests.targets.test_cuda_mutations import replaced
 
 CASES = {
     "one unit": recurrent(LSTM, 3, 1, 1),

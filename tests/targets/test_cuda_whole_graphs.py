@@ -16,15 +16,13 @@ from jitdelegate.commands import replay
 from jitdelegate.commands.demo_model import mobilenet_v1
 from jitdelegate.errors import TensorError
 from jitdelegate.program.program import Program
-from jitdelegate.program.read import read
 from jitdelegate.targets.cuda.target import CudaDevice
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api.cached_models import CACHE, ROWS, STEPS, WIDTH, decoder, stepped
 from tests.api.resource_models import ring, streaming
 from tests.conftest import models_dir
-from tests.gpu.stub.install import install
+from tests.gpu.stub.install import install_simulated_gpu
 from tests.gpu.stub.library import Library
-from tests.gpu.stub.simulator import SimulatedMemory, simulate
 from tests.ops.recurrent_models import LstmModel
 from tests.targets.audio import birds, words
 from tests.targets.detector import detector
@@ -33,8 +31,6 @@ from tests.targets.integer_graphs import whole_range
 pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
 
 from jitdelegate.engine import precompile
-from jitdelegate.targets.cuda.compile import compile_templates
-from tests.gpu.simulator import Memory, Module
 
 ARCHITECTURE = "sm_90"
 TOLERANCES = {"float32": 1e-5, "float16": 5e-3}
@@ -51,20 +47,10 @@ def pretrained_resnet() -> bytes:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
-    """A device whose kernels run in the simulator, from the PTX that their binaries were assembled from."""
-    modules: dict[str, Module] = {}
-    kinds: dict[str, str] = {}
-    compile_one = compile_templates.compile_template
-
-    def remember(*arguments: Any) -> Any:
-        compiled = compile_one(*arguments)
-        modules[compiled.template.symbol] = Module(compiled.ptx.decode())
-        return compiled
-
-    monkeypatch.setattr(compile_templates, "compile_template", remember)
-    memory = SimulatedMemory(Memory())
-    library = Library(simulate(modules), kinds, memory=memory, capability=(9, 0), total_bytes=1 << 33, maps_pinned=True)
-    return install(monkeypatch, library)
+    """A device whose kernels run in the simulator, and reach pinned memory."""
+    library = install_simulated_gpu(monkeypatch)
+    library.maps_pinned = True
+    return library
 
 
 def _compile(content: bytes, folder: Path, **options: Any) -> Program:
@@ -74,16 +60,10 @@ def _compile(content: bytes, folder: Path, **options: Any) -> Program:
     return precompile.precompile(str(path), CudaDevice(ARCHITECTURE), given).program
 
 
-def _teach(gpu: Library, program: Program) -> None:
-    """Let the stub know the arguments of a program's kernels."""
-    names = [kernel.name for kernel in program.kernels]
-    gpu.kinds.update({names[launch.kernel]: launch.kinds for launch in program.launches})  # type: ignore[attr-defined]
-
-
-def _load(content: bytes, folder: Path, gpu: Library, precision: str = "float32", **options: str) -> jitdelegate.Model:
+def _load(content: bytes, folder: Path, precision: str = "float32", **options: str) -> jitdelegate.Model:
     """The model on the simulated GPU."""
     options = {"precision": precision} | options
-    _teach(gpu, _compile(content, folder, **options))
+    _compile(content, folder, **options)
     cache = str(folder / "cache")
     model = jitdelegate.load(content, target="cuda", serialization_dir=cache, options=options)
     assert model.report().cache.hit
@@ -109,7 +89,7 @@ def index_arithmetic() -> bytes:
 
 @pytest.mark.parametrize("precision", TOLERANCES)
 def test_integers_and_truth_values_go_in_and_out_as_they_are(precision: str, gpu: Library, tmp_path: Path) -> None:
-    model = _load(index_arithmetic(), tmp_path, gpu, precision)
+    model = _load(index_arithmetic(), tmp_path, precision)
     x = np.array([-(2**41), -4, -3, 2**39, 0] * 3).reshape(3, 5)
     found = [np.asarray(value) for value in model.run({"x": x}).values()]
     model.close()
@@ -127,7 +107,7 @@ def test_integers_and_truth_values_go_in_and_out_as_they_are(precision: str, gpu
 )
 def test_a_model_on_the_gpu_matches_the_cpu(make: Any, precision: str, gpu: Library, tmp_path: Path) -> None:
     content = make()
-    model = _load(content, tmp_path, gpu, precision)
+    model = _load(content, tmp_path, precision)
     random = np.random.default_rng(0)
     feeds = [random.uniform(0, 1, port.shape).astype(np.float32) for port in model.inputs]
     found = model.run({port.name: feed for port, feed in zip(model.inputs, feeds, strict=True)})
@@ -157,7 +137,7 @@ def test_a_quantized_model_on_the_gpu_answers_as_litert_does(
     feed = whole_range(tuple(entry["shape"]), "int8", 1)
     litert.set_tensor(entry["index"], feed)
     litert.invoke()
-    model = _load(content, tmp_path, gpu, quantized_execution=execution)
+    model = _load(content, tmp_path, quantized_execution=execution)
     found = np.asarray(model(feed))
     assert gpu.calls["cuGraphLaunch"] == 1
     model.close()
@@ -169,7 +149,7 @@ def test_a_quantized_model_on_the_gpu_answers_as_litert_does(
     "content", [LstmModel(steps=3).content(), streaming()], ids=["sequence of LSTM", "resource variables"]
 )
 def test_states_on_the_gpu_go_on_from_run_to_run(content: bytes, gpu: Library, tmp_path: Path) -> None:
-    model = _load(content, tmp_path, gpu)
+    model = _load(content, tmp_path)
     other = jitdelegate.load(content, target="cpu", serialization_dir=False)
     random = np.random.default_rng(0)
     for run in range(4):
@@ -183,7 +163,7 @@ def test_states_on_the_gpu_go_on_from_run_to_run(content: bytes, gpu: Library, t
 
 
 def test_a_state_on_the_gpu_that_is_updated_row_by_row_is_not_copied(gpu: Library, tmp_path: Path) -> None:
-    model = _load(ring(), tmp_path, gpu)
+    model = _load(ring(), tmp_path)
     rows = np.full((6, 4), 0.5, np.float32)
     for run in range(5):
         row, place = np.random.default_rng(run).uniform(-1, 1, (1, 1, 4)).astype(np.float32), 2 * run - 1
@@ -196,10 +176,8 @@ def test_a_state_on_the_gpu_that_is_updated_row_by_row_is_not_copied(gpu: Librar
 
 
 def test_the_state_of_a_session_stays_on_the_gpu(gpu: Library, tmp_path: Path) -> None:
-    model = _load(decoder(), tmp_path, gpu)
+    model = _load(decoder(), tmp_path)
     model.prepare()
-    for executable in model._specializations.open_subgraphs.values():
-        _teach(gpu, executable.program)
     session = model.session("cache_*")
     wanted = {name: np.zeros(CACHE, np.float32) for name in ("cache_k", "cache_v")}
     random, steps = np.random.default_rng(0), (("prefill", 2), ("decode", 6), ("decode", ROWS - 1), ("decode", 7))
@@ -235,7 +213,7 @@ def test_slices_of_inputs_and_operands_of_outputs_are_not_copied(gpu: Library, t
     builder.node("SPLIT", (builder.constant(np.int32(1)), x), halves, options={"num_splits": 2})
     made = [builder.op(op, (half,), (3, 4)) for op, half in zip(("ABS", "NEG"), halves, strict=True)]
     builder.output(builder.op("CONCATENATION", made[::-1], (3, 8), name="y", options={"axis": 1}))
-    model = _load(builder.finish(), tmp_path, gpu)
+    model = _load(builder.finish(), tmp_path)
     data = np.arange(-12, 12, dtype=np.float32).reshape(3, 8)
     (found,) = (np.asarray(value) for value in model.run({"x": data}).values())
     np.testing.assert_array_equal(found, np.concatenate([-data[:, 4:], np.abs(data[:, :4])], axis=1))
@@ -269,9 +247,6 @@ def test_what_litert_runs_lies_between_what_the_gpu_runs(gpu: Library, tmp_path:
     content = between_two_convolutions()
     program = _compile(content, tmp_path, **PARTITIONS)
     assert [partition.place for partition in program.partitions] == ["cuda", "litert", "cuda"]
-    for partition in program.partitions:
-        if partition.place == "cuda":
-            _teach(gpu, read(program.content(partition)))
     cache = str(tmp_path / "cache")
     with jitdelegate.load(content, target="cuda", serialization_dir=cache, options=PARTITIONS) as model:
         report = model.report()
@@ -291,8 +266,6 @@ def test_litert_s_own_interpreter_hands_operators_to_the_gpu(gpu: Library, tmp_p
         for delegate in delegates:
             program = delegate._hosted.main.program  # type: ignore[union-attr]
             assert [partition.place for partition in program.partitions] == ["cuda", "cuda"]
-            for partition in program.partitions:
-                _teach(gpu, read(program.content(partition)))
         interpreter.allocate_tensors()
         interpreter.set_tensor(interpreter.get_input_details()[0]["index"], X)
         interpreter.invoke()
@@ -308,13 +281,6 @@ def test_a_dumped_kernel_is_replayed_on_a_gpu(tmp_path: Path, gpu: Library, monk
     monkeypatch.setenv("JITDELEGATE_DUMP", str(tmp_path / "dump"))
     _compile(model.finish(), tmp_path)
     (path,) = tmp_path.glob("dump/00_cuda_*/kernels/*.npz")
-    session = CudaDevice.session
-
-    def taught(device: CudaDevice, program: Program, options: DelegateOptions, threads: int) -> Any:
-        _teach(gpu, program)
-        return session(device, program, options, threads)
-
-    monkeypatch.setattr(CudaDevice, "session", taught)
     found = replay.replay(
         path, DelegateOptions(target="cuda", profile=True, serialization_dir=str(tmp_path / "cache")), runs=2
     )
@@ -337,7 +303,7 @@ def cache_step() -> bytes:
 
 
 def test_a_cache_on_the_gpu_is_updated_in_place_and_nothing_is_copied(gpu: Library, tmp_path: Path) -> None:
-    model = _load(cache_step(), tmp_path, gpu)
+    model = _load(cache_step(), tmp_path)
     session = model._opened.session
     assert session is not None
     ports = (*session.program.inputs, *session.program.outputs)

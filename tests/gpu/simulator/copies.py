@@ -42,11 +42,6 @@ class CopyQueue:
                 left.append((lanes[stays], offsets[stays], contents[stays], number[stays]))
         self.pending = left
 
-    def wait_all(self, group: Group) -> None:
-        """cp.async.wait_all: commits, then waits for everything."""
-        self.commit(group)
-        self.wait(group, 0)
-
 
 def _arrive(group: Group, lanes: Array, offsets: Array, contents: Array) -> None:
     group.shared.data[offsets[:, None] + np.arange(contents.shape[1])] = contents

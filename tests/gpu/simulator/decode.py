@@ -203,22 +203,7 @@ def _special(name: str, kind: Type) -> Get:
     by_name: dict[str, Get] = {
         "tid": lambda group: group.placement.thread_index[axis_number],
         "ctaid": lambda group: group.placement.block_index[axis_number],
-        "ntid": lambda group: np.array([group.placement.shape[axis_number]]),
         "nctaid": lambda group: np.array([group.placement.grid[axis_number]]),
-        "cluster_ctarank": lambda group: group.placement.rank,
-        "cluster_nctarank": lambda group: np.array([group.placement.cluster]),
-        "laneid": lambda group: group.placement.thread % 32,
-        "warpid": lambda group: group.placement.thread // 32,
-        "nwarpid": lambda group: np.array([32]),
-        "smid": lambda group: np.array([0]),
-        "clock": lambda group: np.array([group.steps & 0xFFFFFFFF]),
-        "clock64": lambda group: np.array([group.steps]),
-        "globaltimer": lambda group: np.array([group.steps]),
-        "lanemask_lt": lambda group: (1 << group.placement.thread % 32) - 1,
-        "lanemask_le": lambda group: (2 << group.placement.thread % 32) - 1,
-        "lanemask_eq": lambda group: 1 << group.placement.thread % 32,
-        "lanemask_gt": lambda group: 0xFFFFFFFF ^ ((2 << group.placement.thread % 32) - 1),
-        "lanemask_ge": lambda group: 0xFFFFFFFF ^ ((1 << group.placement.thread % 32) - 1),
     }
     read = by_name[base]
     return lambda group: read(group).astype(dtype)

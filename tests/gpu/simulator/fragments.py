@@ -67,14 +67,10 @@ def b_layout(depth: int, bits: int) -> Layout:
     return Layout(depth, 8, registers, parts, place)
 
 
-def c_layout(rows: int, bits: int, columns: int = 8) -> Layout:
-    """The accumulators: c0, c1 in row groupID, c2, c3 eight rows below, c4 on the same in the next eight columns.
-
-    16-bit accumulators lie two to a register.
-    """
-    parts = 32 // bits
+def c_layout(rows: int) -> Layout:
+    """The accumulators: c0, c1 in row groupID, c2, c3 eight rows below."""
 
     def place(i: int) -> tuple[Array, Array]:
-        return GROUP + 8 * (i // 2 % 2), IN_GROUP * 2 + (i & 1) + 8 * (i // 4)
+        return GROUP + 8 * (i // 2), IN_GROUP * 2 + (i & 1)
 
-    return Layout(rows, columns, rows * columns // (32 * parts), parts, place)
+    return Layout(rows, 8, rows // 4, 1, place)

@@ -6,10 +6,8 @@ import numpy as np
 
 from tests.gpu.simulator.copies import CopyQueue
 from tests.gpu.simulator.order import BLOCK, Clock
-from tests.gpu.simulator.spaces import GlobalSpace, LocalSpace, SharedSpace
+from tests.gpu.simulator.spaces import GlobalSpace, SharedSpace
 from tests.gpu.simulator.types import REGISTER_DTYPES, Array
-
-WARP_GROUP = 128
 
 
 class Active:
@@ -58,7 +56,6 @@ class Group:
         placement: Placement,
         shared: SharedSpace,
         global_space: GlobalSpace,
-        local_bytes: int,
         parameters: Array,
         clock: Clock,
         *,
@@ -72,7 +69,6 @@ class Group:
         self.thread_tag = (placement.block_number + 1).astype(np.int64) * BLOCK + placement.thread
         self.since_warp, self.since_block = (np.zeros(self.size, np.int64) for _ in range(2))
         self.shared, self.global_space = shared, global_space
-        self.local = LocalSpace(self.size, local_bytes)
         self.copies = CopyQueue(self.size)
         self.arrived = np.zeros(self.size, bool)
         self.live = placement.exists.copy()
@@ -130,20 +126,16 @@ class Placement:
     """Which thread of which block each lane is.
 
     `thread`: number within its block; `block`: number within the batch; `block_number`: number within the grid;
-    `cluster`: blocks of a cluster; `rank`: number of the block within its cluster;
     `exists`: False for the lanes that fill up a block's last warp; `thread_index`, `block_index`: x, y, z as uint32.
     """
 
-    def __init__(
-        self, thread: Array, block: Array, block_numbers: Array, grid: Position, shape: Position, cluster: int
-    ) -> None:
-        self.thread, self.block, self.cluster = thread, block, cluster
+    def __init__(self, thread: Array, block: Array, block_numbers: Array, grid: Position, shape: Position) -> None:
+        self.thread, self.block = thread, block
         self.block_number = block_numbers[block]
         self.grid, self.shape = grid, shape
         self.exists = thread < shape[0] * shape[1] * shape[2]
         self.thread_index = _split_index(thread, shape)
         self.block_index = _split_index(self.block_number, grid)
-        self.rank = self.block_index[2] % cluster
 
     def of(self, lane: int) -> tuple[Position, Position]:
         """(block, thread) of a lane as x, y, z."""

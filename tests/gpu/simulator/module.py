@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 import numpy as np
 
 import tests.gpu.simulator.instructions  # noqa: F401 - registers the instructions
 from tests.gpu.simulator.decode import Decoder, immediate
 from tests.gpu.simulator.errors import SimulationError
-from tests.gpu.simulator.group import WARP_GROUP, Group, Placement
-from tests.gpu.simulator.inline import inline_calls
+from tests.gpu.simulator.group import Group, Placement
 from tests.gpu.simulator.memory import BASE, Memory
 from tests.gpu.simulator.order import WARP, Clock
 from tests.gpu.simulator.parse import parse
@@ -43,11 +42,10 @@ SHARED = {
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the variables of a kernel lie: symbol -> address, and the bytes needed."""
+    """Where the variables of a kernel lie: symbol -> address, and the bytes of shared memory needed."""
 
     addresses: dict[str, int]
     shared_bytes: int
-    local_bytes: int
 
 
 class Module:
@@ -59,31 +57,19 @@ class Module:
 
     def __init__(self, ptx_text: str | bytes) -> None:
         self.text = parse(ptx_text)
-        self._kernels = {
-            name: inline_calls(function, self.text.functions)
-            for name, function in self.text.functions.items()
-            if function.is_kernel
-        }
         self._programs: dict[tuple[str, tuple[tuple[str, int], ...]], list[Block]] = {}
 
     @property
     def kernels(self) -> tuple[str, ...]:
         """The names of the kernels in the order of the text."""
-        return tuple(self._kernels)
-
-    def parameters(self, name: str) -> tuple[str, ...]:
-        """The type of every parameter: "u64" for a pointer, "u32", "f32", ..., "b8[24]" for 24 bytes."""
-        return tuple(
-            parameter.type if parameter.count == 1 else f"{parameter.type}[{parameter.count}]"
-            for parameter in self._kernel(name).parameters
-        )
+        return tuple(self.text.functions)
 
     def launch(
         self,
         name: str,
         grid: Sequence[int],
         block: Sequence[int],
-        arguments: Sequence[int | float | bytes],
+        arguments: Sequence[int | float],
         shared_bytes: int = 0,
         *,
         memory: Memory,
@@ -97,7 +83,7 @@ class Module:
 
         Args:
             grid, block: one to three sizes (x, y, z).
-            arguments: one per parameter; ints wrap to the parameter's width, bytes are a structure passed by value.
+            arguments: one per parameter; ints wrap to the parameter's width.
             shared_bytes: dynamic shared memory.
             schedule: "lockstep" runs all warps together; "random" lets them take turns, of some basic blocks each, in
                 an order drawn from `seed`.
@@ -115,9 +101,9 @@ class Module:
         return launch.run(np.random.default_rng(seed) if schedule == "random" else None)
 
     def _kernel(self, name: str) -> Function:
-        if name not in self._kernels:
+        if name not in self.text.functions:
             raise SimulationError("launch", f"no kernel {name!r}, the module has {', '.join(self.kernels) or 'none'}")
-        return self._kernels[name]
+        return self.text.functions[name]
 
     def program(self, name: str, addresses: dict[str, int]) -> list[Block]:
         """The decoded kernel, once for each set of symbol addresses."""
@@ -138,7 +124,7 @@ class _Launch:
         name: str,
         grid: Size,
         block: Size,
-        arguments: Sequence[int | float | bytes],
+        arguments: Sequence[int | float],
         shared_bytes: int,
         memory: Memory,
         check_races: bool,
@@ -212,28 +198,18 @@ class _Launch:
         blocks, warps = numbers.size, -(-self.threads // WARP)
         if rng is None:
             thread, block = np.tile(np.arange(warps * WARP), blocks), np.repeat(np.arange(blocks), warps * WARP)
-            yield Placement(thread, block, numbers, self.grid, self.block, self.cluster)
+            yield Placement(thread, block, numbers, self.grid, self.block)
             return
-        together = WARP_GROUP if any(one.name == "wgmma" for one in self.kernel.instructions) else WARP
-        count = -(-self.threads // together)
-        orders = np.stack([rng.permutation(count) for _ in range(blocks)])
-        for rank in range(count):
-            thread = (orders[:, rank, None] * together + np.arange(together)).reshape(-1)
-            block = np.repeat(np.arange(blocks), together)
-            yield Placement(thread, block, numbers, self.grid, self.block, self.cluster)
+        orders = np.stack([rng.permutation(warps) for _ in range(blocks)])
+        for rank in range(warps):
+            thread = (orders[:, rank, None] * WARP + np.arange(WARP)).reshape(-1)
+            block = np.repeat(np.arange(blocks), WARP)
+            yield Placement(thread, block, numbers, self.grid, self.block)
 
     def _group(self, placement: Placement, shared: SharedSpace) -> Group:
-        local_bytes = self.layout.local_bytes
-        return Group(
-            self.kernel.registers,
-            placement,
-            shared,
-            self.global_space,
-            local_bytes,
-            self.parameters,
-            self.clock,
-            is_dependent=self.is_dependent,
-        )
+        registers, space = self.kernel.registers, self.global_space
+        early = self.is_dependent
+        return Group(registers, placement, shared, space, self.parameters, self.clock, is_dependent=early)
 
 
 def _size(numbers: Sequence[int]) -> Size:
@@ -251,25 +227,20 @@ def parameter_offsets(kernel: Function) -> tuple[dict[str, int], int]:
     return offsets, end
 
 
-def _parameter_bytes(kernel: Function, arguments: Sequence[int | float | bytes]) -> Array:
+def _parameter_bytes(kernel: Function, arguments: Sequence[int | float]) -> Array:
     if len(arguments) != len(kernel.parameters):
         what = f"{len(arguments)} arguments, expected {len(kernel.parameters)}"
         raise SimulationError("launch", what, kernel=kernel.name)
     offsets, size = parameter_offsets(kernel)
     buffer = np.zeros(size + 8, np.uint8)
     for parameter, argument in zip(kernel.parameters, arguments, strict=True):
-        contents = _argument_bytes(kernel, parameter, argument)
+        contents = _argument_bytes(parameter, argument)
         buffer[offsets[parameter.name] :][: len(contents)] = np.frombuffer(contents, np.uint8)
     return buffer
 
 
-def _argument_bytes(kernel: Function, parameter: Variable, argument: Any) -> bytes:
+def _argument_bytes(parameter: Variable, argument: float) -> bytes:
     kind = TYPES[parameter.type]
-    if isinstance(argument, bytes):
-        if len(argument) != kind.size * parameter.count:
-            what = f"{len(argument)} bytes for {parameter.name}, expected {kind.size * parameter.count}"
-            raise SimulationError("launch", what, kernel=kernel.name)
-        return argument
     if kind.is_float:
         return kind.encode(np.array([argument], np.float64)).tobytes()
     if isinstance(argument, float):  # NVVM passes float arguments as .b32 too
@@ -278,9 +249,9 @@ def _argument_bytes(kernel: Function, parameter: Variable, argument: Any) -> byt
 
 
 def _layout(module: Module, kernel: Function, memory: Memory) -> Layout:
-    """Places the variables a kernel can name; those in global and constant memory once for each memory."""
+    """Places the variables a kernel can name; those in global memory once for each memory."""
     addresses: dict[str, int] = {}
-    dynamic, shared_end, local_end = [], 0, 0
+    dynamic, shared_end = [], 0
     for variable in [*module.text.variables.values(), *kernel.variables.values()]:
         size = TYPES[variable.type].size * variable.count
         if variable.space == "shared" and variable.count == 0:
@@ -288,14 +259,11 @@ def _layout(module: Module, kernel: Function, memory: Memory) -> Layout:
         elif variable.space == "shared":
             start = -(-shared_end // variable.align) * variable.align
             addresses[variable.name], shared_end = SHARED_START + start, start + size
-        elif variable.space == "local":
-            start = -(-local_end // 16) * 16
-            addresses[variable.name], local_end = start, start + size
-        elif variable.space in ("global", "const"):
+        elif variable.space == "global":
             addresses[variable.name] = _place_variable(module, variable, memory)
     shared_end = -(-shared_end // 128) * 128 if dynamic else shared_end
     addresses.update(dict.fromkeys(dynamic, SHARED_START + shared_end))
-    return Layout(addresses, shared_end, local_end)
+    return Layout(addresses, shared_end)
 
 
 def _place_variable(module: Module, variable: Variable, memory: Memory) -> int:
@@ -315,13 +283,11 @@ def _granule(kernel: Function, space: str) -> int:
 
 
 def _access_bytes(one: Instruction, space: str) -> int:
-    elsewhere = {"global", "shared", "param", "local", "const"} - {space}
+    elsewhere = {"global", "shared", "param"} - {space}
     if one.name == "cp":
         sizes = [int(operand.text) for operand in one.operands[2:3] if isinstance(operand, Immediate)]
         return min(sizes, default=16)
-    if one.name not in ("ld", "st", "atom", "red", "ldmatrix", "stmatrix") or elsewhere & set(one.parts):
-        return 16
-    if "matrix" in one.name:
+    if one.name not in ("ld", "st") or elsewhere & set(one.parts):
         return 16
     kind = next(TYPES[part] for part in one.parts[::-1] if part in TYPES)
     count = max((len(operand.items) for operand in one.operands if isinstance(operand, Vector)), default=1)

@@ -1,4 +1,4 @@
-"""PTX text -> functions, variables and instructions."""
+"""PTX text -> kernels, variables and instructions."""
 
 from __future__ import annotations
 
@@ -25,18 +25,16 @@ from tests.gpu.simulator.syntax import (
 _NUMBER = re.compile(r"-?(0[fFdD][0-9a-fA-F]+|0[xX][0-9a-fA-F]+U?|\d+U?|\d*\.\d+([eE][+-]?\d+)?)$")
 _LABEL = re.compile(r"\s*([\w$]+)\s*:(?!:)")
 _VARIABLE = re.compile(
-    r"\.(?P<space>shared|global|const|local|param)\s+(?P<rest>(?:\.\w+(?:\s+\d+)?\s+)*?)"
+    r"\.(?P<space>shared|global|param)\s+(?P<rest>(?:\.\w+(?:\s+\d+)?\s+)*?)"
     r"\.(?P<type>[busf]\d+|pred)\s+(?P<pointer>(?:\.\w+(?:\s+\d+)?\s+)*)"
     r"(?P<name>[\w$%]+)\s*(?P<array>\[\s*\d*\s*\])?\s*(?:=\s*(?P<initial>.*))?$",
     re.S,
 )
-_HEADER = re.compile(
-    r"\.(entry|func)\s*(?:\((?P<results>[^()]*)\))?\s*(?P<name>[\w$]+)\s*(?:\((?P<parameters>[^()]*)\))?"
-)
+_HEADER = re.compile(r"\.entry\s*(?P<name>[\w$]+)\s*(?:\((?P<parameters>[^()]*)\))?")
 
 
 def parse(text: str | bytes) -> Text:
-    """The functions and variables of a PTX module.
+    """The kernels and variables of a PTX module.
 
     Raises:
         SimulationError: kind "syntax", with the line, for text that no rule here reads.
@@ -113,9 +111,7 @@ def _function(line: int, header: str, match: re.Match[str]) -> Function:
     return Function(
         match.group("name"),
         line,
-        match.group(1) == "entry",
         _parameters(match.group("parameters"), line),
-        _parameters(match.group("results"), line),
         max_threads=limit,
         cluster=z,
     )
@@ -128,8 +124,6 @@ def _parameters(text: str | None, line: int) -> tuple[Variable, ...]:
 def _variable(text: str, line: int) -> Variable:
     text = text.strip()
     text = re.sub(r"^(\.(?:visible|extern|weak|common)\s+)*", "", text)
-    if text.startswith(".reg"):  # the parameters of a `.func` may be registers; they act as parameters
-        text = ".param" + text[4:]
     match = _VARIABLE.match(text)
     if not match:
         raise SimulationError("syntax", f"cannot read the declaration `{text}`", line=line)
@@ -168,10 +162,6 @@ class _Body:
         """Reads what starts at `position`: a label, a brace or a statement; the position after it."""
         if label := _LABEL.match(self.text, position):
             self.function.labels[self.scopes[-1][0], label.group(1)] = len(self.function.instructions)
-            if targets := re.compile(r"\s*\.(branchtargets|calltargets)\s+([^;]*);").match(self.text, label.end()):
-                names = tuple(name.strip() for name in targets.group(2).split(","))
-                self.function.branch_targets[label.group(1)] = names
-                return targets.end()
             return label.end()
         start = (
             position + len(self.text[position:]) - len(self.text[position:].lstrip())
@@ -199,7 +189,7 @@ class _Body:
     def _read_statement(self, statement: str, line: int) -> None:
         if statement.startswith(".reg"):
             self._declare_registers(statement)
-        elif statement.startswith((".local", ".shared", ".param", ".const", ".global")):
+        elif statement.startswith((".shared", ".global")):
             variable = _variable(statement, line)
             self.function.variables[variable.name] = variable
         elif statement and not statement.startswith("."):
@@ -241,21 +231,17 @@ class _Body:
     def _operand(self, text: str, line: int) -> Operand:
         if text.startswith("[") and text.endswith("]"):
             return self._address(text[1:-1].strip(), line)
-        if text[0] in "{(":
+        if text[0] == "{":
             return Vector(tuple(self._operand(part, line) for part in _split(text[1:-1])))
         if text.startswith("!"):
             inner = self._operand(text[1:].strip(), line)
             assert isinstance(inner, Register)
             return Negated(inner)
-        if "|" in text:
-            return Vector(tuple(self._operand(part.strip(), line) for part in text.split("|")))
         return self._simple(text, line)
 
     def _simple(self, text: str, line: int) -> Operand:
         if text == "_":
             return Sink()
-        if text == "WARP_SZ":
-            return Immediate("32")
         if register := self._register(text):
             return register
         if _NUMBER.match(text):

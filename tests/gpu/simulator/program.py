@@ -8,39 +8,24 @@ from tests.gpu.simulator.decode import BUILDERS, Decoder, Get, Step
 from tests.gpu.simulator.errors import SimulationError
 from tests.gpu.simulator.instructions.cluster import cluster_arrival
 from tests.gpu.simulator.instructions.warp import warp_barrier
-from tests.gpu.simulator.syntax import Function, Immediate, Instruction, Register, Symbol
-from tests.gpu.simulator.types import TYPES
+from tests.gpu.simulator.syntax import Function, Immediate, Instruction, Symbol
 
-LEAVING = {"bra", "ret", "exit", "bar", "barrier", "brx"}
-CONVERGING = {
-    "shfl",
-    "vote",
-    "match",
-    "redux",
-    "elect",
-    "bar",
-    "barrier",
-    "mma",
-    "ldmatrix",
-    "stmatrix",
-    "movmatrix",
-    "wgmma",
-}
+LEAVING = {"bra", "ret", "bar", "barrier"}
+CONVERGING = {"shfl", "bar", "barrier", "mma", "ldmatrix"}
 
 
 @dataclass(frozen=True)
 class Leave:
-    """How a basic block ends: `kind` "fall", "branch", "exit", "barrier", "cluster" (a barrier of all
-    blocks of a cluster) or "table".
+    """How a basic block ends: `kind` "fall", "branch", "exit", "barrier" or "cluster" (a barrier of all blocks of a
+    cluster).
 
-    `condition` selects the lanes that do so, None all; the others go on with the next block. `targets` are block
-    numbers; `index` picks one of several.
+    `condition` selects the lanes that do so, None all; the others go on with the next block. `target` is the number of
+    the block to which a branch leads.
     """
 
     kind: str
     condition: Get | None = None
-    targets: tuple[int, ...] = ()
-    index: Get | None = None
+    target: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,7 +69,7 @@ def _block(function: Function, decoder: Decoder, start: int, end: int, number: d
 
 def _leave(function: Function, decoder: Decoder, one: Instruction, number: dict[int, int]) -> Leave:
     condition = None if one.predicate is None else decoder.condition(one.predicate)
-    if one.name in ("ret", "exit"):
+    if one.name == "ret":
         return Leave("exit", condition)
     if "cluster" in one.parts:
         if one.predicate is not None or "wait" not in one.parts:
@@ -93,28 +78,15 @@ def _leave(function: Function, decoder: Decoder, one: Instruction, number: dict[
     if one.name in ("bar", "barrier"):
         _require_plain_barrier(decoder, one)
         return Leave("barrier", condition)
-    if one.name == "brx":
-        return _table(function, decoder, one, number, condition)
     target = one.operands[-1]
     assert isinstance(target, Symbol)
-    return Leave("branch", condition, (number[_find_label(function, one, target.name)],))
+    return Leave("branch", condition, number[_find_label(function, one, target.name)])
 
 
 def _require_plain_barrier(decoder: Decoder, one: Instruction) -> None:
     whole = one.operands[:1] in ((), (Immediate("0"),)) and len(one.operands) <= 1
     if "sync" not in one.parts or not whole:
         raise decoder.unknown(one, "only barrier 0 of the whole block is known")
-
-
-def _table(
-    function: Function, decoder: Decoder, one: Instruction, number: dict[int, int], condition: Get | None
-) -> Leave:
-    index, table = one.operands
-    assert isinstance(index, Register)
-    assert isinstance(table, Symbol)
-    names = function.branch_targets[table.name]
-    targets = tuple(number[_find_label(function, one, name)] for name in names)
-    return Leave("table", condition, targets, decoder.get(index, TYPES["u32"]))
 
 
 def _find_label(function: Function, one: Instruction, name: str) -> int:

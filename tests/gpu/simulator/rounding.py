@@ -28,7 +28,7 @@ def flush_inputs(get: Get, instruction: Instruction, kind: Type) -> Get:
 
 def exact(operation: Callable[..., Array], instruction: Instruction, kind: Type) -> Callable[..., Array]:
     """The operation, in float64 where the result is to be rounded towards one side."""
-    if kind.name in ("f32", "f32x2") and direction(instruction):
+    if kind.name == "f32" and direction(instruction):
         return lambda *values: operation(*(value.astype(np.float64) for value in values))
     return operation
 
@@ -54,14 +54,12 @@ def finish(operation: Callable[..., Array], instruction: Instruction, kind: Type
     """The operation followed by the rounding, flushing and clamping that the instruction asks for."""
     steps: list[Callable[[Array], Array]] = []
     mode = direction(instruction)
-    if mode and kind.name in ("f32", "f32x2"):
+    if mode and kind.name == "f32":
         steps.append(lambda values: round_towards(values, mode))
     if "ftz" in instruction.parts and kind.name == "f32":
         steps.append(lambda values: flush(values.astype(np.float32)))
     if "sat" in instruction.parts:
         steps.append(saturate)
-    if "relu" in instruction.parts:
-        steps.append(lambda values: np.where(values > 0, values, np.where(np.isnan(values), values, 0)))
     if not steps:
         return operation
 

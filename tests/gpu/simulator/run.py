@@ -107,7 +107,7 @@ class Strands:
         if leave.kind == "fall":
             self.send(number + 1, lanes)
         elif leave.kind == "branch":
-            self.send(leave.targets[0], lanes)
+            self.send(leave.target, lanes)
         elif leave.kind == "barrier":
             self.waiting_at[lanes.mask] = number + 1
         elif leave.kind == "cluster":
@@ -116,24 +116,15 @@ class Strands:
                 raise self.error("barrier divergence", "waits for a cluster without arriving", source, lanes.lanes[0])
             self.group.arrived = self.group.arrived & ~lanes.mask
             self.waiting_at[lanes.mask] = number + 1
-        elif leave.kind == "exit":
+        else:
             self._require_waited(number, lanes)
             self.waiting_at[lanes.mask] = DONE
             self.group.live = self.group.live & ~lanes.mask
-        else:
-            self._go_by_table(leave, lanes)
 
     def _require_waited(self, number: int, lanes: Active) -> None:
         if self.group.is_early(lanes.lanes):
             message = "a thread ends that has not waited for the launches before this one"
             raise self.error("early", message, self.program[number].sources[-1:], int(lanes.lanes[0]))
-
-    def _go_by_table(self, leave: Leave, lanes: Active) -> None:
-        assert leave.index is not None
-        index = self.group.every(leave.index(self.group))
-        for choice, target in enumerate(leave.targets):
-            inside, _ = lanes.split(index == choice)
-            self.send(target, inside)
 
     def release(self, blocks: Array) -> None:
         """Lets the waiting lanes of the released blocks (bool per block of the batch) go on."""

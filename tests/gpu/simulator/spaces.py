@@ -1,4 +1,4 @@
-"""The memory spaces a kernel addresses: shared, local, global, and generic addresses that lead to one of them."""
+"""The memory spaces a kernel addresses: global, shared, and that of all blocks of a cluster."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ import numpy as np
 from tests.gpu.simulator.errors import Fault
 from tests.gpu.simulator.memory import BASE as GLOBAL_BASE
 from tests.gpu.simulator.memory import Memory
-from tests.gpu.simulator.shadow import INITIALISED, Agree, GlobalShadow, SharedShadow
+from tests.gpu.simulator.shadow import Agree, GlobalShadow, SharedShadow
 from tests.gpu.simulator.types import UNSIGNED, Array
 
 if TYPE_CHECKING:
     from tests.gpu.simulator.group import Group
 
 SHARED_START = 1024  # as on hardware, where the first kilobyte is the system's; it also makes address 0 an error
-SHARED_WINDOW = 0x6E00_0000_0000
-LOCAL_WINDOW = 0x6D00_0000_0000
-
-
 RANK_STEP = 1 << 24
 """Distance between addresses of the same place in neighbouring blocks of a cluster; see `mapa`."""
 
@@ -32,9 +28,6 @@ class Space(Protocol):
 
     def store(self, group: Group, addresses: Array, width: int, columns: list[Array]) -> None:
         """Writes the columns one after another at each address."""
-
-    def update(self, group: Group, addresses: Array, width: int) -> tuple[Array, Array]:
-        """For an atomic: (memory as elements of `width` bytes, element of each lane)."""
 
 
 class GlobalSpace:
@@ -66,12 +59,6 @@ class GlobalSpace:
             agree = _agree(self.memory.data, addresses - GLOBAL_BASE, width, columns)
             self.shadow.on_write(group, addresses - GLOBAL_BASE, width * len(columns), agree)
 
-    def update(self, group: Group, addresses: Array, width: int) -> tuple[Array, Array]:
-        """See Space."""
-        self._require_late(group, addresses, width, "updates")
-        self.memory.load(group, addresses, width, 1)
-        return self.memory.data.view(UNSIGNED[width]), (addresses - GLOBAL_BASE) // width
-
     def _require_late(self, group: Group, addresses: Array, nbytes: int, verb: str) -> None:
         """Fault "early" where a lane touches what a launch may be about to write or read, and has not waited for it."""
         lanes = group.active.lanes
@@ -102,7 +89,7 @@ class SharedSpace:
 
         `blocks`: whose memory each lane accesses, its own block's by default.
         """
-        relative = np.where(addresses >= SHARED_WINDOW, addresses - SHARED_WINDOW, addresses) - SHARED_START
+        relative = addresses - SHARED_START
         outside = (relative < 0) | (relative + total > self.size)
         if outside.any():
             place = int(np.flatnonzero(outside)[0])
@@ -138,16 +125,6 @@ class SharedSpace:
             data[first + column] = values
         agree = _agree(self.data, offsets, width, columns)
         self.shadow.on_write(group, group.active.lanes, offsets, width * len(columns), agree)
-
-    def update(self, group: Group, addresses: Array, width: int) -> tuple[Array, Array]:
-        """See Space."""
-        lanes = group.active.lanes
-        offsets = self.offsets(group, lanes, addresses, width, "updates")
-        written = self.shadow.state[self.shadow.cells(offsets, width)] & INITIALISED
-        if not written.all():
-            place = int(np.flatnonzero(written.min(axis=1) == 0)[0])
-            raise Fault("uninitialised", "updates shared memory that nobody wrote", lanes[place])
-        return self.data.view(UNSIGNED[width]), offsets // width
 
 
 class ClusterSpace:
@@ -188,47 +165,6 @@ class ClusterSpace:
         shadow.on_write(group, lanes[~is_remote], offsets[~is_remote], width * len(columns), agree)
         shadow.on_remote(lanes[is_remote], offsets[is_remote], width * len(columns), writes=True)
 
-    def update(self, group: Group, addresses: Array, width: int) -> tuple[Array, Array]:
-        """See Space."""
-        raise Fault("unknown", "no atomics on the memory of other blocks are known", group.active.lanes[0])
-
-
-class LocalSpace:
-    """The stack of every lane of a group, `size` bytes each."""
-
-    def __init__(self, lanes: int, size: int) -> None:
-        self.size = -(-size // 16) * 16
-        self.data = np.full(lanes * self.size, 0xFF, np.uint8)
-
-    def _offsets(self, group: Group, addresses: Array, total: int) -> Array:
-        relative = np.where(addresses >= LOCAL_WINDOW, addresses - LOCAL_WINDOW, addresses)
-        lanes = group.active.lanes
-        for kind, bad in (
-            ("out of bounds", (relative < 0) | (relative + total > self.size)),
-            ("misaligned", relative & (total - 1) != 0),
-        ):
-            if bad.any():
-                place = int(np.flatnonzero(bad)[0])
-                where = f"byte {int(relative[place])} of {self.size} bytes of local memory"
-                raise Fault(kind, f"touches {total} bytes at {where}", lanes[place])
-        result: Array = relative + lanes * self.size
-        return result
-
-    def load(self, group: Group, addresses: Array, width: int, count: int) -> list[Array]:
-        """See Space."""
-        data, first = self.data.view(UNSIGNED[width]), self._offsets(group, addresses, width * count) // width
-        return [data[first + column] for column in range(count)]
-
-    def store(self, group: Group, addresses: Array, width: int, columns: list[Array]) -> None:
-        """See Space."""
-        data, first = self.data.view(UNSIGNED[width]), self._offsets(group, addresses, width * len(columns)) // width
-        for column, values in enumerate(columns):
-            data[first + column] = values
-
-    def update(self, group: Group, addresses: Array, width: int) -> tuple[Array, Array]:
-        """See Space."""
-        return self.data.view(UNSIGNED[width]), self._offsets(group, addresses, width) // width
-
 
 def _agree(data: Array, offsets: Array, width: int, columns: list[Array]) -> Agree:
     """Whether memory holds the columns that each lane has just written."""
@@ -239,14 +175,3 @@ def _agree(data: Array, offsets: Array, width: int, columns: list[Array]) -> Agr
         return equal
 
     return agree
-
-
-def generic_space(group: Group, addresses: Array) -> Space:
-    """The space that all generic addresses lead to; Fault where they lead to several."""
-    names = np.select([addresses >= GLOBAL_BASE, addresses >= SHARED_WINDOW, addresses >= LOCAL_WINDOW], [2, 1, 0], 2)
-    if (names != names[0]).any():
-        place = int(np.flatnonzero(names != names[0])[0])
-        raise Fault(
-            "out of bounds", "generic addresses of one instruction lead to several spaces", group.active.lanes[place]
-        )
-    return (group.local, group.shared, group.global_space)[int(names[0])]

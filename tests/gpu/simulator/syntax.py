@@ -28,7 +28,7 @@ class Immediate:
 
 @dataclass(frozen=True)
 class Symbol:
-    """The name of a variable, parameter, function or label, plus bytes."""
+    """The name of a variable, parameter or label, plus bytes."""
 
     name: str
     offset: int = 0
@@ -48,14 +48,14 @@ class Negated:
 
 @dataclass(frozen=True)
 class Vector:
-    """`{a, b}`; also `p|q`, a result in two registers, and `(a, b)`, the arguments of a call."""
+    """`{a, b}`."""
 
     items: tuple[Operand, ...]
 
 
 @dataclass(frozen=True)
 class Address:
-    """`[base + offset]`, offset in bytes; `index` is set in `[a, {b, c}]` only, which nothing here reads."""
+    """`[base + offset]`, offset in bytes."""
 
     base: Operand
     offset: int = 0
@@ -83,7 +83,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Variable:
-    """A `.shared`, `.global`, `.const`, `.local` or `.param` variable of `count` elements (0: extern, size unknown)."""
+    """A `.shared`, `.global` or `.param` variable of `count` elements (0: extern, size unknown)."""
 
     name: str
     space: str
@@ -95,17 +95,14 @@ class Variable:
 
 @dataclass
 class Function:
-    """A kernel or device function. `labels` gives (scope, name) the index of the instruction it stands before."""
+    """A kernel. `labels` gives (scope, name) the index of the instruction it stands before."""
 
     name: str
     line: int
-    is_kernel: bool
     parameters: tuple[Variable, ...]
-    results: tuple[Variable, ...] = ()
     registers: list[str] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[tuple[int, str], int] = field(default_factory=dict)
-    branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
     max_threads: int | None = None
     cluster: int = 1  # blocks along z that share memory

@@ -1,7 +1,7 @@
 """The types of PTX: how wide they are, and how register bits become numbers and back.
 
 Registers hold raw bits as unsigned integers (predicates as booleans), one element a lane, or one element for all lanes
-where the value is the same everywhere. Packed types decode to two columns.
+where the value is the same everywhere.
 """
 
 from __future__ import annotations
@@ -77,33 +77,17 @@ def _half_encode(values: Array) -> Array:
     return values.astype(np.float16).view(np.uint16)
 
 
-def _pair(name: str, half: np.dtype[Any], decode: Callable[[Array], Array], encode: Callable[[Array], Array]) -> Type:
-    raw = UNSIGNED[2 * half.itemsize]
-
-    def decode_pair(bits: Array) -> Array:
-        return decode(np.ascontiguousarray(bits).view(half)).reshape(-1, 2)
-
-    def encode_pair(values: Array) -> Array:
-        return np.ascontiguousarray(encode(values)).view(raw).reshape(-1)
-
-    return Type(name, raw.itemsize, raw, decode_pair, encode_pair)
-
-
 def _same(bits: Array) -> Array:
     return bits
 
 
-_F32 = _plain("f32", "f4")
 TYPES = {
     **{f"{kind}{8 * size}": _plain(f"{kind}{8 * size}", f"u{size}") for kind in "ub" for size in UNSIGNED},
     **{f"s{8 * size}": _plain(f"s{8 * size}", f"i{size}") for size in SIGNED},
-    "f32": _F32,
+    "f32": _plain("f32", "f4"),
     "f64": _plain("f64", "f8"),
     "f16": Type("f16", 2, UNSIGNED[2], _half_decode, _half_encode),
     "bf16": Type("bf16", 2, UNSIGNED[2], bf16_values, bf16_bits),
-    "f16x2": _pair("f16x2", UNSIGNED[2], _half_decode, _half_encode),
-    "bf16x2": _pair("bf16x2", UNSIGNED[2], bf16_values, bf16_bits),
-    "f32x2": _pair("f32x2", UNSIGNED[4], _F32.decode, _F32.encode),
     "tf32": _plain("tf32", "f4"),
     "pred": Type("pred", 1, np.dtype(np.bool_), _same, _same),
 }

@@ -2,42 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Mapping
 
+from tests.gpu.simulator import Memory, Module
 from tests.gpu.stub.capture import Touch
-from tests.gpu.stub.library import Execute, Launched, Value
+from tests.gpu.stub.library import Execute, Launched
 from tests.gpu.stub.memory import DeviceMemory
-
-Sizes = tuple[int, int, int]
-
-
-class Memory(Protocol):
-    """What is used of `simulator.Memory`."""
-
-    touched: list[Touch] | None
-
-    def allocate(self, nbytes: int) -> int: ...
-    def write(self, address: int, contents: bytes) -> None: ...
-    def read(self, address: int, nbytes: int) -> bytes: ...
-    def keep(self, address: int) -> int: ...
-    def let_race(self, address: int, nbytes: int) -> int: ...
-
-
-class Module(Protocol):
-    """What is used of `simulator.Module`."""
-
-    def launch(
-        self,
-        name: str,
-        *,
-        grid: Sizes,
-        block: Sizes,
-        arguments: Sequence[Value],
-        shared_bytes: int,
-        memory: Memory,
-        is_dependent: bool,
-    ) -> object: ...
 
 
 class SimulatedMemory:

@@ -3,7 +3,6 @@
 from tests.gpu.simulator.instructions import (
     arithmetic,
     asynchronous,
-    atomics,
     bits,
     cluster,
     compare,
@@ -14,13 +13,11 @@ from tests.gpu.simulator.instructions import (
     moves,
     tensor_core,
     warp,
-    warp_group,
 )
 
 __all__ = [
     "arithmetic",
     "asynchronous",
-    "atomics",
     "bits",
     "cluster",
     "compare",
@@ -31,5 +28,4 @@ __all__ = [
     "moves",
     "tensor_core",
     "warp",
-    "warp_group",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
 
 import numpy as np
 
@@ -21,6 +20,8 @@ WIDER = {"s16": "s32", "u16": "u32", "s32": "s64", "u32": "u64"}
 def elementwise(decoder: Decoder, instruction: Instruction, operation: Operation, kind: Type, *narrow: Type) -> Step:
     """The step `first operand = operation(other operands)`, all of one type but for the first ones of the others."""
     sources = instruction.operands[1:]
+    if kind.is_float and "relu" in instruction.parts:
+        raise decoder.unknown(instruction)
     kinds = (*narrow, *[kind] * (len(sources) - len(narrow)))
     pairs = list(zip(sources, kinds, strict=True))
     if any(isinstance(source, Register) and decoder.raw_dtype(source) != one.raw for source, one in pairs):
@@ -51,31 +52,25 @@ def _add(decoder: Decoder, instruction: Instruction) -> Step:
     return elementwise(decoder, instruction, exact(operation, instruction, kind), kind, *mixed)
 
 
-@instruction("mul", "mul24")
+@instruction("mul")
 def _mul(decoder: Decoder, instruction: Instruction) -> Step:
     (kind,) = types_of(instruction)
     if "wide" in instruction.parts:
         return _wide(decoder, instruction, kind, np.multiply)
     if "hi" in instruction.parts:
         return elementwise(decoder, instruction, lambda a, b: high_half(a, b, kind), kind)
-    if instruction.name == "mul24":
-        return elementwise(decoder, instruction, lambda a, b: _low24(a) * _low24(b), kind)
     return elementwise(decoder, instruction, exact(np.multiply, instruction, kind), kind)
 
 
-@instruction("mad", "mad24")
+@instruction("mad")
 def _mad(decoder: Decoder, instruction: Instruction) -> Step:
-    if "cc" in instruction.parts:
-        raise decoder.unknown(instruction)
     (kind,) = types_of(instruction)
+    if {"cc", "hi"} & set(instruction.parts):
+        raise decoder.unknown(instruction)
     if kind.is_float:
         return _fma(decoder, instruction)
     if "wide" in instruction.parts:
         return _wide(decoder, instruction, kind, lambda a, b, c: a * b + c)
-    if "hi" in instruction.parts:
-        return elementwise(decoder, instruction, lambda a, b, c: high_half(a, b, kind) + c, kind)
-    if instruction.name == "mad24":
-        return elementwise(decoder, instruction, lambda a, b, c: _low24(a) * _low24(b) + c, kind)
     return elementwise(decoder, instruction, lambda a, b, c: a * b + c, kind)
 
 
@@ -105,12 +100,6 @@ def high_half(a: Array, b: Array, kind: Type) -> Array:
     if kind.is_signed:  # the unsigned product counts 2**64 too much for each negative factor
         high = high - np.where(a < 0, y, 0).astype(np.uint64) - np.where(b < 0, x, 0).astype(np.uint64)
     result: Array = high.view(a.dtype)
-    return result
-
-
-def _low24(values: Array) -> Array:
-    shift = values.dtype.type(8)
-    result: Array = (values << shift) >> shift
     return result
 
 
@@ -156,10 +145,10 @@ def _minimum(decoder: Decoder, instruction: Instruction) -> Step:
     else:
         one = np.maximum if propagating else np.fmax
     if kind.is_float:
-        return elementwise(decoder, instruction, lambda *values: reduce(_with_signed_zero(one), values), kind)
+        return elementwise(decoder, instruction, _with_signed_zero(one), kind)
     if "relu" in instruction.parts:
         return elementwise(decoder, instruction, lambda a, b: np.maximum(one(a, b), a.dtype.type(0)), kind)
-    return elementwise(decoder, instruction, lambda *values: reduce(one, values), kind)
+    return elementwise(decoder, instruction, one, kind)
 
 
 def _with_signed_zero(choose: np.ufunc) -> Operation:
@@ -188,12 +177,6 @@ def _sign(decoder: Decoder, instruction: Instruction) -> Step:
     return elementwise(decoder, instruction, operations[instruction.name], kind)
 
 
-@instruction("sad")
-def _sad(decoder: Decoder, instruction: Instruction) -> Step:
-    (kind,) = types_of(instruction)
-    return elementwise(decoder, instruction, lambda a, b, c: np.where(a < b, b - a, a - b) + c, kind)
-
-
 @instruction("dp4a", "dp2a")
 def _dot_product(decoder: Decoder, instruction: Instruction) -> Step:
     first, second = types_of(instruction)
@@ -201,15 +184,16 @@ def _dot_product(decoder: Decoder, instruction: Instruction) -> Step:
     result = TYPES["s32" if first.is_signed or second.is_signed else "u32"]
     a, b = (decoder.get_raw(operand, raw) for operand in instruction.operands[1:3])
     c, put = decoder.get(instruction.operands[3], result), decoder.put(instruction.operands[0], result)
-    if instruction.name == "dp2a":
-        half = slice(2, 4) if "hi" in instruction.parts else slice(0, 2)
-        return lambda group: put(
-            group,
-            (_parts(a(group), first, 2) * _parts(b(group), second, 1)[:, half]).sum(1).astype(np.int32) + c(group),
-        )
-    return lambda group: put(
-        group, ((_parts(a(group), first, 1) * _parts(b(group), second, 1)).sum(1) + c(group)).astype(np.int64)
-    )
+    if "hi" in instruction.parts:
+        raise decoder.unknown(instruction)
+    width = 2 if instruction.name == "dp2a" else 1  # bytes of the parts of the first operand
+
+    def step(group: Group) -> None:
+        left = _parts(a(group), first, width)
+        products = left * _parts(b(group), second, 1)[:, : left.shape[1]]
+        put(group, (products.sum(1) + c(group)).astype(np.int64))
+
+    return step
 
 
 def _parts(raw: Array, kind: Type, width: int) -> Array:

@@ -20,8 +20,6 @@ def _copy(decoder: Decoder, instruction: Instruction) -> Step:
         raise decoder.unknown(instruction)
     if "commit_group" in parts:
         return lambda group: group.copies.commit(group)
-    if "wait_all" in parts:
-        return lambda group: group.copies.wait_all(group)
     if "wait_group" in parts:
         (count,) = instruction.operands
         assert isinstance(count, Immediate)
@@ -37,7 +35,7 @@ def _start(decoder: Decoder, instruction: Instruction) -> Step:
     if nbytes not in ((16,) if "cg" in instruction.parts else (4, 8, 16)):
         raise decoder.unknown(instruction, f"cp.async cannot copy {nbytes} bytes")
     target, source = decoder.address(instruction.operands[0]), decoder.address(instruction.operands[1])
-    filled = decoder.get(instruction.operands[3], U32) if _has_source_size(instruction) else None
+    filled = decoder.get(instruction.operands[3], U32) if len(instruction.operands) > 3 else None
 
     def step(group: Group) -> None:
         offsets = group.shared.offsets(group, group.active.lanes, target(group), nbytes, "copies")
@@ -45,10 +43,6 @@ def _start(decoder: Decoder, instruction: Instruction) -> Step:
         group.copies.start(group, offsets, contents)
 
     return step
-
-
-def _has_source_size(instruction: Instruction) -> bool:
-    return len(instruction.operands) > (4 if "L2__cache_hint" in instruction.parts else 3)
 
 
 def _read(group: Group, addresses: Array, nbytes: int, filled: Get | None) -> Array:

@@ -1,4 +1,4 @@
-"""and, or, xor, not, lop3, shifts, bit fields, byte permutation and bit counts."""
+"""and, or, xor, not, shifts, bit fields and byte permutation."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 
 from tests.gpu.simulator.decode import Decoder, Step, instruction, types_of
 from tests.gpu.simulator.instructions.arithmetic import elementwise
-from tests.gpu.simulator.syntax import Immediate, Instruction
+from tests.gpu.simulator.syntax import Instruction
 from tests.gpu.simulator.types import TYPES, Array, Type
 
 U32, B32 = TYPES["u32"], TYPES["b32"]
 
 
-@instruction("and", "or", "xor", "not", "cnot")
+@instruction("and", "or", "xor", "not")
 def _logic(decoder: Decoder, instruction: Instruction) -> Step:
     (kind,) = types_of(instruction)
     operations: dict[str, Callable[..., Array]] = {
@@ -22,26 +22,8 @@ def _logic(decoder: Decoder, instruction: Instruction) -> Step:
         "or": np.bitwise_or,
         "xor": np.bitwise_xor,
         "not": np.invert,
-        "cnot": lambda value: (value == 0).astype(kind.raw),
     }
     return elementwise(decoder, instruction, operations[instruction.name], kind)
-
-
-@instruction("lop3")
-def _lop3(decoder: Decoder, instruction: Instruction) -> Step:
-    *_, table = instruction.operands
-    assert isinstance(table, Immediate)
-    chosen = [bit for bit in range(8) if int(table.text, 0) >> bit & 1]
-    a, b, c = (decoder.get(operand, B32) for operand in instruction.operands[1:4])
-    put = decoder.put(instruction.operands[0], B32)
-    return lambda group: put(group, _minterms(a(group), b(group), c(group), chosen))
-
-
-def _minterms(a: Array, b: Array, c: Array, chosen: list[int]) -> Array:
-    result = np.zeros(1, np.uint32)
-    for term in chosen:
-        result = result | ((a if term & 4 else ~a) & (b if term & 2 else ~b) & (c if term & 1 else ~c))
-    return result
 
 
 @instruction("shl", "shr")
@@ -135,43 +117,4 @@ def _permuted(low: Array, high: Array, selector: Array) -> Array:
         byte = (both >> ((nibble & np.uint32(7)) * np.uint32(8)).astype(np.uint64)).astype(np.uint32) & np.uint32(0xFF)
         sign = np.where(byte & np.uint32(0x80), np.uint32(0xFF), np.uint32(0))
         result = result | np.where(nibble & np.uint32(8), sign, byte) << np.uint32(8 * place)
-    return result
-
-
-@instruction("popc", "clz", "brev", "bfind", "ffs")
-def _count(decoder: Decoder, instruction: Instruction) -> Step:
-    (kind,) = types_of(instruction)
-    result = kind if instruction.name == "brev" else U32
-    value, put = decoder.get(instruction.operands[1], kind), decoder.put(instruction.operands[0], result)
-    operation = {"popc": _popc, "clz": _clz, "brev": _brev, "bfind": _bfind}[instruction.name]
-    if "shiftamt" in instruction.parts:
-        raise decoder.unknown(instruction)
-    return lambda group: put(group, operation(value(group), kind))
-
-
-def _popc(value: Array, kind: Type) -> Array:
-    result: Array = np.bitwise_count(value.view(kind.raw))
-    return result
-
-
-def _clz(value: Array, kind: Type) -> Array:
-    return kind.bits - _bit_length(value.view(kind.raw), kind)
-
-
-def _bit_length(value: Array, kind: Type) -> Array:
-    spread = value
-    for shift in (1, 2, 4, 8, 16, 32):
-        if shift < kind.bits:
-            spread = spread | spread >> value.dtype.type(shift)
-    return np.bitwise_count(spread).astype(np.int64)
-
-
-def _bfind(value: Array, kind: Type) -> Array:
-    return _bit_length(np.where(value < 0, ~value, value).view(kind.raw), kind) - 1
-
-
-def _brev(value: Array, kind: Type) -> Array:
-    dtype, result = value.dtype.type, np.zeros_like(value)
-    for bit in range(kind.bits):
-        result = result | ((value >> dtype(bit)) & dtype(1)) << dtype(kind.bits - 1 - bit)
     return result

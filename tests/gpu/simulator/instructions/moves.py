@@ -1,4 +1,4 @@
-"""mov with its packing forms, cvta, and what has no effect here."""
+"""mov with its packing forms, cvta and trap."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import numpy as np
 from tests.gpu.simulator.decode import Decoder, Get, Put, Step, instruction, raw_type, types_of
 from tests.gpu.simulator.errors import Fault
 from tests.gpu.simulator.group import Group
-from tests.gpu.simulator.spaces import LOCAL_WINDOW, SHARED_WINDOW
 from tests.gpu.simulator.syntax import Instruction, Vector
-from tests.gpu.simulator.types import TYPES, UNSIGNED, Array
+from tests.gpu.simulator.types import TYPES, UNSIGNED
 
 U64 = TYPES["u64"]
 
@@ -52,25 +51,13 @@ def _pack(gets: list[Get], put: Put, size: int) -> Step:
 
 @instruction("cvta")
 def _cvta(decoder: Decoder, instruction: Instruction) -> Step:
-    windows = {"shared": SHARED_WINDOW, "shared__cta": SHARED_WINDOW, "local": LOCAL_WINDOW, "global": 0, "const": 0}
-    space = next(part for part in instruction.parts if part in windows)
-    base = np.uint64(windows[space])
+    if instruction.parts[1:3] != ("to", "global"):
+        raise decoder.unknown(instruction)
     get, put = decoder.get_raw(instruction.operands[1], U64), decoder.put(instruction.operands[0], U64)
-    if "to" in instruction.parts:
-        return lambda group: put(group, _leave_window(get(group), base))
-    return lambda group: put(group, get(group) + base)
+    return lambda group: put(group, get(group))
 
 
-def _leave_window(addresses: Array, base: np.uint64) -> Array:
-    return addresses - base
-
-
-@instruction("membar", "fence", "prefetch", "prefetchu", "nanosleep", "discard", "applypriority", "setmaxnreg")
-def _no_effect(decoder: Decoder, instruction: Instruction) -> Step:
-    return lambda group: None
-
-
-@instruction("trap", "brkpt")
+@instruction("trap")
 def _trap(decoder: Decoder, instruction: Instruction) -> Step:
     def step(group: Group) -> None:
         raise Fault("trap", "the kernel stops itself", group.active.lanes[0])

@@ -1,4 +1,4 @@
-"""ldmatrix, movmatrix, stmatrix and mma.sync."""
+"""ldmatrix and mma.sync."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.gpu.simulator.decode import Decoder, Get, Put, Step, instruction, items
+from tests.gpu.simulator.decode import Decoder, Step, instruction, items
 from tests.gpu.simulator.errors import Fault
 from tests.gpu.simulator.fragments import Layout, a_layout, b_layout, c_layout
 from tests.gpu.simulator.group import Group
@@ -61,41 +61,6 @@ def _to_lanes(rows: Array, transposed: bool) -> Array:
     return np.ascontiguousarray(rows).reshape(-1)
 
 
-@instruction("stmatrix")
-def _stmatrix(decoder: Decoder, instruction: Instruction) -> Step:
-    sources = items(instruction.operands[1])
-    gets = [decoder.get_raw(item, B32) for item in sources]
-    transposed = _matrix_form(decoder, instruction, len(gets))
-    where = decoder.address(instruction.operands[0])
-
-    def step(group: Group) -> None:
-        warps = whole_warps(group)
-        addresses = where(group).reshape(-1, WARP)
-        for number, get in enumerate(gets):
-            rows = slice(8 * number, 8 * number + 8)
-            mask = np.zeros(group.size, np.bool_)
-            mask[(warps[:, None] * WARP + np.arange(WARP)[rows]).reshape(-1)] = True
-            values = _to_lanes(group.of_active(get(group)).reshape(-1, 4), transposed).reshape(-1, 4)
-            outer = group.active
-            group.active = outer.split(mask)[0] or outer
-            columns = [np.ascontiguousarray(values[:, column]) for column in range(4)]
-            group.shared.store(group, addresses[:, rows].reshape(-1), 4, columns)
-            group.active = outer
-
-    return step
-
-
-@instruction("movmatrix")
-def _movmatrix(decoder: Decoder, instruction: Instruction) -> Step:
-    put, get = decoder.put_active(instruction.operands[0], B32), decoder.get_raw(instruction.operands[1], B32)
-
-    def step(group: Group) -> None:
-        whole_warps(group)
-        put(group, _to_lanes(group.of_active(get(group)).reshape(-1, 4), transposed=True))
-
-    return step
-
-
 def _matrix_form(decoder: Decoder, instruction: Instruction, count: int) -> bool:
     """Whether the matrices are transposed; SimulationError for forms other than m8n8 of 16-bit elements."""
     if "m8n8" not in instruction.parts or "b16" not in instruction.parts or f"x{count}" not in instruction.parts:
@@ -126,7 +91,6 @@ ELEMENTS = {
     "u8": Element(8, lambda raw: raw.view(np.uint8).astype(np.float64)),
 }
 SHAPES = {
-    "m16n8k4": ("tf32",),
     "m16n8k8": ("f16", "bf16", "tf32"),
     "m16n8k16": ("f16", "bf16", "s8", "u8"),
     "m16n8k32": ("s8", "u8"),
@@ -138,52 +102,35 @@ SHAPES = {
 def _mma(decoder: Decoder, instruction: Instruction) -> Step:
     shape = next(part for part in instruction.parts if re.fullmatch(r"m\d+n\d+k\d+", part))
     result, first, second, addend = [part for part in instruction.parts if part in TYPES][-4:]
-    known = SHAPES.get(shape, ())
-    if first not in known or second not in known or result != addend or {"row", "col"} - set(instruction.parts):
+    known, sums = SHAPES.get(shape, ()), "s32" if first in ("s8", "u8") else "f32"
+    if first not in known or second not in known or {result, addend} != {sums} or "satfinite" in instruction.parts:
         raise decoder.unknown(instruction)
     rows, depth = int(shape[1:].partition("n")[0]), int(shape.rpartition("k")[2])
     left, right = ELEMENTS[first], ELEMENTS[second]
     a = matrices_of(decoder, instruction, 1, left, a_layout(rows, depth, left.bits))
     b = matrices_of(decoder, instruction, 2, right, b_layout(depth, right.bits))
-    kind, layout = TYPES[result], c_layout(rows, 8 * TYPES[result].size)
-    c = registers_of(decoder, instruction, 3, layout)
+    kind, layout = TYPES[result], c_layout(rows)
+    c = matrices_of(decoder, instruction, 3, Element(32, kind.decode), layout)
     puts = [decoder.put_active(item, B32) for item in items(instruction.operands[0])]
     assert len(puts) == layout.registers
-    saturates = "satfinite" in instruction.parts
 
     def step(group: Group) -> None:
         whole_warps(group)
-        sums = np.matmul(a(group), b(group)) + kind.decode(layout.gather(fragment(group, c, layout, kind.raw)))
-        if result == "s32":
-            sums = sums.astype(np.int64) if not saturates else np.clip(sums, -(2.0**31), 2.0**31 - 1).astype(np.int64)
-        give(group, puts, layout.scatter(kind.encode(sums)))
+        products = np.matmul(a(group), b(group))
+        whole = products.astype(np.int64) if result == "s32" else products
+        words = layout.scatter(kind.encode(whole + c(group)))[..., 0]
+        for number, put in enumerate(puts):
+            put(group, np.ascontiguousarray(words[:, number]).reshape(-1))
 
     return step
-
-
-def give(group: Group, puts: list[Put], fragments: Array) -> None:
-    words = np.ascontiguousarray(fragments).view(np.uint32)[..., 0]
-    for number, put in enumerate(puts):
-        put(group, np.ascontiguousarray(words[:, number]).reshape(-1))
-
-
-def registers_of(decoder: Decoder, instruction: Instruction, number: int, layout: Layout) -> list[Get]:
-    gets = [decoder.get_raw(item, B32) for item in items(instruction.operands[number])]
-    assert len(gets) == layout.registers, "the number of registers does not fit the shape"
-    return gets
-
-
-def fragment(group: Group, gets: list[Get], layout: Layout, dtype: np.dtype[np.generic]) -> Array:
-    """The registers of the active warps as [warp, register, lane, part] of raw elements."""
-    words = np.stack([group.of_active(get(group)).reshape(-1, WARP) for get in gets], axis=1)
-    return words.view(dtype).reshape(*words.shape, layout.parts)
 
 
 def matrices_of(
     decoder: Decoder, instruction: Instruction, number: int, element: Element, layout: Layout
 ) -> Callable[[Group], Array]:
-    """Reads A or B as matrices [warp, row, column]."""
-    gets = registers_of(decoder, instruction, number, layout)
+    """Reads A, B or C as matrices [warp, row, column]."""
+    gets = [decoder.get_raw(item, B32) for item in items(instruction.operands[number])]
+    assert len(gets) == layout.registers, "the number of registers does not fit the shape"
 
     def matrices(group: Group) -> Array:
         words = np.stack([group.of_active(get(group)).reshape(-1, WARP) for get in gets], axis=1)
