@@ -16,7 +16,7 @@ from jitdelegate.ir.forms import Contract, IndexMap
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.targets.cuda.code.element import Element
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
-from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.code.gpu import GPUS, Costs
 from jitdelegate.targets.cuda.code.template import Argument, Launch, NoPointer, TensorPointer, WeightsPointer
 from jitdelegate.targets.cuda.code.writer import Writer
 from jitdelegate.targets.cuda.compile import back_end
@@ -293,7 +293,7 @@ def test_parts_of_a_sum_meet_in_the_output(only, monkeypatch):
 
 
 def test_parts_of_a_sum_meet_in_a_cluster(only, monkeypatch):
-    monkeypatch.setattr(split_k, "CLUSTER_CYCLES", -(10**9))
+    monkeypatch.setitem(GPUS, "sm_90", replace(GPUS["sm_90"], costs=Costs(cluster=-1e9)))
     monkeypatch.setattr(split_k, "FEWEST_OF_CLUSTER", 1)
     case = Case((1, 3, 5, 56), (12, 3, 3, 56), (1, 3, 5, 12), Contract(kernel=(3, 3), padding=(1, 1, 1, 1)))
     assert check(case, "float16", schedule="random").templates[0].cluster > 1

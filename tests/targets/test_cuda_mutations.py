@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from jitdelegate.ir.forms import Contract
+from jitdelegate.targets.cuda.code.gpu import GPUS, Costs
 from jitdelegate.targets.cuda.multiply.mma_tile import TILES
 from jitdelegate.targets.cuda.walks import split_k
 from tests.gpu import mutate
@@ -124,7 +126,7 @@ CLUSTER_BUGS: dict[str, Bug] = {
 
 @pytest.mark.parametrize("name", CLUSTER_BUGS)
 def test_a_bug_in_a_cluster_is_seen(name, prepared, monkeypatch):
-    monkeypatch.setattr(split_k, "CLUSTER_CYCLES", -(10**9))
+    monkeypatch.setitem(GPUS, "sm_90", replace(GPUS["sm_90"], costs=Costs(cluster=-1e9)))
     monkeypatch.setattr(split_k, "FEWEST_OF_CLUSTER", 1)
     case = prepared("sm_90")
     assert case.templates[0].cluster > 1
