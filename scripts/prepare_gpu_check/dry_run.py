@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from jitdelegate.program.read import read
 from jitdelegate.targets.cuda.compile import compile_templates
 from scripts.gpu_check.bundle import BATCHES, EXAMPLE, FORM, PRECISIONS, read_bundle
 from scripts.prepare_gpu_check.decoder import decoder
+from scripts.prepare_gpu_check.families import ARMS, families
 from scripts.prepare_gpu_check.folder import Folder
 from scripts.prepare_gpu_check.networks import network
 from scripts.prepare_gpu_check.quantized import quantized_forms
@@ -63,13 +65,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def sources() -> Iterator[Source]:
-    """The example, which is not the real one, a decoder, and graphs of a few families, one of them quantized."""
+    """The example, which is not the real one, a decoder, and graphs of a few families, quantized and with branches."""
     yield from network(EXAMPLE, convolution(), PRECISIONS, BATCHES)
     yield decoder(("float32",), STEPS)
     image = Case(((1, 6, 6, 8), Weights((8, 3, 3, 8)), Weights((8,))), {"stride_w": 1, "stride_h": 1})
     yield _form("CONV_2D", image)
     yield _form("SOFTMAX", Case(((4, 10),), {"beta": 1.0}))
     yield next(quantized_forms(["FULLY_CONNECTED"]))
+    yield from (replace(one, precisions=("float32",)) for one in families() if one.name == ARMS)
 
 
 def _form(name: str, case: Case) -> Source:

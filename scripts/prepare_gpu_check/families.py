@@ -1,4 +1,4 @@
-"""Graphs of several operators, for families of kernels that no operator alone has."""
+"""Graphs of several operators, for families of kernels and for branches that no operator alone has."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from scripts.prepare_gpu_check.source import LITERT, Feed, Source
 from scripts.quantized_models import input_tensors
 
 PRECISIONS = ("float32", "float16")
+ARMS = "two arms"
 
 
 def families() -> Iterator[Source]:
     """The models below, with random values that 16 bits hold exactly."""
     random = np.random.default_rng(0)
-    for name, content in (("attention to many keys", attention()), ("spectrum", spectrum())):
+    for name, content in (("attention to many keys", attention()), ("spectrum", spectrum()), (ARMS, arms())):
         shapes = [tensor.shape for tensor in input_tensors(content)]
         values = [random.integers(-256, 256, shape).astype(np.float32) / 256 for shape in shapes]
         expected = partial(litert_feeds, content, values)
@@ -42,4 +43,16 @@ def spectrum(rows: int = 8, length: int = 256) -> bytes:
     shape, lengths = (rows, 1, length // 2 + 1), model.constant(np.array([1, length], np.int32))
     found = model.op("RFFT2D", [model.input((rows, 1, length)), lengths], shape, dtype="complex64")
     model.output(model.op("COMPLEX_ABS", [found], shape))
+    return model.finish()
+
+
+def arms(length: int = 4, shape: tuple[int, int] = (2, 64)) -> bytes:
+    """The sum of two chains of Softmaxes of one input, which run side by side."""
+    model = ModelBuilder()
+    values = model.input(shape)
+    ends = [values, values]
+    for number in range(2 * length):
+        arm = number % 2
+        ends[arm] = model.op("SOFTMAX", [ends[arm]], shape, options={"beta": 1.0 + number})
+    model.output(model.op("ADD", ends, shape))
     return model.finish()

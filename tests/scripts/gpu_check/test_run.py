@@ -27,6 +27,7 @@ from scripts.gpu_check.sections import BUDGET, RUNS, seconds_of
 from scripts.prepare_gpu_check import dry_run
 from scripts.prepare_gpu_check.__main__ import BUNDLES
 from scripts.prepare_gpu_check.decoder import NAME
+from scripts.prepare_gpu_check.families import ARMS
 from tests.gpu.stub.processes import FAULTS, ROOT
 
 COMMAND = [sys.executable, "-m", "scripts.gpu_check"]
@@ -79,6 +80,8 @@ def test_the_first_command_runs_from_end_to_end(prepared: tuple[Path, Path], mac
     assert len(kept) == len(list(read_bundle(prepared[0]).prepared("sm_90"))) and all(row["holds"] for row in kept)
     differing = {row["subject"]: row["value"] for row in of(rows, "orders") if row["quantity"] == "runs that differ"}
     assert differing == dict.fromkeys((row["subject"] for row in kept), 0.0)
+    (arms,) = [row for row in of(rows, "orders") if row["subject"] == f"{ARMS}, float32"]
+    assert arms["note"] == "1 runs in each of 4 orders"
     sanitizer = {row["subject"]: row["value"] for row in of(rows, "sanitizer") if row["quantity"] == "errors"}
     assert sanitizer == dict.fromkeys(("racecheck", "synccheck", "memcheck", "initcheck"), 0.0)
     assert {row["subject"] for row in of(rows, "constants")} == {"bundle", *(field.name for field in fields(Costs))}
