@@ -15,7 +15,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from jitdelegate.targets.cuda.code.cost import CLOCK
 from jitdelegate.targets.cuda.code.gpu import Gpu, gpu_of
 from jitdelegate.targets.cuda.code.template import Launch
 from jitdelegate.targets.cuda.plan.branches import Order, nanoseconds
@@ -40,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
                 planned = plan(graph, gpu, precision)
                 print(f"{name:<40} {precision:<8} {_summary(planned, gpu)}")
                 if arguments.list:
-                    print(*map(_line, planned.launches, planned.orders), sep="\n")
+                    print(*(_line(*pair, gpu) for pair in zip(planned.launches, planned.orders, strict=True)), sep="\n")
     return 0
 
 
@@ -55,10 +54,10 @@ def _summary(planned: Plan, gpu: Gpu) -> str:
     )
 
 
-def _line(launch: Launch, order: Order) -> str:
+def _line(launch: Launch, order: Order, gpu: Gpu) -> str:
     operators = " ".join(map(str, launch.origin))
     waits = f" after {' '.join(map(str, order.waits))}" if order.waits else ""
-    time = launch.cycles / CLOCK / 1000
+    time = launch.cycles / gpu.costs.clock / 1000
     return f"    {order.stream}{waits}  {time:8.2f} us {launch.template.symbol} {launch.grid} operators {operators}"
 
 

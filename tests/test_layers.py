@@ -41,7 +41,7 @@ LAYERS = (
 and imports none."""
 TARGET_FLOORS = (
     ("", "maths", "planning"),
-    ("litert", "reference"),
+    ("cuda.code.tuned", "litert", "reference"),
     ("cpu.code", "cuda.code"),
     ("cpu.entry", "cpu.multiply", "cuda.compile", "cuda.multiply"),
     ("cpu.sources", "cuda.sources"),

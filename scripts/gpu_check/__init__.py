@@ -4,13 +4,14 @@
 - `bundle.py`: the folder that is copied to the machine. `weights.py`: the weights of its programs. `row.py`: one
   result. `report.py`: JSON and the tables.
 - A section is a module with `rows(bundle, *arguments)`, which yields its results as they are measured:
-  `device_facts.py` (with `ceilings.py`), `restore.py`, `sanitizer.py`, `correctness.py`, `latency.py`, `launches.py`,
-  `ncu.py`, `module_load.py`, `warm_start.py`, `side_by_side.py`, `cold_compile.py`, `webgpu.py`.
+  `device_facts.py` (with `ceilings.py`), `restore.py`, `sanitizer.py`, `correctness.py`, `orders.py`, `constants.py`,
+  `compiled_models.py`, `latency.py`, `launches.py`, `side_by_side.py`, `warm_start.py`.
 - `gpu.py` opens the device and programs with jitdelegate's runtime; `one_by_one.py` runs them in a child, `child.py`
-  starts other processes; tools observe `run_once.py` and `run_profiled.py`; `sides.py`, `torch_side.py` and
-  `jax_side.py` are measured side by side.
-- `ceiling_kernels.py` is needed only where bundles are prepared.
+  starts other processes; the sanitizer observes `run_once.py`; `sides.py`, `torch_side.py` and `litert_cpu.py` are
+  measured side by side; `filled_cache.py` is a user's cache.
+- `apply_constants.py` writes measured constants to the package. `ceiling_kernels.py` is needed only where bundles are
+  prepared.
 
-Only the sections that compare with other software import anything besides Python, jitdelegate, numpy, flatbuffers,
-llvmlite and xxhash.
+Only the sections that compare with other software import anything besides Python, jitdelegate, numpy, xxhash, and the
+packages of Python alone that bundles bring: flatbuffers and llvmlite.
 """

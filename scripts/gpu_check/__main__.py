@@ -13,10 +13,12 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from jitdelegate.errors import JitDelegateError, ProgramError
 from scripts.gpu_check import report
+from scripts.gpu_check.apply_constants import apply
 from scripts.gpu_check.bundle import read_bundle
 from scripts.gpu_check.row import Row
 from scripts.gpu_check.run_sections import run_sections
@@ -33,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.section:
             write_rows(arguments.section, arguments.folder, arguments.rows)
+            return 0
+        if arguments.apply:
+            apply(report.joined(*map(report.read_json, arguments.apply)))
             return 0
         if arguments.only_join:
             rows = earlier_rows(arguments.join)
@@ -59,12 +64,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("folder", nargs="?", type=Path, default=DEFAULT_FOLDER, metavar="DIR")
     parser.add_argument("--date", default=datetime.date.today().isoformat(), help="of the results (default: today)")
     parser.add_argument("--seconds", type=float, default=BUDGET, help="for all together (default: %(default)g)")
+    parser.add_argument("--most", type=float, default=BUDGET, help="seconds for any section (default: its own)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--run", choices=list(RUNS), default=next(iter(RUNS)), help="sections (default: %(default)s)")
     which.add_argument("--only", action="append", choices=list(SECTIONS), help="run these sections instead")
     which.add_argument("--only-join", action="store_true", help="run nothing: write the joined results, without a GPU")
+    which.add_argument(
+        "--apply",
+        action="append",
+        type=Path,
+        metavar="RESULTS",
+        help="run nothing: write measured constants to the package",
+    )
     parser.add_argument(
-        "--join", action="append", type=Path, default=[], metavar="JSON", help="earlier results of this GPU to add to"
+        "--join",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="RESULTS",
+        help="earlier results of this GPU to add to",
     )
     parser.add_argument("--section", choices=list(SECTIONS), help=argparse.SUPPRESS)
     parser.add_argument("--rows", type=Path, help=argparse.SUPPRESS)
@@ -74,8 +92,10 @@ def _parser() -> argparse.ArgumentParser:
 def _sections(arguments: argparse.Namespace) -> tuple[Section, ...]:
     """What is to run after DEVICE and WEIGHTS."""
     if arguments.only is None:
-        return RUNS[arguments.run]
-    return tuple(section for name, section in SECTIONS.items() if name in arguments.only and section not in BEFORE)
+        found = RUNS[arguments.run]
+    else:
+        found = tuple(one for name, one in SECTIONS.items() if name in arguments.only and one not in BEFORE)
+    return tuple(replace(one, seconds=min(one.seconds, arguments.most)) for one in found)
 
 
 BEFORE = (DEVICE, WEIGHTS)
@@ -129,11 +149,12 @@ def earlier_rows(join: Sequence[Path]) -> list[Row]:
 
 
 def write_results(date: str, rows: Sequence[Row]) -> None:
-    """The JSON and the tables."""
+    """The JSON, the tables, and the archive of both with what tools said."""
     text = report.table(date, rows)
     folder = Path(os.environ.get("OUT") or DOCS)
     report.write_json(folder / report.JSON, date, rows)
     report.replace_file(folder / report.TABLE, text)
+    report.write_archive(folder)
 
 
 def print_summary(rows: Sequence[Row]) -> None:

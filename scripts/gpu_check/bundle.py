@@ -18,12 +18,13 @@ from jitdelegate.runtime.cuda.device import Device, runs
 from scripts.gpu_check.weights import restored
 
 MANIFEST = "manifest.json"
-FORMAT = 2
+FORMAT = 3
 FORM, MODEL = "form", "model"
 EXAMPLE = "example MobileNet v1 1.0 224"
 """The case that latency, start-up and the comparisons with other software are measured on."""
 PRECISIONS = ("float32", "tf32", "float16")
 BATCHES = (1, 8, 32)
+REPEATS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,8 @@ class Case:
         batch: images in one inference.
         model: the packed file of the model that has the programs' weights; "" where the programs have them themselves.
         shapes: of the inputs, where they are others than the model says.
+        steps: runs that the outputs are expected after. Each takes its own part of an input's values.
+        carried: (input, output) for each input that is an output of the step before; its values are the first step's.
     """
 
     name: str
@@ -86,6 +89,8 @@ class Case:
     batch: int = 1
     model: str = ""
     shapes: Sequence[Sequence[int]] = ()
+    steps: int = 1
+    carried: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,17 @@ class Prepared:
         """The values of the case's inputs."""
         return [values.read(self.folder, self.case.batch) for values in self.case.inputs]
 
+    def fed(self, inputs: Sequence[bytes], step: int) -> list[tuple[int, bytes]]:
+        """The positions and values of inputs to set before a step, those that are carried only before the first.
+
+        Args:
+            inputs: what `inputs` says.
+        """
+        carried = {position for position, _ in self.case.carried}
+        sizes = [len(value) // (1 if at in carried else self.case.steps) for at, value in enumerate(inputs)]
+        own = [at for at in range(len(inputs)) if not step or at not in carried]
+        return [(at, inputs[at][step * sizes[at] : (step + 1) * sizes[at]]) for at in own]
+
     @property
     def outputs(self) -> list[bytes]:
         """The values that its outputs should have."""
@@ -147,12 +163,14 @@ class Bundle:
         cases: what is in it.
         left_out: what was to be in it and is not, with the reason, by name and precision.
         ceilings: by kind of GPU, the program whose launches say what the GPU can do.
+        repeats: how often each program runs in each order.
     """
 
     folder: Path
     cases: Sequence[Case]
     left_out: Mapping[str, str]
     ceilings: Mapping[str, str] = field(default_factory=dict)
+    repeats: int = REPEATS
 
     @property
     def name(self) -> str:
@@ -237,6 +255,7 @@ def write_bundle(bundle: Bundle) -> None:
         "cases": [asdict(case) for case in bundle.cases],
         "left_out": dict(bundle.left_out),
         "ceilings": dict(bundle.ceilings),
+        "repeats": bundle.repeats,
     }
     (bundle.folder / MANIFEST).write_text(json.dumps(values) + "\n")
 
@@ -253,7 +272,7 @@ def read_bundle(folder: Path) -> Bundle:
         raise ProgramError(f"{folder} was not prepared: {error}") from error
     if values.get("format") != FORMAT:
         raise ProgramError(f"{folder / MANIFEST} has format {values.get('format')!r}, expected {FORMAT}")
-    return Bundle(folder, list(map(_case, values["cases"])), values["left_out"], values["ceilings"])
+    return Bundle(folder, list(map(_case, values["cases"])), values["left_out"], values["ceilings"], values["repeats"])
 
 
 def _case(values: dict[str, object]) -> Case:

@@ -1,4 +1,4 @@
-"""Kernels for peak rates: an empty one, and ones that only multiply and add.
+"""Kernels for peak rates and costs: an empty one, ones that only multiply and add, and ones that only exchange sums.
 
 They are compiled where bundles are prepared; `ceilings.py` measures them.
 """
@@ -11,14 +11,24 @@ from typing import Any, ClassVar
 from jitdelegate.program.program import CUBIN_ALIGNMENT, Kernel, Launch, Program
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cache.key import KeyParts, model_key, this_cpu
-from jitdelegate.targets.cuda.code.device_code import Code, Value
+from jitdelegate.targets.cuda.code.device_code import F32, Code, Value, reduce_tree
 from jitdelegate.targets.cuda.code.gpu import gpu_of
 from jitdelegate.targets.cuda.code.sizes import Kind
 from jitdelegate.targets.cuda.code.template import Template
 from jitdelegate.targets.cuda.compile.compile_templates import compile_templates
 from jitdelegate.targets.cuda.compile.template_store import TemplateStore
 from jitdelegate.targets.cuda.multiply.tensor_core import Operand, multiply
-from scripts.gpu_check.ceilings import BLOCKS_EACH, ITERATIONS, PRODUCTS, ROUNDS, SUMS, THREADS
+from scripts.gpu_check.ceilings import (
+    BLOCKS_EACH,
+    CLUSTER,
+    ITERATIONS,
+    MEETING_THREADS,
+    MEETING_TURNS,
+    PRODUCTS,
+    ROUNDS,
+    SUMS,
+    THREADS,
+)
 
 ARENA_BYTES = 256
 
@@ -86,12 +96,55 @@ class Products(Template):
         return [value for four in added for value in four]
 
 
+@dataclass(frozen=True, eq=False)
+class Meetings(Template):
+    """Blocks of a cluster that add up sums again and again, as those do that share out K."""
+
+    family: ClassVar[str] = "meetings"
+    threads: ClassVar[int] = MEETING_THREADS
+    cluster: ClassVar[int] = CLUSTER
+
+    @property
+    def parameters(self) -> tuple[Kind, ...]:
+        return "pointer", "int32"
+
+    def write(self, code: Code, output: Value, count: Value) -> None:
+        start = code.static_shared(4 * CLUSTER * MEETING_THREADS, "sums")
+        address = start + code.special("tid.x") * 4
+        with code.carried(count, [code.to_float(code.special("tid.x"))]) as (_, (total,), following):
+            following[:] = [self._met(code, address, total)]
+        with code.when(following[0].equals(-1.0)):  # never, which nobody knows but us
+            code.store(following, output, 0)
+
+    def _met(self, code: Code, address: Value, total: Value) -> Value:
+        code.store([total], address, 0)
+        code.cluster_barrier()
+        sums = [code.load_remote(code.of_block(address, rank), F32, 1)[0] for rank in range(CLUSTER)]
+        code.cluster_barrier()
+        return reduce_tree(sums, lambda a, b: a + b)
+
+
+@dataclass(frozen=True, eq=False)
+class Exchanges(Meetings):
+    """Blocks of a cluster that store values in all of them, as those do that share out the units of a cell."""
+
+    family: ClassVar[str] = "exchanges"
+
+    def _met(self, code: Code, address: Value, total: Value) -> Value:
+        own = address + code.special("ctaid.z") * (4 * MEETING_THREADS)
+        for rank in range(CLUSTER):
+            code.store_remote(total, code.of_block(own, rank))
+        code.cluster_barrier()
+        return total + 1.0
+
+
 def ceilings_program(kind: str) -> bytes:
-    """A program whose launches are a `Nothing` and, in the order of PRODUCTS, `Products`."""
+    """A program whose launches are a `Nothing`, in the order of PRODUCTS `Products`, and what only clusters do."""
     gpu = gpu_of(kind)
     operands = [None if precision == "float32" else Operand(precision) for precision in PRODUCTS]
     usable = [operand for operand in operands if operand is None or gpu.has_async_copy]
-    templates: list[Template] = [Nothing(), *map(Products, usable)]
+    meetings: list[Template] = [Meetings(), Exchanges()] if gpu.has_clusters else []
+    templates: list[Template] = [Nothing(), *map(Products, usable), *meetings]
     compiled = compile_templates(templates, gpu.architecture, TemplateStore(None))
     code, entries = bytearray(), []
     for one in compiled:
@@ -102,7 +155,12 @@ def ceilings_program(kind: str) -> bytes:
     launches = [Launch(kernel=0, grid=(1, 1, 1), block=(32, 1, 1), kinds="a", values=(0,))]
     launches += [
         Launch(kernel=number, grid=(whole, 1, 1), block=(THREADS, 1, 1), kinds="ai", values=(0, ITERATIONS))
-        for number in range(1, len(templates))
+        for number in range(1, 1 + len(usable))
+    ]
+    block, counts = (MEETING_THREADS, 1, 1), (0, MEETING_TURNS)
+    launches += [
+        Launch(kernel=number, grid=(1, 1, CLUSTER), block=block, kinds="ai", values=counts)
+        for number in range(1 + len(usable), len(templates))
     ]
     key = model_key("ceilings", KeyParts("cuda", gpu.architecture, "cubin", this_cpu(), toolchain=""))
     program = Program(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from jitdelegate.program.program import Launch, Program
 from jitdelegate.program.read import read
 from jitdelegate.runtime.cuda.context import hold_context
 from jitdelegate.runtime.cuda.session import CudaSession
@@ -20,6 +21,8 @@ PRODUCTS = ("float32", "float16", "tf32")
 THREADS, BLOCKS_EACH, SUMS, ROUNDS, ITERATIONS = 256, 8, 16, 16, 128
 """Of a block, blocks for each multiprocessor, sums of a thread, and how often something is added to each: in one
 iteration of the kernel's loop, whose own instructions should not count, and iterations."""
+CLUSTER, MEETING_THREADS, MEETING_TURNS = 8, 256, 200
+"""Blocks of a cluster, threads of each, and how often they meet in a launch."""
 STEP = {"float32": 1, "float16": 16, "tf32": 8}
 """Products that are added to a sum at once."""
 TIMES, GROUPS = 50, 9
@@ -52,11 +55,17 @@ def measure(bundle: Bundle) -> Ceilings:
     session = open_program(read(bundle.ceiling(bundle.kind(gpu()))))
     try:
         launch = launch_times(session)
-        there = PRODUCTS[: len(session.program.launches) - 1]
+        count = sum(family(session.program, launch) == "products" for launch in session.program.launches)
+        there = PRODUCTS[:count]
         rates = {name: products(session, number, name) for number, name in enumerate(there, 1)}
     finally:
         session.close()
     return Ceilings(launch, rates)
+
+
+def family(program: Program, launch: Launch) -> str:
+    """Of a launch's kernel, which its name begins with."""
+    return program.entries[launch.kernel][0].rpartition("_")[0] or program.entries[launch.kernel][0]
 
 
 def launch_times(session: CudaSession) -> list[float]:

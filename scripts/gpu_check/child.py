@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from glob import glob
 from pathlib import Path
 
 from jitdelegate.errors import DeviceError
@@ -40,9 +41,15 @@ def output_of(arguments: Sequence[str]) -> str:
     return done.stdout
 
 
+TOOLKITS = ("/usr/local/cuda*", "/opt/cuda*", "/opt/nvidia/*", f"{sys.prefix}/lib/python3*/site-packages/nvidia/*")
+
+
 def tool(name: str) -> str | None:
-    """Where one of NVIDIA's tools is, None where it is not installed."""
-    return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/cuda/bin"]))
+    """Where one of NVIDIA's tools is: on PATH, or in any CUDA toolkit; None where it is not installed."""
+    named = [os.environ[variable] for variable in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(variable)]
+    toolkits = [*named, *(path for pattern in TOOLKITS for path in sorted(glob(pattern), reverse=True))]
+    folders = [os.path.join(path, inner) for path in toolkits for inner in ("bin", name)]
+    return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *folders]))
 
 
 def run_tool(command: Sequence[str], log: str, seconds: float) -> tuple[int | None, str]:

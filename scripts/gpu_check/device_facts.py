@@ -17,17 +17,15 @@ from scripts.gpu_check.gpu import gpu
 from scripts.gpu_check.row import LEFT_OUT, Row
 
 SECTION = "device"
-PACKAGES = ("xxhash", "numpy", "flatbuffers", "numba-cuda", "numba", "torch", "triton", "jax", "ai-edge-litert")
+PACKAGES = ("xxhash", "numpy", "flatbuffers", "llvmlite", "torch", "triton", "ai-edge-litert")
 QUERIES = (
     "driver_version",
     "memory.total",
-    "clocks.max.sm",
-    "clocks.sm",
-    "clocks.mem",
-    "temperature.gpu",
+    *("clocks.sm", "clocks.max.sm", "clocks.mem", "clocks.max.mem"),
+    *("power.limit", "temperature.gpu", "ecc.mode.current"),
     "mig.mode.current",
 )
-TOOLS = ("ncu", "compute-sanitizer", "nvcc")
+TOOLS = ("compute-sanitizer",)
 
 
 def rows(bundle: Bundle) -> Iterator[Row]:

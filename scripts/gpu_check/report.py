@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -14,15 +15,14 @@ from scripts.gpu_check.launches import ALL, LAUNCH
 from scripts.gpu_check.launches import SECTION as LAUNCHES
 from scripts.gpu_check.row import LEFT_OUT, NRMSE, RATIO, SECONDS, Row, measured, newest
 
-JSON, TABLE = "gpu-results.json", "gpu-results.md"
+JSON, TABLE, ARCHIVE = "gpu-results.json", "gpu-results.md", "gpu-results.tgz"
 FAMILY = "measured / predicted"
 HEAD = ("| what | quantity | median | quartiles | mark | |", "|---|---|---|---|---|---|")
 INTRODUCTION = (
     "Written by `scripts/gpu_check.sh`. Times are medians with quartiles. *Kernels* and *device time* are times on the",
-    "GPU: one CUDA graph per inference, 50 inferences queued one after another between two events. *Queued* is the",
-    "same by the host's clock, *a call* is one inference from values in the host's memory to values in the host's",
-    "memory. Ratios are our time over the other's, round by round in one process. A mark is the most that the median",
-    "may be.",
+    "GPU: one CUDA graph per inference, 50 inferences queued one after another between two events. *A call* is one",
+    "inference from values in the host's memory to values in the host's memory. Ratios are our time over the other's,",
+    "round by round in one process. A mark is the most that the median may be.",
 )
 
 
@@ -40,17 +40,40 @@ def replace_file(path: Path, text: str) -> None:
     passing.replace(path)
 
 
+def write_archive(folder: Path) -> None:
+    """The results and the logs of tools in one file, which names neither the machine nor its users."""
+
+    def nameless(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        member.uname = member.gname = ""
+        return member
+
+    passing = folder / f".{ARCHIVE}"
+    with tarfile.open(passing, "w:gz") as archive:
+        for path in (folder / JSON, folder / TABLE, *sorted(folder.glob("sanitizer-*.log"))):
+            archive.add(path, path.name, filter=nameless)
+    passing.replace(folder / ARCHIVE)
+
+
 def read_json(path: Path) -> list[Row]:
-    """The rows that `write_json` wrote.
+    """The rows that `write_json` wrote, also from an archive.
 
     Raises:
         ProgramError: the file holds none.
     """
     try:
-        values: Any = json.loads(path.read_text())["rows"]
+        values: Any = json.loads(_text(path))["rows"]
         return [Row.from_dict(row) for row in values]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, tarfile.TarError) as error:
         raise ProgramError(f"{path} holds no results: {error}") from error
+
+
+def _text(path: Path) -> str:
+    if path.suffix != Path(ARCHIVE).suffix:
+        return path.read_text()
+    with tarfile.open(path) as archive:
+        member = archive.extractfile(JSON)
+        assert member is not None
+        return member.read().decode()
 
 
 def joined(*runs: Sequence[Row]) -> list[Row]:

@@ -9,14 +9,19 @@ from scripts.gpu_check.bundle import read_bundle
 from scripts.gpu_check.correctness import check
 from scripts.gpu_check.gpu import prepared_here
 
+DONE = "done:"
+
 
 def main(argv: list[str]) -> int:
     """Exit status: 0 all outputs are right, 1 some are not."""
     folder, *names = argv
-    found = [check(prepared) for prepared in prepared_here(read_bundle(Path(folder))) if prepared.name in names]
-    for row in found:
-        print(row.subject, row.value, row.note, flush=True)
-    return 0 if len(found) == len(names) and all(row.holds for row in found) else 1
+    programs = {prepared.name: prepared for prepared in prepared_here(read_bundle(Path(folder)))}
+    status = 0
+    for name in names:
+        row = check(programs[name])
+        status |= not row.holds
+        print(DONE, row.subject, row.value, row.note, flush=True)
+    return status
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from importlib import import_module
 
 from scripts.gpu_check.bundle import BATCHES, Bundle
 from scripts.gpu_check.row import Row
-from scripts.gpu_check.side_by_side import section_of
+from scripts.gpu_check.side_by_side import COMPILED, COMPILED_GRAPH, QUICK, section_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,31 +39,34 @@ WEIGHTS = Section("weights", "restore", 40)
 """Every command begins with these two."""
 PEERS: Mapping[str, tuple[Section, ...]] = {
     precision: tuple(
-        Section(section_of(precision, batch), "side_by_side", seconds, (precision, str(batch)))
+        Section(
+            section_of(precision, batch), "side_by_side", seconds, (precision, str(batch), COMPILED_GRAPH, COMPILED)
+        )
         for batch, seconds in zip(BATCHES, (190, 130, 130), strict=True)
     )
     for precision in ("float16", "tf32", "float32")
 }
+"""In this order: the second side finds what the first one's tuning found."""
 RUNS: Mapping[str, tuple[Section, ...]] = {
     "first": (
-        Section("sanitizer", "sanitizer", 125),
-        Section("correctness", "correctness", 130),
-        Section("latency", "latency", 45),
-        Section("launches", "launches", 45),
-        Section("module load", "module_load", 20),
-        Section("warm start", "warm_start", 45),
+        Section("sanitizer", "sanitizer", 135),
+        Section("correctness", "correctness", 45),
+        Section("orders", "orders", 115, ("100",)),
+        Section("constants", "constants", 25),
+        Section("CompiledModel", "compiled_models", 20),
+        Section("latency", "latency", 35),
+        Section(section_of("float16", 1), "side_by_side", 75, ("float16", "1", QUICK)),
     ),
+    "orders": (Section("orders", "orders", 430),),
     "networks": (
-        Section("correctness", "correctness", 130),
-        Section("latency", "latency", 110),
-        Section("launches", "launches", 110),
-        Section("ncu", "ncu", 95),
+        Section("correctness", "correctness", 90),
+        Section("orders", "orders", 160),
+        Section("constants", "constants", 40),
+        Section("latency", "latency", 80),
+        Section("launches", "launches", 80),
     ),
     **PEERS,
-    "rest": (
-        Section("cold compile", "cold_compile", 90),
-        Section("WebGPU", "webgpu", 40),
-    ),
+    "start": (Section("warm start", "warm_start", 90),),
 }
 """By the name of a command, what it runs after DEVICE and WEIGHTS."""
 _ALL = sorted((DEVICE, WEIGHTS, *(section for run in RUNS.values() for section in run)), key=lambda one: one.seconds)

@@ -1,4 +1,4 @@
-"""The example network compared with torch and JAX, which run the same layers, interleaved in one process."""
+"""The example network compared with torch, which runs the same layers, interleaved in one process."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from scripts.gpu_check.gpu import example_here, open_session
 from scripts.gpu_check.row import RATIO, Row, measured
 from scripts.gpu_check.sides import Ours, Side, interleave
 
-OURS, JAX = "jitdelegate", "JAX"
-COMPILED, COMPILED_GRAPH = "torch.compile max-autotune", "torch.compile max-autotune, one CUDA graph"
-DEVICE, QUEUED, CALL = "device time", "queued", "a call"
+OURS = "jitdelegate"
+QUICK, COMPILED = "torch.compile reduce-overhead", "torch.compile max-autotune"
+COMPILED_GRAPH = f"{COMPILED}, one CUDA graph"
+DEVICE, CALL = "device time", "a call"
 ROUNDS = 15
-LIMITS: Mapping[str, Mapping[str, float]] = {DEVICE: {COMPILED: 1.0, COMPILED_GRAPH: 1.0}, QUEUED: {JAX: 1.0}}
+LIMITS = {(DEVICE, COMPILED): 1.0, (DEVICE, COMPILED_GRAPH): 1.0}
 """By quantity and side, the most that our time over its may be."""
 Makers = Mapping[str, Callable[[str, int], Side]]
 """By name, what makes a side of a precision and a number of images."""
 
 
-def rows(bundle: Bundle, precision: str, batch: str) -> Iterator[Row]:
-    """Each side's medians and our ratio to it; what takes minutes to compile joins one by one."""
+def rows(bundle: Bundle, precision: str, batch: str, *names: str) -> Iterator[Row]:
+    """Each side's medians and our ratio to it. The others join one by one, since some take minutes to compile.
+
+    Args:
+        names: of the others.
+    """
     images = int(batch)
-    prepared = example_here(bundle, precision, images)
-    sides: dict[str, Side] = {OURS: Ours(open_session(prepared))}
-    section = section_of(precision, images)
-    yield from compare(section, precision, images, sides, QUICK)
-    for name, make in SLOW.items():
-        yield from compare(section, precision, images, sides, {name: make})
+    sides: dict[str, Side] = {OURS: Ours(open_session(example_here(bundle, precision, images)))}
+    for name in names:
+        yield from compare(section_of(precision, images), precision, images, sides, {name: OTHERS[name]})
 
 
 def section_of(precision: str, batch: int) -> str:
@@ -43,27 +45,16 @@ def compare(section: str, precision: str, batch: int, sides: dict[str, Side], ma
         except Exception as error:  # noqa: BLE001 - whatever another's software raises, the rest is still compared
             yield Row(section, name, DEVICE, note=f"{type(error).__name__}: {str(error).strip()[:300]}")
     for quantity, measures in (
-        (DEVICE, {name: side.device_seconds for name, side in sides.items() if side.has_events}),
-        (QUEUED, {name: side.queued_seconds for name, side in sides.items()}),
+        (DEVICE, {name: side.device_seconds for name, side in sides.items()}),
         (CALL, {name: side.call_seconds for name, side in sides.items()}),
     ):
-        yield from report(section, quantity, interleave(measures, ROUNDS), LIMITS.get(quantity, {}))
-
-
-def report(
-    section: str, quantity: str, seconds: Mapping[str, list[float]], limits: Mapping[str, float]
-) -> Iterator[Row]:
-    """Each side's median, and our time over each other side's, round by round.
-
-    Args:
-        limits: by side, the most that our time over its may be.
-    """
-    for name, values in seconds.items():
-        yield measured(section, name, quantity, values)
-    for name, values in seconds.items():
-        if name != OURS:
-            ratios = [ours / other for ours, other in zip(seconds[OURS], values, strict=True)]
-            yield measured(section, f"{OURS} / {name}", quantity, ratios, unit=RATIO, limit=limits.get(name))
+        seconds = interleave(measures, ROUNDS)
+        for name, values in seconds.items():
+            yield measured(section, name, quantity, values)
+            if name != OURS:
+                ratios = [ours / other for ours, other in zip(seconds[OURS], values, strict=True)]
+                limit = LIMITS.get((quantity, name))
+                yield measured(section, f"{OURS} / {name}", quantity, ratios, unit=RATIO, limit=limit)
 
 
 def _torch(kind: str) -> Callable[[str, int], Side]:
@@ -78,16 +69,8 @@ def _torch(kind: str) -> Callable[[str, int], Side]:
     return make
 
 
-def _jax(precision: str, batch: int) -> Side:
-    from scripts.gpu_check.jax_side import JaxSide
-
-    return JaxSide(precision, batch)
-
-
-QUICK: Makers = {
-    "torch eager": _torch("eager"),
-    "torch eager, one CUDA graph": _torch("eager graph"),
-    JAX: _jax,
+OTHERS: Makers = {
+    QUICK: _torch("reduce-overhead"),
+    COMPILED: _torch("max-autotune"),
+    COMPILED_GRAPH: _torch("graph"),
 }
-SLOW: Makers = {COMPILED_GRAPH: _torch("compiled graph"), COMPILED: _torch("compiled")}
-"""In this order: the second finds what the first one's tuning found."""

@@ -14,20 +14,10 @@ RUNS = 50
 
 
 class Side(Protocol):
-    """One network on the GPU.
-
-    Attributes:
-        has_events: whether `device_seconds` may be asked.
-    """
-
-    has_events: bool
+    """One network on the GPU."""
 
     def device_seconds(self) -> float:
         """Per inference, by the GPU's clock: an event before RUNS of them and one behind, no waiting in between."""
-
-    def queued_seconds(self) -> float:
-        """Per inference, by the host's clock: from before RUNS of them, which do not wait for each other, to when the
-        last is done."""
 
     def call_seconds(self) -> float:
         """Of one inference, from values in the host's memory to values in the host's memory."""
@@ -36,17 +26,12 @@ class Side(Protocol):
 class Ours:
     """A prepared program."""
 
-    has_events = True
-
     def __init__(self, session: CudaSession) -> None:
         self._session = session
         session.invoke()  # kernels compute on real values from now on
 
     def device_seconds(self) -> float:
         return self._session.run_seconds(RUNS, copies=False)[0] / RUNS
-
-    def queued_seconds(self) -> float:
-        return self._session.run_seconds(RUNS, copies=False)[1] / RUNS
 
     def call_seconds(self) -> float:
         return timed(self._session.invoke)

@@ -4,8 +4,9 @@
 
 DIR receives programs, inputs, the outputs that LiteRT or numpy computed, and a manifest. Bundles are
 
-    first      graphs for the first cases of every operator and some larger ones, and an example MobileNet v1
-    networks   reference models, each for 1, 8 and 32 images where it can be resized
+    first      graphs for the first cases of every operator and some larger ones, also quantized; an example MobileNet
+               v1, and a decoder with a cache
+    networks   reference models, each for 1, 8 and 32 images where it can be resized; quantized ones
     further    more of them: attention, many small launches, detection
 
 The models are found in FOLDER (default: JITDELEGATE_TEST_MODELS, or shared/models beside the checkout), the smallest
@@ -26,16 +27,19 @@ from pathlib import Path
 
 from jitdelegate.errors import OptionError
 from jitdelegate.targets import target_named
+from scripts.prepare_gpu_check.decoder import decoder
+from scripts.prepare_gpu_check.families import families
 from scripts.prepare_gpu_check.folder import Folder
 from scripts.prepare_gpu_check.forms import forms
-from scripts.prepare_gpu_check.networks import FURTHER, REFERENCE, example, missing, networks, small_example
+from scripts.prepare_gpu_check.networks import FURTHER, REFERENCE, USUAL, example, missing, networks, small_example
+from scripts.prepare_gpu_check.quantized import quantized_forms
 from scripts.prepare_gpu_check.source import Source
 
 DEFAULT_MODELS = Path(__file__).resolve().parents[3] / "shared" / "models"
 MEBIBYTES = 56.0
 """Of the whole folder; a GPU machine that takes a folder along, with the sources, may take no more than 64."""
 BUNDLES: Mapping[str, tuple[Sequence[str], Callable[[], Iterable[Source]]]] = {
-    "first": ((), lambda: chain(example(), [small_example()], forms())),
+    "first": ((), lambda: chain(example(), [decoder(USUAL), small_example()], families(), forms(), quantized_forms())),
     "networks": (REFERENCE, lambda: ()),
     "further": (FURTHER, lambda: ()),
 }

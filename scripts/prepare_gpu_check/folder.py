@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
+from types import ModuleType
+from zipfile import ZIP_DEFLATED, ZipFile
 
+import flatbuffers
+import llvmlite
 import numpy as np
 from xxhash import xxh3_128_hexdigest
 
@@ -17,10 +22,12 @@ from jitdelegate.program.read import read as read_program
 from jitdelegate.program.write import write as write_program
 from jitdelegate.runtime.cache.key import fingerprint, variant_parts
 from jitdelegate.targets.cuda.target import CudaDevice
-from scripts.gpu_check.bundle import Bundle, Case, Entry, Values, pack, write_bundle
+from scripts.gpu_check.bundle import REPEATS, Bundle, Case, Entry, Values, pack, write_bundle
 from scripts.gpu_check.ceiling_kernels import ceilings_program
 from scripts.gpu_check.weights import plan_of
 from scripts.prepare_gpu_check.source import Feed, Source, limits
+
+PACKAGES = "python.zip"
 
 
 @dataclass
@@ -31,6 +38,7 @@ class Folder:
         path: of the folder.
         gpus: kinds of GPU to compile for.
         room: bytes that it may hold.
+        repeats: as in `Bundle`.
         templates: where the kernels' IR is kept, which programs have in common; False for nowhere.
         nbytes: bytes that it holds.
         cases, left_out: as in `Bundle`.
@@ -40,6 +48,7 @@ class Folder:
     gpus: Sequence[str]
     room: int
     templates: str | bool = False
+    repeats: int = REPEATS
     nbytes: int = 0
     cases: list[Case] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -114,6 +123,8 @@ class Folder:
             batch=source.batch,
             model=model,
             shapes=source.shapes,
+            steps=source.steps,
+            carried=source.carried,
         )
 
     def _write(self, name: str, content: bytes) -> str:
@@ -126,13 +137,26 @@ class Folder:
         return name
 
     def finish(self) -> None:
-        """Write the ceilings' programs and the manifest."""
+        """Write the ceilings' programs, the packages that a GPU machine may lack, and the manifest."""
         self.path.mkdir(parents=True, exist_ok=True)
+        self._write(PACKAGES, sources_of(flatbuffers, llvmlite))
         ceilings = {
             gpu: self._write(f"programs/{_plain(f'ceilings, {gpu}')}.jitd.z", pack(ceilings_program(gpu)))
             for gpu in self.gpus
         }
-        write_bundle(Bundle(self.path, self.cases, self.left_out, ceilings))
+        write_bundle(Bundle(self.path, self.cases, self.left_out, ceilings, self.repeats))
+
+
+def sources_of(*packages: ModuleType) -> bytes:
+    """An archive that Python imports the packages from, without what is compiled: the check writes no code, and so it
+    needs nothing of LLVM."""
+    content = BytesIO()
+    with ZipFile(content, "w", ZIP_DEFLATED) as archive:
+        for package in packages:
+            root = Path(str(package.__file__)).parent
+            for path in sorted(root.rglob("*.py")):
+                archive.write(path, path.relative_to(root.parent))
+    return content.getvalue()
 
 
 def compiled(source: Source, gpu: str, precision: str, templates: str | bool = False) -> bytes:

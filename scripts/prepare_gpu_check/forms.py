@@ -33,6 +33,7 @@ LARGER: tuple[tuple[str, Case], ...] = (
     ("TRANSPOSE_CONV", Case((ints(1, 32, 32, 32), Weights((32, 3, 3, 64)), (1, 16, 16, 64)), HALVED)),
     ("SOFTMAX", Case(((64, 1001),), {"beta": 1.0})),
     ("MEAN", Case(((1, 17, 17, 320), ints(1, 2)))),
+    ("TRANSPOSE", Case(((1, 64, 48, 32), ints(0, 3, 1, 2)))),
     ("RESIZE_BILINEAR", Case(((1, 9, 9, 21), ints(65, 65)))),
 )
 """Cases whose tiles are full ones, beside the operator table's own, which are small."""

@@ -18,7 +18,10 @@ from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import port_problem, unsupported
 from jitdelegate.tflite.read import read as read_model
 from scripts.gpu_check.bundle import BATCHES, EXAMPLE, FORM, MODEL, PRECISIONS, batch_of, named, order
-from scripts.prepare_gpu_check.source import Feed, Source
+from scripts.prepare_gpu_check.quantized import PRECISIONS as OF_QUANTIZED
+from scripts.prepare_gpu_check.quantized import litert_feeds
+from scripts.prepare_gpu_check.source import LITERT, Feed, Source
+from scripts.quantized_models import is_integer
 
 REFERENCE = (
     "derived/mobilenet_v1_1.0_224_f32",
@@ -36,8 +39,13 @@ REFERENCE = (
     "real/iris_landmark",
     "real/toycar",
     "real/keyword_spotting_alexa.float32",
+    "generated/op_mix.int8",
+    "real/mobilenet_v2_1.0_224_quant",
+    "real/pretrainedResnet_quant",
+    "real/toycar_int8_intio",
+    "real/vww_96_int8",
 )
-"""Float models that run whole on a GPU."""
+"""Models that run whole on a GPU, float ones and quantized ones."""
 FURTHER = (
     "generated/timm_efficientformerv2_s0.float32",
     "generated/torchaudio_conformer.float32",
@@ -53,7 +61,6 @@ FURTHER = (
 USUAL = ("float32", "float16")
 STEPS = 256
 """Inputs are multiples of 1 / STEPS, which 16 bits hold exactly."""
-LITERT = "LiteRT's builtin kernels"
 CLOSE = 1e-4
 """Within which LiteRT answers alike to an image alone and in a batch, of each value and of one."""
 
@@ -85,6 +92,8 @@ def network(name: str, content: bytes, precisions: Sequence[str], batches: Seque
     """A model as it is, and for every other number of images that it can be resized to."""
     graph = read_model(content).graphs[0]
     inputs = [graph.tensors[index] for index in graph.inputs]
+    if is_integer(graph):
+        precisions, batches = OF_QUANTIZED, ()
     random = np.random.default_rng(0)
     images = [[_value(tensor.shape, tensor.dtype, random) for tensor in inputs] for _ in range(2)]
     shapes = {batch: tuple((batch, *tensor.shape[1:]) for tensor in inputs) for batch in batches if batch > 1}
@@ -96,7 +105,9 @@ def network(name: str, content: bytes, precisions: Sequence[str], batches: Seque
             group=MODEL,
             content=content,
             feeds=_feeds(images) if resized else list(map(Feed, images[0])),
-            expected=partial(_expected, content, images, batch if resized else 0),
+            expected=partial(litert_feeds, content, images[0])
+            if is_integer(graph)
+            else partial(_expected, content, images, batch if resized else 0),
             reference=LITERT,
             precisions=precisions,
             shared=name,

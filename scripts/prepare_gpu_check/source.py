@@ -9,6 +9,7 @@ import numpy as np
 
 from jitdelegate.tflite.read import read as read_model
 
+LITERT = "LiteRT"
 FLOAT_LIMIT, HALF_WEIGHTS_LIMIT, HALF_LIMIT = 1e-5, 1e-4, 2e-3
 
 
@@ -30,7 +31,7 @@ class Source:
     """A model with inputs and expected outputs, which are computed when asked for.
 
     Attributes:
-        name, group, reference, batch: as in a bundle's `Case`.
+        name, group, reference, batch, steps, carried: as in a bundle's `Case`.
         content: the .tflite file.
         shared: the name of the model whose weights the programs share; "" where they have their own.
         shapes: of the inputs, where they are others than the model says.
@@ -46,6 +47,8 @@ class Source:
     shared: str = ""
     shapes: tuple[tuple[int, ...], ...] = ()
     batch: int = 1
+    steps: int = 1
+    carried: Sequence[tuple[int, int]] = ()
 
 
 def limits(content: bytes) -> Mapping[str, float]:

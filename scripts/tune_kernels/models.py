@@ -136,18 +136,12 @@ MODELS = (
     Model(
         ("contract_mma",),
         _mma,
-        (
-            *_of(mma_tile, "TURN_CYCLES", "COMBINE_CYCLES", "ENDS_CYCLES", "FINISHED", "OTHER_REGISTERS", "COPIED"),
-            *_of(split_k, "CLUSTER_CYCLES"),
-        ),
+        _of(mma_tile, "TURN_CYCLES", "COMBINE_CYCLES", "ENDS_CYCLES", "FINISHED", "OTHER_REGISTERS", "COPIED"),
     ),
     Model(
         ("contract_ffma",),
         _ffma,
-        (
-            *_of(ffma_tile, "TURN_CYCLES", "COMBINE_CYCLES", "ENDS_CYCLES", "OTHER_INSTRUCTIONS", "COPIED"),
-            *_of(split_k, "CLUSTER_CYCLES"),
-        ),
+        _of(ffma_tile, "TURN_CYCLES", "COMBINE_CYCLES", "ENDS_CYCLES", "OTHER_INSTRUCTIONS", "COPIED"),
     ),
     Model(
         ("matmul_mma", "matmul_ffma"),

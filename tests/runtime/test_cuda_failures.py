@@ -69,7 +69,7 @@ def live(driver: Failing, kept: list[Any]) -> None:
         running.run_bound(binding)
         kept.append(running.run_async(binding))
         kept[-1].wait()
-    running.order_seconds(2, early=False, branches=False)
+    running.soil()
 
 
 def failed(driver: Failing) -> str:

@@ -19,7 +19,7 @@ from jitdelegate.runtime.cuda.session import CudaSession
 from tests.gpu.stub import library as stub
 from tests.gpu.stub.capture import MissingEdgeError
 from tests.gpu.stub.cubins import cubin
-from tests.gpu.stub.library import Library, Value
+from tests.gpu.stub.library import Launched, Library, Value
 from tests.gpu.stub.memory import DeviceMemory
 from tests.gpu.stub.programs import floats, opened, packed
 
@@ -225,20 +225,21 @@ def test_where_the_driver_refuses_such_a_graph_the_graph_is_a_row(name: str) -> 
     assert driver.calls["cuLaunchKernel"] > before
 
 
-@pytest.mark.parametrize(
-    ("early", "branches", "counts"), [(False, False, (0, 0)), (True, False, (3, 0)), (False, True, (0, 2))]
-)
-def test_kernels_are_timed_with_and_without_early_launches_and_branches(
-    early: bool, branches: bool, counts: tuple[int, int]
-) -> None:
-    driver = library()
-    running = opened_session(driver, BRANCHES)
-    running.run([X])
-    before = driver.calls.copy()
-    assert running.order_seconds(2, early=early, branches=branches) > 0
-    made = driver.calls - before
-    assert (made["cuLaunchKernelEx"], made["cuStreamWaitEvent"]) == counts
-    np.testing.assert_array_equal(np.asarray(running.run([X])[0]), EXPECTED)
+def test_a_run_finds_nothing_of_the_run_before_it() -> None:
+    lost: list[str] = []
+
+    def execute(launched: Launched, memory: DeviceMemory) -> None:
+        if launched.name not in lost:
+            KERNELS[launched.name](launched.values, memory)
+
+    running = opened_session(driver := Library(execute, KINDS), BRANCHES)
+    for name, is_soiled in (("add", True), ("first", True), ("first", False)):
+        lost[:] = []
+        np.testing.assert_array_equal(np.asarray(running.run([X])[0]), EXPECTED)
+        lost[:] = [name]
+        if is_soiled:
+            running.soil()
+        assert np.isnan(np.asarray(running.run([X])[0])).all() == is_soiled
     running.close()
     assert driver.leaks() == []
 

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import flatbuffers
+import llvmlite
 import numpy as np
 import pytest
 
 from jitdelegate.commands.demo_model import mobilenet_v1
+from jitdelegate.commands.guide_models import quantized_classifier
 from jitdelegate.errors import DeviceError, JitDelegateError
 from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case, ints
 from jitdelegate.program.read import read
 from jitdelegate.tflite.write import ModelBuilder
-from scripts.gpu_check.bundle import BATCHES, EXAMPLE, FORM, MODEL, Entry, read_bundle
+from scripts.gpu_check import bundle
+from scripts.gpu_check.bundle import BATCHES, EXAMPLE, FORM, MODEL, Entry, Prepared, read_bundle
+from scripts.gpu_check.weights import plan_of
+from scripts.one_op_models import MAKERS
 from scripts.prepare_gpu_check import __main__ as command
 from scripts.prepare_gpu_check import folder as folder_module
-from scripts.prepare_gpu_check.folder import Folder, compiled, stored
+from scripts.prepare_gpu_check.decoder import decoder
+from scripts.prepare_gpu_check.families import families
+from scripts.prepare_gpu_check.folder import Folder, compiled, sources_of, stored
 from scripts.prepare_gpu_check.forms import between_pools, forms
 from scripts.prepare_gpu_check.networks import blocks_of, example, litert_outputs, network, networks, small_example
+from scripts.prepare_gpu_check.quantized import quantized_forms
 from scripts.prepare_gpu_check.source import Feed, Source, limits
 from tests.api.small_models import convolution, two_outputs, uncompiled
 from tests.ops.litert import model_of, run_litert
@@ -67,6 +78,51 @@ def test_a_form_between_layers_expects_what_litert_computes(name: str) -> None:
     np.testing.assert_allclose(run_litert(each.content, arrays), expected.array, rtol=1e-5, atol=1e-5)
     assert all(np.array_equal(array, array.astype(np.float16)) for array in arrays)
     assert each.precisions == ("float16",)
+
+
+def test_every_operator_that_litert_quantizes_has_forms_that_expect_what_it_answers() -> None:
+    found = list(quantized_forms())
+    assert len({each.name for each in found}) == len(found) == 3 * len(MAKERS)
+    assert {one.name.split()[-1] for one in found} >= {"int8", "uint8", "int16"}
+    each = next(one for one in found if " RESHAPE " in one.name)
+    (expected,) = each.expected()
+    np.testing.assert_array_equal(expected.array, run_litert(each.content, [feed.array for feed in each.feeds]))
+
+
+def test_families_that_no_operator_alone_has_are_in_graphs_of_several() -> None:
+    found = {
+        launch.template.family
+        for one in families()
+        for precision in one.precisions
+        for launch in plan_of(one.content, (), "sm_90", precision).launches
+    }
+    assert found >= {"attention_ffma", "attention_mma", "attention_combine", "fourier"}
+    assert all(one.expected()[0].array.any() for one in families())
+
+
+def test_a_decoder_goes_on_with_the_cache_of_the_step_before() -> None:
+    one, other = (decoder(("float32",), steps).expected() for steps in (2, 3))
+    for (cache, *_), rows in ((one, 2), (other, 3)):
+        assert np.flatnonzero(cache.array.any(axis=(0, 2, 3))).tolist() == list(range(rows))
+    np.testing.assert_array_equal(other[0].array[:, :2], one[0].array[:, :2])
+    case = bundle.Case("d", MODEL, "", [], [], steps=3, carried=decoder(()).carried)
+    prepared = Prepared(case, "float32", "sm_90", Path())
+    inputs = [b"aabbcc", b"123", b"key", b"value"]
+    assert prepared.fed(inputs, 0) == [(0, b"aa"), (1, b"1"), (2, b"key"), (3, b"value")]
+    assert prepared.fed(inputs, 2) == [(0, b"cc"), (1, b"3")]
+
+
+def test_a_quantized_network_is_prepared_as_it_is_and_expects_integers() -> None:
+    (one,) = network("net", quantized_classifier(), ("float32", "float16"), BATCHES)
+    (expected,) = one.expected()
+    assert (one.precisions, expected.array.dtype, expected.array.shape) == (("float32",), np.int8, (1, 10))
+
+
+def test_packages_of_python_alone_are_in_the_bundle(tmp_path: Path) -> None:
+    (tmp_path / "python.zip").write_bytes(sources_of(flatbuffers, llvmlite))
+    code = f"import sys; sys.path[:0] = [{str(tmp_path / 'python.zip')!r}]; import flatbuffers, llvmlite.ir as ir"
+    done = subprocess.run([sys.executable, "-S", "-c", f"{code}; print(ir.__file__)"], capture_output=True, text=True)
+    assert done.stdout.startswith(str(tmp_path)), done.stderr
 
 
 def test_pools_around_a_graph_change_nothing() -> None:

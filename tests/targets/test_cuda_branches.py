@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -13,7 +14,7 @@ from jitdelegate.ir.expr import Arg
 from jitdelegate.ir.forms import Concat, IndexMap, Map, Softmax
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ir.index_forms import Suppress
-from jitdelegate.targets.cuda.code.gpu import GPUS, Gpu, gpu_of
+from jitdelegate.targets.cuda.code.gpu import GPUS, Costs, Gpu, gpu_of
 from jitdelegate.targets.cuda.code.template import Launch
 from jitdelegate.targets.cuda.plan import plan as plan_module
 from jitdelegate.targets.cuda.plan.branches import Branches, Order, Touch, extended, in_a_row, nanoseconds
@@ -188,6 +189,11 @@ def test_the_predicted_time_adds_edges_and_lets_small_launches_overlap() -> None
     large = [launch(1755.0, OLD.multiprocessors)] * 3
     assert nanoseconds(large, [Order(), Order(), Order(1, (0,))], OLD) == pytest.approx(3000 + edge)
     assert nanoseconds(one, in_a_row(3, NEW), NEW) < 3000 + edge
+
+
+def test_the_costs_of_the_gpu_decide_where_there_are_branches() -> None:
+    far = replace(NEW, costs=Costs(full_edge=1e6))
+    assert {order.stream for order in plan(arms(4, 4), far, "float32").orders} == {0}
 
 
 def test_arms_have_memory_of_their_own() -> None:

@@ -16,7 +16,7 @@ from jitdelegate.ir.forms import IndexMap
 from jitdelegate.ir.graph import Graph
 from jitdelegate.targets.cuda.code.element import Element
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
-from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.code.gpu import GPUS, Costs
 from jitdelegate.targets.cuda.compile import back_end
 from jitdelegate.targets.cuda.multiply import mma_tile
 from jitdelegate.targets.cuda.multiply.mma_tile import SLIM_TILES, TILES, WIDE_TILES, Tile
@@ -168,7 +168,7 @@ def test_parts_of_a_sum_meet_in_the_output(only, monkeypatch):
 
 
 def test_parts_of_a_sum_meet_in_a_cluster(only, monkeypatch):
-    monkeypatch.setattr(split_k, "CLUSTER_CYCLES", -(10**9))
+    monkeypatch.setitem(GPUS, "sm_90", replace(GPUS["sm_90"], costs=Costs(cluster=-1e9)))
     monkeypatch.setattr(split_k, "FEWEST_OF_CLUSTER", 1)
     assert check(convolution((1, 3, 5, 56), 12, padding=(1, 1, 1, 1)), schedule="random").cluster > 1
 

@@ -3,8 +3,11 @@ result shows each of them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from jitdelegate.targets.cuda.code.gpu import GPUS, Costs
 from jitdelegate.targets.cuda.multiply.mma_tile import TILES, Tile
 from jitdelegate.targets.cuda.products import mma, separable
 from jitdelegate.targets.cuda.walks import split_k
@@ -98,7 +101,7 @@ CLUSTER_BUGS: dict[str, Bug] = {
 
 @pytest.mark.parametrize("name", CLUSTER_BUGS)
 def test_a_bug_in_a_cluster_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split_k, "CLUSTER_CYCLES", -(10**9))
+    monkeypatch.setitem(GPUS, "sm_90", replace(GPUS["sm_90"], costs=Costs(cluster=-1e9)))
     monkeypatch.setattr(split_k, "FEWEST_OF_CLUSTER", 1)
     planting = PLANTINGS["sm_90"]
     assert planting.template.cluster > 1

@@ -11,7 +11,7 @@ from jitdelegate.errors import CompileError
 from jitdelegate.ir.expr import Arg
 from jitdelegate.ir.forms import Recurrent
 from jitdelegate.ir.graph import Graph, Tensor
-from jitdelegate.targets.cuda.products import recurrent as module
+from jitdelegate.targets.cuda.code.gpu import GPUS, Costs
 from jitdelegate.targets.cuda.products.recurrent import RecurrentTemplate
 from tests.gpu.simulator import SimulationError
 from tests.targets import cuda_execute
@@ -64,7 +64,7 @@ SHARED = {
 
 @pytest.mark.parametrize("name", SHARED)
 def test_the_blocks_of_a_cluster_share_out_units(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CLUSTER_CYCLES", -(10**6))
+    monkeypatch.setitem(GPUS, "sm_90", replace(GPUS["sm_90"], costs=Costs(exchange=-1e6)))
     (template,) = templates_of(SHARED[name])
     assert template.cluster > 1
     compare(SHARED[name], tolerance=3e-6, schedule="random", seed=2)
@@ -79,7 +79,7 @@ def test_weights_stay_on_the_chip_where_they_fit() -> None:
 
 
 def test_a_missing_barrier_of_a_cluster_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CLUSTER_CYCLES", -(10**6))
+    monkeypatch.setitem(GPUS, "sm_90", replace(GPUS["sm_90"], costs=Costs(exchange=-1e6)))
     broken = replaced(r"barrier\.cluster\.[^;]*;\s*barrier\.cluster\.[^;]*;", "")
     (template,) = templates_of(SHARED["backwards"])
     text = ptx_of(template, "sm_90")

@@ -301,9 +301,9 @@ class Driver:
         """Enqueue a copy within the device."""
         self._call("cuMemcpyDtoDAsync_v2", target, source, nbytes, stream)
 
-    def clear(self, target: int, nbytes: int, stream: int) -> None:
-        """Enqueue zeros for the device's memory."""
-        self._call("cuMemsetD8Async", target, 0, nbytes, stream)
+    def clear(self, target: int, nbytes: int, stream: int, byte: int = 0) -> None:
+        """Enqueue equal bytes for the device's memory."""
+        self._call("cuMemsetD8Async", target, byte, nbytes, stream)
 
     def create_stream(self) -> int:
         """A stream that does not wait for the default one; for `destroy_stream`."""

@@ -31,16 +31,6 @@ def make_fork(launches: Sequence[Launch], driver: Driver, own: Own) -> Fork | No
     return None
 
 
-def rearranged(launches: Sequence[Launch], *, early: bool, branches: bool) -> list[Launch]:
-    """The launches without branches, and without beginning early, unless asked for."""
-    waits_itself = any(launch.is_dependent for launch in launches)
-    changed = []
-    for number, launch in enumerate(launches):
-        own = launch if branches else launch.altered(stream=0, waits=(), is_dependent=waits_itself and number > 0)
-        changed.append(own if early else own.altered(is_dependent=False))
-    return changed
-
-
 class Fork:
     """Streams and events that forks and joins of a capture are made with; `make_fork` makes it."""
 

@@ -11,7 +11,7 @@ from jitdelegate.runtime.buffers import borrow
 from jitdelegate.runtime.cache.key import TOOLCHAIN
 from jitdelegate.runtime.cuda.context import hold_context
 from jitdelegate.runtime.cuda.driver import StickyError, try_release
-from jitdelegate.runtime.cuda.fork import make_fork, rearranged
+from jitdelegate.runtime.cuda.fork import make_fork
 from jitdelegate.runtime.cuda.functions import load_functions
 from jitdelegate.runtime.cuda.graph import capture
 from jitdelegate.runtime.cuda.route import Route, port_offsets
@@ -412,33 +412,21 @@ class CudaSession(IOBinding):
                 return self._measured(runs, lambda: self._enqueue(work))
             return self._measured_graph(lambda stream: work.enqueue_kernels(stream, fork=self._fork), runs)
 
-    def order_seconds(self, runs: int, *, early: bool, branches: bool) -> float:
-        """Seconds by the device's clock for the kernels of `runs` inferences, in another order than the program's.
+    def soil(self) -> None:
+        """Reset all states, and fill what runs write with bytes that are NaN as floats: outputs and intermediate
+        results. So a run that reads the results of the one before it cannot give the same outputs.
 
-        Args:
-            early: whether launches may begin before those that they follow have ended.
-            branches: whether launches run side by side.
         Raises:
-            DeviceError: as for `run_seconds`.
+            DeviceError: the session is closed, or the device failed.
         """
-        made: list[tuple[Callable[[Any], None], Any]] = []
-
-        def own(handle: Any, release: Callable[[Any], None]) -> Any:
-            made.append((release, handle))
-            return handle
-
         self._refuse_fork()
         with self._lock, self._current():
-            self._refuse_capture()
-            work = self._staged_work()
-            self._states.prepare(self._stream)
-            try:
-                launches = rearranged(self.program.launches, early=early, branches=branches)
-                fork = None if self.graph_failure else make_fork(launches, self._driver, own)
-                return self._measured_graph(lambda stream: work.enqueue_kernels(stream, fork=fork), runs)[0]
-            finally:
-                for release, handle in reversed(made):
-                    try_release(release, handle)
+            self._states.reset(resources=True)
+            ports = zip(self._ports, self._offsets, strict=True)
+            regions = [(self._own_regions[at], port.nbytes) for port, at in ports if at in self._own_regions]
+            for address, nbytes in (*regions, (self._arena, self.program.arena_bytes)):
+                if nbytes:
+                    self._driver.clear(address, nbytes, self._stream, 0xFF)
 
     def launch_seconds(self, number: int, times: int, *, afresh: bool = True) -> float:
         """Seconds by the device's clock for launch `number`, run `times` times in a row in a graph.

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 from tests.gpu.stub.library import Launched, Library, entry
@@ -21,9 +23,16 @@ ROOT = Path(__file__).resolve().parents[3]
 KERNELS = "JITDELEGATE_STUB_KERNELS"
 """The variable that names the folder of kernels; such processes have the stub."""
 KINDS = "kinds.json"
+FAULT = "JITDELEGATE_STUB_FAULT"
+"""The variable that names what goes wrong, one of FAULTS."""
+FAULTS = ("wrong", "unsteady", "race", "no sanitizer", "crash", "hang")
+FAULTY, UNSTEADY = "softmax", 2
+"""The family of kernels that go wrong, and every which time they do where they are unsteady."""
+ENDING = "constants"
+"""The section that ends or hangs."""
 MEMORY = 1 << 25
 """Of a GPU that copies in Python."""
-COMPARING = ("correctness", "run_once", "first_output")
+COMPARING = ("correctness", "orders", "CompiledModel", "run_once", "first_output")
 """Words of the command lines of processes that compare outputs."""
 START = "import os\nif os.environ.get({variable!r}):\n    from tests.gpu.stub.processes import install\n    install()\n"
 
@@ -65,6 +74,11 @@ def install() -> None:
     from jitdelegate.runtime.cuda import device as cuda_device
     from jitdelegate.targets.cuda import target as cuda_target
 
+    if f"--section {ENDING}" in " ".join(sys.orig_argv):
+        if os.environ.get(FAULT) == "crash":
+            os.abort()
+        while os.environ.get(FAULT) == "hang":
+            time.sleep(60)
     targets.may_be_here = lambda name: True
     cuda_target.open_library = _gpu
     cuda_device.declare = lambda library: None
@@ -82,8 +96,13 @@ def _gpu() -> StubbedGpu:
     def module(name: str) -> Module:
         return Module((folder / f"{name}.ptx").read_bytes())
 
+    every, runs = {"wrong": 1, "unsteady": UNSTEADY}.get(os.environ.get(FAULT, ""), sys.maxsize), count(1)
+
     def execute(launched: Launched, memory: DeviceMemory) -> None:
         assert isinstance(memory, SimulatedMemory)
         run_simulated(module(launched.name), launched, memory)
+        if launched.name.startswith(FAULTY) and next(runs) % every == 0:
+            last = int(launched.values[0]) + 3  # with the sign of the first output
+            memory.memory.write(last, bytes([memory.memory.read(last, 1)[0] ^ 0x80]))
 
     return StubbedGpu(execute, kinds, memory=SimulatedMemory(Memory()))

@@ -50,7 +50,7 @@ PRECISIONS = ("float32", "float16")
 CYCLES = (("map", 2000.0), ("reduce", 500.0))
 
 
-CEILING_KINDS = {"nothing": "a", "products": "ai"}
+CEILING_KINDS = {"nothing": "a", "products": "ai", "meetings": "ai"}
 
 
 def library(kernels: Kernels = KERNELS, **arguments: Any) -> Library:
@@ -62,13 +62,14 @@ def library(kernels: Kernels = KERNELS, **arguments: Any) -> Library:
 
 
 def ceilings() -> bytes:
-    """A program of a launch that does nothing, and of one for each kind of products."""
-    code, places = packed(cubin("nothing"), cubin("products"))
+    """A program of a launch that does nothing, one for each kind of products, and one of meetings."""
+    code, places = packed(*map(cubin, CEILING_KINDS))
     products = [Launch(kernel=1, grid=(4, 1, 1), block=(32, 1, 1), kinds="ai", values=(0, 10))] * 3
+    meetings = Launch(kernel=2, grid=(1, 1, 8), block=(32, 1, 1), kinds="ai", values=(0, 10))
     nothing = Launch(kernel=0, grid=(1, 1, 1), block=(32, 1, 1), kinds="a", values=(0,))
     changes: dict[str, Any] = dict.fromkeys(("inputs", "outputs", "input_offsets", "output_offsets"), ())
     entries = tuple(zip(CEILING_KINDS, places, strict=True))
-    return write(scale_and_shift(code=code, entries=entries, launches=(nothing, *products), **changes))
+    return write(scale_and_shift(code=code, entries=entries, launches=(nothing, *products, meetings), **changes))
 
 
 def bundle(

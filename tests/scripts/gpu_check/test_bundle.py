@@ -38,7 +38,7 @@ def test_a_folder_that_was_not_prepared_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProgramError, match="was not prepared"):
         read_bundle(tmp_path)
     (tmp_path / "manifest.json").write_text('{"format": 0}')
-    with pytest.raises(ProgramError, match="format 0, expected 2"):
+    with pytest.raises(ProgramError, match="format 0, expected 3"):
         read_bundle(tmp_path)
 
 

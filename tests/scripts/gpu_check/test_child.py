@@ -27,6 +27,19 @@ def test_a_tool_is_ended_in_time_and_its_output_kept(tmp_path: Path, monkeypatch
     assert (folder / "slow.log").read_text() == "begun\n"
 
 
+def test_tools_are_found_beside_cuda_toolkits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "cuda-13.0" / "compute-sanitizer"
+    folder.mkdir(parents=True)
+    tools(monkeypatch, folder, "compute-sanitizer", "exit 0")
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(child, "TOOLKITS", (f"{tmp_path}/cuda*",))
+    assert child.tool("compute-sanitizer") == str(folder / "compute-sanitizer")
+    monkeypatch.setattr(child, "TOOLKITS", ())
+    assert child.tool("compute-sanitizer") is None
+    monkeypatch.setenv("CUDA_HOME", str(folder.parent))
+    assert child.tool("compute-sanitizer") == str(folder / "compute-sanitizer")
+
+
 def test_a_process_that_fails_is_told_by_its_last_words() -> None:
     assert output_of(["-c", "print(1)"]) == "1\n"
     with pytest.raises(DeviceError, match=r"^ValueError: gone$"):

@@ -10,7 +10,7 @@ import pytest
 
 from scripts.gpu_check import __main__
 from scripts.gpu_check.row import Row
-from scripts.gpu_check.sections import DEVICE, RUNS, SECTIONS, Section, seconds_of
+from scripts.gpu_check.sections import DEVICE, RUNS, SECTIONS, Section
 from tests.scripts.gpu_check.machine import MACHINE, bundle, library, results, use
 
 
@@ -50,6 +50,19 @@ def test_a_section_writes_its_rows_as_it_finds_them(tmp_path: Path, monkeypatch:
 def test_every_section_has_its_module_and_correctness_comes_before_speed() -> None:
     folder = Path(__main__.__file__).parent
     assert all((folder / f"{section.module}.py").exists() for section in SECTIONS.values())
-    names = [section.name for section in RUNS["first"]]
-    assert names.index("sanitizer") < names.index("correctness") < names.index("latency") < names.index("launches")
-    assert all(seconds_of((section,)) <= seconds_of(tuple(RUNS["first"])) for section in SECTIONS.values())
+    names = ["sanitizer", "correctness", "orders", "constants", "CompiledModel", "latency"]
+    assert [section.name for section in RUNS["first"]][:-1] == names
+    assert RUNS["first"][-1].module == "side_by_side"
+
+
+def test_sections_get_no_more_seconds_than_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+    results(monkeypatch, tmp_path, [])
+
+    def note(some: list[Section], *rest: Any) -> list[list[Row]]:
+        given.extend(section.seconds for section in some)
+        return [MACHINE] if some == [DEVICE] else []
+
+    monkeypatch.setattr(__main__, "run_sections", note)
+    assert __main__.main([str(tmp_path), "--only", "warm start", "--only", "CompiledModel", "--most", "25"]) == 0
+    assert sorted(given[2:]) == [20, 25]

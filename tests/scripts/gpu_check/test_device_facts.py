@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,12 @@ def test_facts_name_the_machine_and_what_was_left_out(tmp_path: Path, monkeypatc
     rows = list(device_facts.rows(bundle(tmp_path)))
     known = report.facts(rows)
     assert known["GPU"] == "Stub 9000" and known["kind"] == "sm_90:132" and known["CUDA of the driver"] == "13.1"
+    assert {"ecc.mode.current", "mig.mode.current", "clocks.max.sm"} <= known.keys()
+    assert not any(platform.node() in fact for fact in known.values())
     assert Row("device", "large", "left out", note="no room") in rows
     monkeypatch.setattr(device_facts, "tool", lambda name: f"/usr/local/cuda/bin/{name}")
-    assert report.facts(device_facts.rows(bundle(tmp_path)))["ncu"] == "/usr/local/cuda/bin/ncu"
+    found = report.facts(device_facts.rows(bundle(tmp_path)))
+    assert found["compute-sanitizer"] == "/usr/local/cuda/bin/compute-sanitizer"
 
 
 def test_the_ceilings_are_launches_products_and_bytes_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def test_results_go_where_out_points(tmp_path: Path, monkeypatch: pytest.MonkeyP
     carried = tmp_path / "out"
     carried.mkdir()
     _, docs = results(monkeypatch, tmp_path, MACHINE, out=str(carried))
-    assert {path.name for path in carried.iterdir()} == {"gpu-results.json", "gpu-results.md"}
+    assert {path.name for path in carried.iterdir()} == {"gpu-results.json", "gpu-results.md", "gpu-results.tgz"}
     assert list(docs.iterdir()) == []
 
 
@@ -84,7 +85,7 @@ def test_results_are_there_before_the_next_section_begins(tmp_path: Path, monkey
     with pytest.raises(KeyboardInterrupt):
         __main__.main([str(tmp_path)])
     assert report.read_json(docs / "gpu-results.json") == [*MACHINE, found]
-    assert {path.name for path in docs.iterdir()} == {"gpu-results.json", "gpu-results.md"}
+    assert {path.name for path in docs.iterdir()} == {"gpu-results.json", "gpu-results.md", "gpu-results.tgz"}
 
 
 def test_commands_add_to_what_earlier_ones_left_in_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,3 +163,15 @@ def test_results_of_another_gpu_are_not_joined(
     assert status == 1 and list(docs.iterdir()) == []
     with pytest.raises(ProgramError, match="holds no results"):
         report.read_json(tmp_path / "manifest.json")
+
+
+def test_an_archive_has_results_and_logs_and_no_names_of_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sanitizer-racecheck.log").write_text("nothing\n")
+    results(monkeypatch, tmp_path, MACHINE, out=str(tmp_path))
+    with tarfile.open(tmp_path / report.ARCHIVE) as archive:
+        assert archive.getnames() == [report.JSON, report.TABLE, "sanitizer-racecheck.log"]
+        assert not any(member.uname or member.gname for member in archive)
+    assert report.read_json(tmp_path / report.ARCHIVE) == MACHINE
+    (tmp_path / "other.tgz").write_bytes(b"no archive")
+    with pytest.raises(ProgramError, match="holds no results"):
+        report.read_json(tmp_path / "other.tgz")

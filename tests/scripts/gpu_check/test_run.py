@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from itertools import chain
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,83 +19,42 @@ import pytest
 
 pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
 
-from jitdelegate.ops import OPS
-from jitdelegate.ops.case import Case, Weights
-from jitdelegate.program.read import read
-from jitdelegate.targets.cuda.compile import compile_templates
-from scripts.gpu_check.bundle import BATCHES, EXAMPLE, FORM, PRECISIONS, read_bundle
+from jitdelegate.targets.cuda.code.gpu import Costs
+from scripts.gpu_check.bundle import EXAMPLE, read_bundle
+from scripts.gpu_check.compiled_models import WAYS
+from scripts.gpu_check.sanitizer import TOOLS
 from scripts.gpu_check.sections import BUDGET, RUNS, seconds_of
+from scripts.prepare_gpu_check import dry_run
 from scripts.prepare_gpu_check.__main__ import BUNDLES
-from scripts.prepare_gpu_check.folder import Folder
-from scripts.prepare_gpu_check.networks import network
-from scripts.prepare_gpu_check.source import Feed, Source
-from tests.api.small_models import convolution
-from tests.child import command_of
-from tests.gpu.stub.processes import ROOT, stubbed_environment, write_kernels
-from tests.ops.litert import model_of
-from tests.scripts.gpu_check import commands
+from scripts.prepare_gpu_check.decoder import NAME
+from scripts.prepare_gpu_check.families import ARMS
+from tests.gpu.stub.processes import FAULTS, ROOT
 
-
-def small_form(name: str, case: Case, precision: str) -> Source:
-    op = OPS[name]
-    feeds, expected = list(map(Feed, case.feeds())), list(map(Feed, case.outputs(op)))
-    return Source(name, FORM, model_of(case.graph(op)), feeds, lambda: expected, "numpy", (precision,))
-
-
-def sources() -> Iterator[Source]:
-    """The example, which is not the real one, and a graph for each of the families that the sanitizer is to see."""
-    yield from network(EXAMPLE, convolution(), PRECISIONS, BATCHES)
-    image = Case(((1, 6, 6, 8), Weights((8, 3, 3, 8)), Weights((8,))), {"stride_w": 1, "stride_h": 1})
-    yield small_form("CONV_2D", image, "float32")
-    yield small_form("SOFTMAX", Case(((4, 10),), {"beta": 1.0}), "float32")
+COMMAND = [sys.executable, "-m", "scripts.gpu_check"]
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """(a bundle, the kernels of its programs)"""
     folder = tmp_path_factory.mktemp("gpu-check")
-    ptx: dict[str, bytes] = {}
-    compile_one = compile_templates.compile_template
-
-    def remember(*arguments: Any) -> Any:
-        compiled = compile_one(*arguments)
-        ptx[compiled.template.symbol] = compiled.ptx
-        return compiled
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compile_templates, "compile_template", remember)
-        filled = Folder(folder / "bundle", ["sm_90"], 1 << 24, str(folder / "templates"))
-        for source in sources():
-            filled.add(source)
-        filled.finish()
-    assert filled.left_out == {}
-    bundle = read_bundle(folder / "bundle")
-    programs = chain((one.content for one in bundle.prepared("sm_90")), [bundle.ceiling("sm_90")])
-    kinds = {
-        program.entries[launch.kernel][0]: launch.kinds
-        for program in map(read, programs)
-        for launch in program.launches
-    }
-    write_kernels(folder / "kernels", ptx, kinds)
+    dry_run.prepare(folder, dry_run.sources())
     return folder / "bundle", folder / "kernels"
 
 
 @pytest.fixture
 def machine(prepared: tuple[Path, Path], tmp_path: Path) -> Mapping[str, str]:
     """The environment of a machine with a GPU and NVIDIA's tools."""
-    tools, start, out = tmp_path / "tools", tmp_path / "start", tmp_path / "out"
-    for folder in (tools, start, out):
-        folder.mkdir()
-    for name, act in (("compute-sanitizer", commands.sanitizer), ("ncu", commands.profiler)):
-        (tools / name).write_text(f'#!/bin/sh\nexec {shlex.join(command_of(act))} "$@"\n')
-        (tools / name).chmod(0o755)
-    found = stubbed_environment(start, prepared[1])
-    return {**found, "PATH": f"{tools}:{found['PATH']}", "OUT": str(out), "TMPDIR": str(tmp_path)}
+    return on_machine(prepared, tmp_path)
+
+
+def on_machine(prepared: tuple[Path, Path], folder: Path, fault: str | None = None) -> Mapping[str, str]:
+    (folder / "out").mkdir()
+    return {**dry_run.machine(folder, prepared[1], fault), "OUT": str(folder / "out")}
 
 
 def check(bundle: Path, machine: Mapping[str, str], *arguments: str) -> tuple[int, list[dict[str, Any]], str]:
     """(exit status, rows of the results, what was printed) of one command."""
-    command = command_of(commands.check_gpu, machine["OUT"], bundle, "--date", "2026-01-02", *arguments)
+    command = [*COMMAND, str(bundle), "--date", "2026-01-02", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(machine), cwd=ROOT)
     results = Path(machine["OUT"]) / "gpu-results.json"
     assert results.exists(), done.stderr
@@ -115,22 +74,63 @@ def assert_sections_ended_well(rows: list[dict[str, Any]], run: str) -> None:
 
 def test_the_first_command_runs_from_end_to_end(prepared: tuple[Path, Path], machine: Mapping[str, str]) -> None:
     status, rows, printed = check(prepared[0], machine, "--run", "first")
+    assert status == 0, printed
     assert_sections_ended_well(rows, "first")
     kept = [row for row in of(rows, "correctness") if row.get("unit") == "NRMSE"]
-    assert len(kept) == 3 * 3 + 2 and all(row["holds"] for row in kept), printed
-    assert [row["subject"] for row in kept[:9]] == [row["subject"] for row in kept if row["quantity"] == "model"]
+    assert len(kept) == len(list(read_bundle(prepared[0]).prepared("sm_90"))) and all(row["holds"] for row in kept)
+    differing = {row["subject"]: row["value"] for row in of(rows, "orders") if row["quantity"] == "runs that differ"}
+    assert differing == dict.fromkeys((row["subject"] for row in kept), 0.0)
+    (arms,) = [row for row in of(rows, "orders") if row["subject"] == f"{ARMS}, float32"]
+    assert arms["note"] == "1 runs in each of 4 orders"
     sanitizer = {row["subject"]: row["value"] for row in of(rows, "sanitizer") if row["quantity"] == "errors"}
-    assert sanitizer == dict.fromkeys(("memcheck", "racecheck", "synccheck"), 0.0), printed
+    assert sanitizer == dict.fromkeys(("racecheck", "synccheck", "memcheck", "initcheck"), 0.0)
+    assert {row["subject"] for row in of(rows, "constants")} == {"bundle", *(field.name for field in fields(Costs))}
+    ways = {(row["subject"], row["quantity"]) for row in of(rows, "CompiledModel") if row.get("holds")}
+    assert ways >= {(subject, way) for subject in (START, f"{NAME}, float32") for way in WAYS}
     assert {row["value"] for row in of(rows, "weights") if row["quantity"] == "others than prepared"} == {0.0}
-    ceilings = {row["quantity"] for row in of(rows, "device") if row["subject"] == "ceilings"}
-    assert len(ceilings) == 7
-    (start,) = [row for row in of(rows, "warm start") if (row["subject"], row["quantity"]) == (START, "output")]
-    assert start["holds"]
-    assert status == int(any(row.get("holds") is False for row in rows))
-    assert {path.name for path in Path(machine["OUT"]).iterdir()} >= {"gpu-results.md", "sanitizer-memcheck.log"}
+    assert len({row["quantity"] for row in of(rows, "device") if row["subject"] == "ceilings"}) == 7
+    ours = {
+        row["quantity"]: row["value"] for row in of(rows, RUNS["first"][-1].name) if row["subject"] == "jitdelegate"
+    }
+    assert ours.keys() == {"device time", "a call"} and all(ours.values())
+    found = {path.name for path in Path(machine["OUT"]).iterdir()}
+    assert found == {
+        *(f"gpu-results.{kind}" for kind in ("json", "md", "tgz")),
+        *(f"sanitizer-{one}.log" for one in TOOLS),
+    }
 
 
 START = f"{EXAMPLE}, float16"
+FOUND = {
+    "wrong": ("correctness", "SOFTMAX, float32", "form"),
+    "unsteady": ("orders", "SOFTMAX, float32", "runs that differ"),
+    "race": ("sanitizer", "racecheck", "errors"),
+    "no sanitizer": ("sanitizer", "compute-sanitizer", "errors"),
+    "crash": ("constants", "bundle", "seconds"),
+    "hang": ("constants", "bundle", "seconds"),
+}
+"""Section, subject and quantity of the row that tells of a fault."""
+WORDS = {
+    "race": "Race reported between Write access",
+    "no sanitizer": "neither on PATH nor in a CUDA toolkit",
+    "crash": "failed with -6",
+    "hang": "ended after 10 s",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_told_and_the_other_sections_still_run(
+    fault: str, prepared: tuple[Path, Path], tmp_path: Path
+) -> None:
+    section, subject, quantity = FOUND[fault]
+    which = ("--only", section, "--only", "latency", "--most", "10" if fault == "hang" else "60")
+    status, rows, printed = check(prepared[0], on_machine(prepared, tmp_path, fault), *which)
+    assert status == 1
+    missed = {(row["section"], row["subject"], row["quantity"]): row for row in rows if row.get("holds") is False}
+    assert WORDS.get(fault, "") in missed[section, subject, quantity].get("note", ""), printed
+    assert f"- {section}, {subject}, {quantity}: " in printed
+    ended = {row["section"] for row in rows if row["quantity"] == "seconds" and row["holds"]}
+    assert ended == {"device", "weights", section, "latency"} - ({section} if quantity == "seconds" else set())
 
 
 def test_the_networks_command_runs_from_end_to_end(prepared: tuple[Path, Path], machine: Mapping[str, str]) -> None:
@@ -143,20 +143,13 @@ def test_the_networks_command_runs_from_end_to_end(prepared: tuple[Path, Path], 
     families = [row for row in of(rows, "launches") if row["quantity"] == "measured / predicted"]
     assert {row["subject"] for row in families} >= {"contract_ffma, float32", "contract_mma, float16"}
     assert "launches, measured over predicted (quartiles):" in printed
-    profiled = of(rows, "ncu")
-    assert {row["value"] for row in profiled if row["quantity"] == "Achieved Occupancy"} == {25.5}
-    assert (Path(machine["OUT"]) / "ncu-bundle.csv").exists()
 
 
-@pytest.mark.parametrize("precision", ["float16", "tf32"])
-def test_what_is_not_installed_leaves_our_own_rows(
-    prepared: tuple[Path, Path], machine: Mapping[str, str], precision: str
-) -> None:
-    _, rows, _ = check(prepared[0], machine, "--run", precision)
-    assert_sections_ended_well(rows, precision)
-    for section in RUNS[precision]:
-        found = {(row["subject"], row["quantity"]): row for row in of(rows, section.name)}
-        assert all(found["jitdelegate", quantity]["value"] > 0 for quantity in ("device time", "queued", "a call"))
+def test_warm_starts_run_from_end_to_end(prepared: tuple[Path, Path], machine: Mapping[str, str]) -> None:
+    _, rows, _ = check(prepared[0], machine, "--run", "start")
+    assert_sections_ended_well(rows, "start")
+    (start,) = [row for row in of(rows, "warm start") if (row["subject"], row["quantity"]) == (START, "output")]
+    assert start["holds"]
 
 
 def test_one_section_is_run_and_joined_to_earlier_results(
@@ -164,19 +157,19 @@ def test_one_section_is_run_and_joined_to_earlier_results(
 ) -> None:
     _, rows, _ = check(prepared[0], machine, "--only", "latency")
     assert {row["section"] for row in rows} == {"device", "weights", "latency"}
-    _, rows, _ = check(prepared[0], machine, "--only", "module load")  # adds to what is in $OUT
-    assert {row["section"] for row in rows} == {"device", "weights", "latency", "module load"}
+    _, rows, _ = check(prepared[0], machine, "--only", "constants")  # adds to what is in $OUT
+    assert {row["section"] for row in rows} == {"device", "weights", "latency", "constants"}
     earlier = tmp_path / "earlier.json"
     (Path(machine["OUT"]) / "gpu-results.json").rename(earlier)
     _, rows, _ = check(prepared[0], machine, "--only", "launches", "--join", str(earlier))
-    assert {row["section"] for row in rows} == {"device", "weights", "latency", "module load", "launches"}
+    assert {row["section"] for row in rows} == {"device", "weights", "latency", "constants", "launches"}
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_a_command_that_is_ended_has_written_what_it_found_and_leaves_no_process(
     number: signal.Signals, status: int, prepared: tuple[Path, Path], machine: Mapping[str, str]
 ) -> None:
-    command = command_of(commands.check_gpu, machine["OUT"], prepared[0], "--only", "warm start")
+    command = [*COMMAND, str(prepared[0]), "--only", "warm start"]
     results = Path(machine["OUT"]) / "gpu-results.json"
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(machine), cwd=ROOT) as process:
         assert process.stdout is not None

@@ -17,16 +17,11 @@ from tests.scripts.gpu_check.machine import bundle, library, use
 class Constant:
     """A side that takes no time, and says that it takes some."""
 
-    def __init__(self, seconds: float, *, has_events: bool = True) -> None:
+    def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.has_events = has_events
 
     def device_seconds(self) -> float:
-        assert self.has_events
         return self.seconds
-
-    def queued_seconds(self) -> float:
-        return 3 * self.seconds
 
     def call_seconds(self) -> float:
         return 2 * self.seconds
@@ -39,7 +34,7 @@ def broken(precision: str, batch: int) -> Constant:
 def test_each_side_is_compared_with_ours_round_by_round() -> None:
     makers = {
         side_by_side.COMPILED: lambda precision, batch: Constant(2.0),
-        side_by_side.JAX: lambda precision, batch: Constant(4.0, has_events=False),
+        "another": lambda precision, batch: Constant(4.0),
         "broken": broken,
     }
     sides: dict[str, Any] = {side_by_side.OURS: Constant(3.0)}
@@ -50,24 +45,16 @@ def test_each_side_is_compared_with_ours_round_by_round() -> None:
     assert rows["broken", side_by_side.DEVICE].note == "RuntimeError: no float16 here for 8"
 
 
-def test_what_gives_no_events_is_compared_by_the_hosts_clock_alone() -> None:
-    makers = {side_by_side.JAX: lambda precision, batch: Constant(4.0, has_events=False)}
-    sides: dict[str, Any] = {side_by_side.OURS: Constant(3.0)}
-    rows = {row.name[1:]: row for row in side_by_side.compare("s", "float32", 1, sides, makers)}
-    ratio = rows[f"{side_by_side.OURS} / {side_by_side.JAX}", side_by_side.QUEUED]
-    assert (ratio.value, ratio.limit, ratio.holds) == (0.75, 1.0, True)
-    assert (side_by_side.JAX, side_by_side.DEVICE) not in rows
-    assert rows[f"{side_by_side.OURS} / {side_by_side.JAX}", side_by_side.CALL].limit is None
-
-
 def test_sides_that_take_long_to_make_join_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = use(monkeypatch, library())
-    monkeypatch.setattr(side_by_side, "QUICK", {"JAX": broken})
-    slow = {side_by_side.COMPILED_GRAPH: lambda precision, batch: Constant(1.0), side_by_side.COMPILED: broken}
-    monkeypatch.setattr(side_by_side, "SLOW", slow)
-    rows = list(side_by_side.rows(bundle(tmp_path, names=(named(EXAMPLE, 8),), group=MODEL), "float16", "8"))
+    graph, compiled = side_by_side.COMPILED_GRAPH, side_by_side.COMPILED
+    others = {"eager": broken, graph: lambda precision, batch: Constant(1.0), compiled: broken}
+    monkeypatch.setattr(side_by_side, "OTHERS", others)
+    found = bundle(tmp_path, names=(named(EXAMPLE, 8),), group=MODEL)
+    assert {row.subject for row in side_by_side.rows(found, "float16", "8", compiled)} == {"jitdelegate", compiled}
+    rows = list(side_by_side.rows(found, "float16", "8", *others))
     assert {row.section for row in rows} == {"side by side, float16, batch 8"}
-    assert [row.subject for row in rows if row.note] == ["JAX", side_by_side.COMPILED]
+    assert [row.subject for row in rows if row.note] == ["eager", compiled]
     (*_, ratio) = [row for row in rows if row.unit == RATIO and row.quantity == side_by_side.DEVICE]
     assert (
         ratio.value == pytest.approx(0.00202) and ratio.holds

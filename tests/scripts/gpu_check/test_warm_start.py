@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from scripts.gpu_check import bundle as bundle_module
 from scripts.gpu_check import first_output, warm_start
-from scripts.gpu_check.bundle import EXAMPLE, MODEL
+from scripts.gpu_check.bundle import EXAMPLE, MODEL, pack
+from scripts.gpu_check.filled_cache import filled_cache
 from tests.gpu.stub.install import install
 from tests.scripts.gpu_check.machine import PRECISIONS, X, Y, bundle, floats, library, use
 
@@ -17,11 +20,11 @@ def test_a_warm_start_hits_the_entry_that_was_filled_in(
 ) -> None:
     driver = install(monkeypatch, use(monkeypatch, library()))
     found = bundle(tmp_path, names=(EXAMPLE,), group=MODEL)
-    model = tmp_path / "model.tflite"
-    model.write_bytes(b"whatever numpy made of it here")
+    (tmp_path / "model.tflite.z").write_bytes(pack(b"any content"))
+    found = replace(found, cases=[replace(case, model="model.tflite.z") for case in found.cases])
+    monkeypatch.setattr(bundle_module, "restored", lambda kept, *_: kept)
     for precision in PRECISIONS:
-        cache = tmp_path / precision
-        warm_start._fill(cache, model, found.example("sm_90", precision))
+        model, cache = filled_cache(found.example("sm_90", precision), tmp_path)
         output = tmp_path / "output"
         source = tmp_path / "input"
         source.write_bytes(floats(X))

@@ -10,29 +10,16 @@ from jitdelegate.targets.cuda.code.gpu import Gpu
 
 COPIED = 32
 """Bytes per cycle that a multiprocessor receives from the L2 cache while all multiprocessors read."""
-CLUSTER_CYCLES = 1500
-"""Cost of adding up the sums of a cluster's blocks: two barriers, and reads of other multiprocessors' shared memory.
-Estimated from latencies, and rounded up, since every size of a cluster is a kernel of its own."""
 CLUSTERS = (4, 8)
 """Sizes of clusters; every GPU that has clusters runs eight blocks together."""
 LATENCY_CYCLES = 1500
 """Duration of a block that does almost nothing: three dependent reads of memory and a store."""
-CLOCK = 1.755
-"""Cycles per nanosecond of an H100 at its usual clock under load."""
-FULL_EDGE = 900
-"""Nanoseconds from the end of a launch to the beginning of one that follows it in a CUDA graph. An estimate, like the
-next one: neither is measured."""
-DEPENDENT_EDGE = 200 - 400
-"""The same for a launch that begins early: 200 to notice that it need not wait any longer, less 400 of its own
-beginning, which is over by then."""
-FULL_EDGE_CYCLES = FULL_EDGE * CLOCK
-SAVED_EDGE = 400
-"""Nanoseconds that one launch less saves where launches begin early: between the two, since both are estimates."""
 
 
 def launch_cycles(gpu: Gpu) -> float:
     """What a launch costs besides its own time, in cycles."""
-    return SAVED_EDGE * CLOCK if gpu.has_dependent_launch else FULL_EDGE_CYCLES
+    costs = gpu.costs
+    return costs.saved_edge * costs.clock if gpu.has_dependent_launch else costs.full_edge_cycles
 
 
 def cycles(

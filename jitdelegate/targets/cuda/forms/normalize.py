@@ -18,7 +18,7 @@ from jitdelegate.ir.expr import Expr, result_type
 from jitdelegate.ir.forms import Normalize, Statistic
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.code.axes import axis_kinds, offset_along
-from jitdelegate.targets.cuda.code.cost import FULL_EDGE_CYCLES, moving_cycles
+from jitdelegate.targets.cuda.code.cost import moving_cycles
 from jitdelegate.targets.cuda.code.device_code import Code, Value, reduce_tree
 from jitdelegate.targets.cuda.code.division import divided, divisor
 from jitdelegate.targets.cuda.code.element import Element, common_width, store
@@ -375,6 +375,6 @@ def _parts(writer: Writer, node: Node, template: NormalizeTemplate, rows: int, i
         writer.element(index).nbytes * writer.graph.tensors[index].size for index in (node.inputs[0], node.outputs[0])
     )
     alone = moving_cycles(writer.gpu, blocks, (count + 1) * read + written)
-    shared = count * (FULL_EDGE_CYCLES + moving_cycles(writer.gpu, blocks * parts, read))
+    shared = count * (writer.gpu.costs.full_edge_cycles + moving_cycles(writer.gpu, blocks * parts, read))
     shared += moving_cycles(writer.gpu, blocks * parts, read + written)
     return parts if shared < alone else 1

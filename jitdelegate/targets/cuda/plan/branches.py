@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from jitdelegate.program.check import MOST_STREAMS
-from jitdelegate.targets.cuda.code.cost import CLOCK, DEPENDENT_EDGE, FULL_EDGE
-from jitdelegate.targets.cuda.code.gpu import Gpu
+from jitdelegate.targets.cuda.code.gpu import Costs, Gpu
 from jitdelegate.targets.cuda.code.template import Launch
 from jitdelegate.targets.planning.buffer_plan import Life
 from jitdelegate.targets.planning.parts import Part
@@ -33,10 +32,9 @@ class Order:
     waits: tuple[int, ...] = ()
     is_dependent: bool = False
 
-    @property
-    def edge(self) -> int:
+    def edge(self, costs: Costs) -> float:
         """Nanoseconds between the launch and the one before it in its stream."""
-        return DEPENDENT_EDGE if self.is_dependent else FULL_EDGE
+        return costs.dependent_edge if self.is_dependent else costs.full_edge
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +130,17 @@ def nanoseconds(launches: Sequence[Launch], orders: Sequence[Order], gpu: Gpu, s
     Args:
         start: the first launch's number.
     """
+    costs, full = gpu.costs, gpu.costs.full_edge
     ends: list[float] = []
     lasts: dict[int, int] = {}
     running: list[tuple[float, float, float]] = []
     for number, (launch, order) in enumerate(zip(launches, orders, strict=True)):
-        ready = [ends[other - start] + FULL_EDGE if other >= start else FULL_EDGE for other in order.waits]
+        ready = [ends[other - start] + full if other >= start else full for other in order.waits]
         if order.stream in lasts:
-            ready.append(ends[lasts[order.stream]] + order.edge)
+            ready.append(ends[lasts[order.stream]] + order.edge(costs))
         elif not ready and (start or number):
-            ready.append(order.edge)
-        length, share = launch.cycles / CLOCK, min(1.0, prod(launch.grid) / gpu.multiprocessors)
+            ready.append(order.edge(costs))
+        length, share = launch.cycles / costs.clock, min(1.0, prod(launch.grid) / gpu.multiprocessors)
         begin = _free(max(ready, default=0.0), length, share, running)
         running.append((begin, begin + length, share))
         ends.append(begin + length)
@@ -256,7 +255,8 @@ def _assigned(
         waits = tuple(sorted(awaited.values()))
         order = Order(stream, waits, not waits and stream in lasts and gpu.has_dependent_launch)
         before = [*needed, *([lasts[stream]] if stream in lasts else [])]
-        ends[number] = max((ends[one] for one in before), default=0.0) + order.edge + launches[number].cycles / CLOCK
+        length = order.edge(gpu.costs) + launches[number].cycles / gpu.costs.clock
+        ends[number] = max((ends[one] for one in before), default=0.0) + length
         lasts[stream], streams[number] = number, stream
         orders.append(order)
     return orders

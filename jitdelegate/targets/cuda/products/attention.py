@@ -10,7 +10,7 @@ from math import e, log2
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.code.choices import Choice, candidate
 from jitdelegate.targets.cuda.code.choices import problem as line
-from jitdelegate.targets.cuda.code.cost import COPIED, FULL_EDGE_CYCLES, LATENCY_CYCLES, cycles
+from jitdelegate.targets.cuda.code.cost import COPIED, LATENCY_CYCLES, cycles
 from jitdelegate.targets.cuda.code.division import divisors
 from jitdelegate.targets.cuda.code.element import Element, common_width
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
@@ -244,7 +244,7 @@ def _write(writer: Writer, nodes: Sequence[Node], problem: Problem, product: int
             divisors(axes),
             (*problem.output.numbers, *problem.output.rows),
         ),
-        cycles=_combining(writer.gpu, problem, parts) - FULL_EDGE_CYCLES,
+        cycles=_combining(writer.gpu, problem, parts) - writer.gpu.costs.full_edge_cycles,
     )
 
 
@@ -293,7 +293,8 @@ def _cycles_apart(writer: Writer, problem: Problem) -> float:
     scores = problem.count * problem.height * problem.keys
     rate = gpu.lanes if writer.precision == "float32" else FASTEST_PRODUCTS * 2 / item
     products = scores * (problem.depth + problem.columns) / rate
-    return 3 * (FULL_EDGE_CYCLES + LATENCY_CYCLES) + (products + 4 * scores * item / COPIED) / gpu.multiprocessors
+    work = (products + 4 * scores * item / COPIED) / gpu.multiprocessors
+    return 3 * (gpu.costs.full_edge_cycles + LATENCY_CYCLES) + work
 
 
 def _combining(gpu: Gpu, problem: Problem, parts: int) -> float:
@@ -301,4 +302,4 @@ def _combining(gpu: Gpu, problem: Problem, parts: int) -> float:
     if parts == 1:
         return 0.0
     sums = (parts + 1) * problem.count * problem.height * problem.columns * FLOAT
-    return FULL_EDGE_CYCLES + LATENCY_CYCLES + sums / (COPIED * gpu.multiprocessors)
+    return gpu.costs.full_edge_cycles + LATENCY_CYCLES + sums / (COPIED * gpu.multiprocessors)

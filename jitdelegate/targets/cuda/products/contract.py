@@ -85,7 +85,7 @@ def write(writer: Writer, problem: ConvProblem) -> None:
     choice = choose(writer, problem)
     template, parts = choice.template, choice.parts
     template.check(writer.gpu)
-    cycles = template.cycles(writer.gpu, parts, *problem.size) + meeting_cycles(template.cluster)
+    cycles = template.cycles(writer.gpu, parts, *problem.size) + meeting_cycles(writer.gpu, template.cluster)
     if parts == template.cluster:
         output, extra = TensorPointer(problem.output), writer.epilogue(problem.node)[1]
         write_launch(writer, problem, template, output, extra, parts, cycles)

@@ -39,8 +39,6 @@ CHUNK = 16
 """Bytes of an access that brings weights to shared memory."""
 WORDS = 32
 """Weights that a multiprocessor reads from shared memory per cycle."""
-CLUSTER_CYCLES = 600
-"""Cycles of a step that blocks need to exchange hidden values: stores, and a barrier of the cluster."""
 STEP_CYCLES = 1500
 """Cycles of a step if weights took no time: two barriers, sums of slices, the cell. Estimated from instruction
 latencies."""
@@ -324,7 +322,7 @@ def _choices(writer: Writer, form: Recurrent, units: int, outputs: int, *, is_pr
         if cluster == 1:
             yield _Choice(own, columns, slices, 1, 0, needed, step + kept / COPIED)
         if units % cluster == 0 and kept + needed <= writer.gpu.shared_bytes:
-            exchange = CLUSTER_CYCLES if cluster > 1 else 0
+            exchange = writer.gpu.costs.exchange if cluster > 1 else 0
             cycles = step + exchange + kept / element.nbytes / WORDS
             yield _Choice(own, columns, slices, cluster, kept, kept + needed, cycles)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jitdelegate.targets.cuda.code.cost import CLUSTER_CYCLES, CLUSTERS, COPIED
+from jitdelegate.targets.cuda.code.cost import CLUSTERS, COPIED
 from jitdelegate.targets.cuda.code.device_code import Code, Value
 from jitdelegate.targets.cuda.code.element import Element, common_width, load, store
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
@@ -77,9 +77,9 @@ def possible_parts(gpu: Gpu, tiles: int) -> list[int]:
     return [1, *(parts for parts in dict.fromkeys(counts) if parts > 1 and (parts in wanted or not gpu.has_clusters))]
 
 
-def meeting_cycles(cluster: int) -> int:
+def meeting_cycles(gpu: Gpu, cluster: int) -> float:
     """Estimated cycles that the blocks of a cluster take to add up their sums."""
-    return CLUSTER_CYCLES if cluster > 1 else 0
+    return gpu.costs.cluster if cluster > 1 else 0.0
 
 
 def combining_cycles(gpu: Gpu, parts: int, results: int, launch: int) -> float:
@@ -91,7 +91,7 @@ def combining_cycles(gpu: Gpu, parts: int, results: int, launch: int) -> float:
     if parts == 1:
         return 0.0
     if gpu.has_clusters:
-        return meeting_cycles(parts)
+        return meeting_cycles(gpu, parts)
     return launch + (parts + 1) * results * FLOAT / (COPIED * gpu.multiprocessors)
 
 
