@@ -121,6 +121,15 @@ class Fragments:
             own = slice(4 * fragment, 4 * fragment + 4)
             sums[own] = multiply(self.code, self.operand, row, half, sums[own], whole_steps=self.whole_steps)
 
+    def add_rows(self, sums: list[Value], rows: Sequence[Sequence[Value]], weights: Value, first: int) -> None:
+        """Adds the products of left operands and of columns that consist of one word of weights to the last fragments,
+        one for each 16 rows, from sum number `first` on: all columns of a fragment are equal."""
+        for at, row in enumerate(rows):
+            own = slice(first + 4 * at, first + 4 * at + 4)
+            sums[own] = multiply(
+                self.code, self.operand, row, [weights, weights], sums[own], whole_steps=self.whole_steps
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class WarpTile:
@@ -131,6 +140,8 @@ class WarpTile:
         steps: K steps of this warp, a power of two.
         starts: offsets in the tiles where this lane reads left and right operands.
         held: the sums of this thread.
+        zero: a word of four times the zero point of the weights; None without one. Further fragments then are the sums
+            of the data times it, until `finished` subtracts them.
     """
 
     fragments: Fragments
@@ -140,10 +151,17 @@ class WarpTile:
     steps: int
     starts: tuple[Value, Value]
     held: Held
+    zero: Value | None = None
 
     @staticmethod
     def of(
-        fragments: Fragments, layout: Swizzle, size: tuple[int, int, int], row: Value, column: Value, part: Value
+        fragments: Fragments,
+        layout: Swizzle,
+        size: tuple[int, int, int],
+        row: Value,
+        column: Value,
+        part: Value,
+        zero: Value | None = None,
     ) -> WarpTile:
         """The part of a warp.
 
@@ -155,12 +173,13 @@ class WarpTile:
         shift = part * (size[2] * STEP)
         offsets = fragments.left_offset(layout, row), fragments.right_offset(layout, column)
         held = fragments.held(row, column, *size[:2])
-        return WarpTile(fragments, layout, *size, (offsets[0] ^ shift, offsets[1] ^ shift), held)
+        return WarpTile(fragments, layout, *size, (offsets[0] ^ shift, offsets[1] ^ shift), held, zero)
 
     def nothing(self) -> list[Value]:
         """This thread's sums before the first tile."""
         zero = self.fragments.code.constant(self.fragments.operand.sums.dtype, 0)
-        return [zero] * (self.rows * self.columns // 32)
+        further = 0 if self.zero is None else FRAGMENT
+        return [zero] * (self.rows * (self.columns + further) // 32)
 
     def accumulate(
         self, sums: Sequence[Value], left: Value, right: Value, meanwhile: Callable[[], None] | None = None
@@ -178,7 +197,18 @@ class WarpTile:
             if meanwhile and step == 0:
                 meanwhile()
             fragments.add(totals, [fragments.rounded(row) for row in rows], columns)
+            if self.zero is not None:
+                fragments.add_rows(totals, rows, self.zero, self.rows * self.columns // 32)
         return totals
+
+    def finished(self, sums: Sequence[Value]) -> list[Value]:
+        """The sums less those of the data times the weights' zero point."""
+        if self.zero is None:
+            return list(sums)
+        count = self.rows * self.columns // 32
+        own, less = sums[:count], sums[count:]
+        pairs = ((own[run.sums], less[run.row // 4 :]) for run in self.held.runs)  # a thread has two of each eight rows
+        return [a - b for run, row in pairs for a, b in zip(run, row, strict=False)]
 
     def _matrices(self, tile: Value, start: Value, count: int) -> list[list[Value]]:
         pitch = self.layout.row_bytes
