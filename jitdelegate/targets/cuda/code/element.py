@@ -102,10 +102,10 @@ def store(code: Code, element: Element, values: Sequence[Value], base: Value, in
     to nearest even."""
     step = min(len(values), element.widest)
     for at in range(0, len(values), step):
-        code.store(_stored(code, element, values[at : at + step]), base, (index + at) * element.nbytes)
+        code.store(stored(code, element, values[at : at + step]), base, (index + at) * element.nbytes)
 
 
-def _stored(code: Code, element: Element, values: Sequence[Value]) -> list[Value]:
+def stored(code: Code, element: Element, values: Sequence[Value]) -> list[Value]:
     """The values in the form that one access writes."""
     if element.nbytes >= WORD:
         return list(values)

@@ -141,7 +141,7 @@ class WarpTile:
         starts: offsets in the tiles where this lane reads left and right operands.
         held: the sums of this thread.
         zero: a word of four times the zero point of the weights; None without one. Further fragments then are the sums
-            of the data times it, until `finished` subtracts them.
+            of the data times it, until `centred` subtracts them.
     """
 
     fragments: Fragments
@@ -201,7 +201,7 @@ class WarpTile:
                 fragments.add_rows(totals, rows, self.zero, self.rows * self.columns // 32)
         return totals
 
-    def finished(self, sums: Sequence[Value]) -> list[Value]:
+    def centred(self, sums: Sequence[Value]) -> list[Value]:
         """The sums less those of the data times the weights' zero point."""
         if self.zero is None:
             return list(sums)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from jitdelegate.errors import CompileError
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.code.choices import Choice, candidate
@@ -39,9 +38,6 @@ def write_contract(writer: Writer, node: Node, form: Contract) -> None:
             32767 rows or columns, or the GPU does not support the precision.
     """
     problem = problem_of(writer, node)
-    is_float = problem.sums is Element.FLOAT32
-    if not is_float and problem.weights is not Element.INT8:
-        raise CompileError(f"{node.op} has weights of {problem.weights.value}, expected int8 for sums of integers")
     if problem.sums is Element.INT64:
         contract_wide.write(writer, problem)
     elif gemv.fits(problem):
@@ -52,8 +48,7 @@ def write_contract(writer: Writer, node: Node, form: Contract) -> None:
 
 def templates_of(writer: Writer, problem: ConvProblem) -> Sequence[ContractTemplate]:
     """The templates for a problem, one of each tile."""
-    is_float32 = problem.sums is Element.FLOAT32 and writer.precision == "float32"
-    return ffma.templates(writer, problem) if is_float32 else mma.templates(writer, problem)
+    return ffma.templates(writer, problem) if ffma.fits(writer, problem) else mma.templates(writer, problem)
 
 
 def choose(writer: Writer, problem: ConvProblem) -> Choice[ContractTemplate]:

@@ -243,8 +243,9 @@ def problem_of(writer: Writer, node: Node) -> ConvProblem:
     """The node's contraction.
 
     Raises:
-        CompileError: the weights or the bias are not constant, a filter or the zeros around the image span more than
-            32767 rows or columns, or floats have a zero point or other pixels than zeros around the image.
+        CompileError: the weights or the bias are not constant, those of integers are no int8, a filter or the zeros
+            around the image span more than 32767 rows or columns, or floats have a zero point or other pixels than
+            zeros around the image.
     """
     form = node.form
     assert isinstance(form, Contract)
@@ -260,6 +261,8 @@ def problem_of(writer: Writer, node: Node) -> ConvProblem:
     halo = form.input_zero if form.transposed or form.halo_value is None else int(form.halo_value)
     phases = [_listed(phase, bias) for phase in grid_phases(form, target, weights)]
     reached = [_within(phase, image) for phase in phases]
+    if is_integer and weights.dtype != np.int8:
+        raise CompileError(f"{node.op} has weights of {weights.dtype}, expected int8 for sums of integers")
     if is_integer:
         pairs = zip(reached, phases, strict=True)
         reached = [_without_zero(phase, every.weights, form, halo) for phase, every in pairs]

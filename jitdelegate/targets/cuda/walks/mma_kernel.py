@@ -117,12 +117,12 @@ class MmaKernel(ContractKernel):
         rows, columns, steps = tile.rows // down, tile.columns // across, tile.row_bytes // STEP // slices
         row, column = within // across * rows, within % across * columns
         fragments = Fragments(self.code, template.operand, lane, template.has_async_copy)
-        size, zero = (rows, columns, steps), self.arguments.more[0] if template.has_filter_zero else None
+        size, zero = (rows, columns, steps), self.arguments.more[-1] if template.has_filter_zero else None
         self.multiply = WarpTile.of(fragments, template.layout, size, row, column, self.slice, zero)
         self.finished = template.run
 
-    def all_sums(self) -> list[Value]:
-        return self.multiply.finished(super().all_sums())
+    def write(self) -> None:
+        self._finish(self.multiply.centred(self.all_sums()))
 
     def swizzled(self, row: Value, column: Value) -> Value:
         mask = int(min(3, self.tile.columns // 8 - 1))
