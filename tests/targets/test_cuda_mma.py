@@ -295,6 +295,7 @@ def test_parts_of_a_sum_meet_in_the_output(only, monkeypatch):
 def test_parts_of_a_sum_meet_in_a_cluster(only, monkeypatch):
     monkeypatch.setattr(split_k, "CLUSTER_CYCLES", -(10**9))
     monkeypatch.setattr(split_k, "FEWEST_OF_CLUSTER", 1)
+    monkeypatch.setattr(split_k, "PARTS", (3,))  # no power of two, so that blocks take turns unevenly with the rows
     case = Case((1, 3, 5, 56), (12, 3, 3, 56), (1, 3, 5, 12), Contract(kernel=(3, 3), padding=(1, 1, 1, 1)))
     assert check(case, "float16", schedule="random").templates[0].cluster > 1
 
