@@ -57,9 +57,8 @@ NEARLY = 1.1
 """Cycles over those of the best template, up to which one that is compiled anyway is taken."""
 LOADING_CYCLES = 500
 """Cycles from one barrier to the next in which a tile's data arrives from the L2 cache."""
-CENTRING, ROUNDING = 3, 12
-"""Instructions that make a stored byte a factor, less the halo's value, and that round a sum of bytes and limit it;
-both are counted in machine code."""
+ROUNDING = 10
+"""Instructions that round a sum of bytes and limit it, counted in machine code."""
 REGISTERS_OF_THREAD = 168
 """Registers that a thread of these kernels needs at most, as a rule."""
 
@@ -277,7 +276,7 @@ def _instructions(window: DepthwiseTile, form: Depthwise) -> int:
     source, weights = (width * (element is not Element.FLOAT32) for element in (window.source, window.weights))
     rounding = 0
     if window.sums != "float32":
-        source, rounding = CENTRING * source, ROUNDING * width
+        source, rounding = source << window.leaves_out, ROUNDING * width
     return loads * (5 + source) + taps * (1 + weights) + outputs * (taps * width + 3 * width + rounding + 10)
 
 
@@ -295,7 +294,7 @@ def _write(writer: Writer, nodes: Sequence[Node], pair: Pair, choice: Choice, ca
     shared = template.shared_bytes
     if isinstance(template, SeparableMma):
         shared = _with_slots(template.tile, pair.channels * template.stored.nbytes).shared_bytes
-    pointers, sizes = depthwise.arguments(writer, first)
+    pointers, sizes = depthwise.arguments(writer, first, template.window)
     tiles = PixelTiles.of(pair.output, template.tile.rows, choice.shift, pair.apart)
     contract.write_launch(
         writer,
