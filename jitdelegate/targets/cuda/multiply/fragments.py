@@ -114,21 +114,12 @@ class Fragments:
     def add(
         self, sums: list[Value], rows: Sequence[Sequence[Value]], columns: Sequence[Sequence[Value]], first: int = 0
     ) -> None:
-        """Adds the products of left and right operands, each of 16 rows or columns, to fragments of four sums, from
-        fragment number `first` on; the fragments of the same rows are together."""
-        halves = [half for four in columns for half in (four[:2], four[2:])]
+        """Adds the products of left operands, of 16 rows, and of right ones, of 8 or 16 columns, to fragments of four
+        sums, from fragment number `first` on; the fragments of the same rows are together."""
+        halves = [own[at : at + 2] for own in columns for at in range(0, len(own), 2)]
         for fragment, (row, half) in enumerate(product(rows, halves), first):
             own = slice(4 * fragment, 4 * fragment + 4)
             sums[own] = multiply(self.code, self.operand, row, half, sums[own], whole_steps=self.whole_steps)
-
-    def add_rows(self, sums: list[Value], rows: Sequence[Sequence[Value]], weights: Value, first: int) -> None:
-        """Adds the products of left operands and of columns that consist of one word of weights to the last fragments,
-        one for each 16 rows, from sum number `first` on: all columns of a fragment are equal."""
-        for at, row in enumerate(rows):
-            own = slice(first + 4 * at, first + 4 * at + 4)
-            sums[own] = multiply(
-                self.code, self.operand, row, [weights, weights], sums[own], whole_steps=self.whole_steps
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +146,7 @@ class WarpTile:
 
     @staticmethod
     def of(
-        fragments: Fragments,
-        layout: Swizzle,
-        size: tuple[int, int, int],
-        row: Value,
-        column: Value,
-        part: Value,
-        zero: Value | None = None,
+        fragments: Fragments, layout: Swizzle, size: tuple[int, int, int], row: Value, column: Value, part: Value
     ) -> WarpTile:
         """The part of a warp.
 
@@ -173,7 +158,7 @@ class WarpTile:
         shift = part * (size[2] * STEP)
         offsets = fragments.left_offset(layout, row), fragments.right_offset(layout, column)
         held = fragments.held(row, column, *size[:2])
-        return WarpTile(fragments, layout, *size, (offsets[0] ^ shift, offsets[1] ^ shift), held, zero)
+        return WarpTile(fragments, layout, *size, (offsets[0] ^ shift, offsets[1] ^ shift), held)
 
     def nothing(self) -> list[Value]:
         """This thread's sums before the first tile."""
@@ -198,7 +183,7 @@ class WarpTile:
                 meanwhile()
             fragments.add(totals, [fragments.rounded(row) for row in rows], columns)
             if self.zero is not None:
-                fragments.add_rows(totals, rows, self.zero, self.rows * self.columns // 32)
+                fragments.add(totals, rows, [[self.zero] * 2], len(self.held.runs) // 2)
         return totals
 
     def centred(self, sums: Sequence[Value]) -> list[Value]:

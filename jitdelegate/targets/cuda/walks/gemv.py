@@ -173,8 +173,8 @@ class GemvKernel:
         self._finish([combine_lanes(code, sum_, lanes, add, f"sums_{at}") for at, sum_ in enumerate(following)])
 
     def _accumulated(self, sums: Sequence[Value], at: Value) -> list[Value]:
-        """The sums after `unrolled` accesses from `at` on; all accesses begin before the first is used. The
-        weights' zero point is a row after the others."""
+        """The sums after `unrolled` accesses from `at` on; all accesses begin before the first is used. One more row
+        consists of the weights' zero point."""
         template, sums = self.template, list(sums)
         turns = range(template.unrolled)
         weights = [[self._weights(row, at + turn) for row in range(template.rows)] for turn in turns]
@@ -258,9 +258,10 @@ class GemvKernel:
             channel = self.channel + start
             with code.when(takes_part & (channel < self.sizes.channels)):
                 bias = load(code, template.sums, self.bias, channel, template.run)
-                less = [self._of_pixel(sums, template.rows, pixel) for _ in self.zero]
                 chosen = [self._total(sums, start + at, pixel) + bias[at] for at in range(template.run)]
-                chosen = [one - zero for one in chosen for zero in less] if less else chosen
+                if self.zero:
+                    less = self._of_pixel(sums, template.rows, pixel)
+                    chosen = [one - less for one in chosen]
                 results = template.epilogue.apply(code, chosen, pixel, channel, self.extra)
                 store(code, template.output, results, self.output, pixel * self.sizes.output + channel)
 

@@ -9,7 +9,7 @@ accesses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -117,8 +117,8 @@ class MmaKernel(ContractKernel):
         rows, columns, steps = tile.rows // down, tile.columns // across, tile.row_bytes // STEP // slices
         row, column = within // across * rows, within % across * columns
         fragments = Fragments(self.code, template.operand, lane, template.has_async_copy)
-        size, zero = (rows, columns, steps), self.arguments.more[-1] if template.has_filter_zero else None
-        self.multiply = WarpTile.of(fragments, template.layout, size, row, column, self.slice, zero)
+        own = WarpTile.of(fragments, template.layout, (rows, columns, steps), row, column, self.slice)
+        self.multiply = replace(own, zero=self.arguments.more[-1]) if template.has_filter_zero else own
         self.finished = template.run
 
     def write(self) -> None:
