@@ -200,7 +200,9 @@ def test_launches_are_joined_where_that_takes_less_time(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("number, architecture", [(0, "sm_75"), (1, "sm_90"), (2, "sm_120")])
 def test_templates_compile_without_spills(number: int, architecture: str) -> None:
-    graph = Pair((1, 28, 28, 256), 256, stride=(1 + number % 3 // 2,) * 2).graph
-    (template,) = templates_of(graph, architecture, "float32" if number % 2 else "float16")
-    cubin = back_end.cubin(ptx_of(template, architecture).encode(), architecture)
-    assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0)
+    stride = 1 + number % 3 // 2
+    floats, bytes_ = Pair((1, 28, 28, 256), 256, stride=(stride,) * 2).graph, of_bytes("uint8", 256, 256, 9, stride, 3)
+    for graph in floats, bytes_:
+        (template,) = templates_of(graph, architecture, "float32" if number % 2 else "float16")
+        cubin = back_end.cubin(ptx_of(template, architecture).encode(), architecture)
+        assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0)
