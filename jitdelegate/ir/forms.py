@@ -237,7 +237,7 @@ class Contract(Window):
 
     out[n,y,x,o] = epilogue(bias[o] + sum over ky, kx, c of
         data[n, y*sy - top + ky*dy, x*sx - left + kx*dx, g*I + c] * weights[o,ky,kx,c]), g = o // (O / groups)
-    `input_zero` is subtracted from the data; integer weights have no zero point. Weights of float32 data are float32;
+    `input_zero` is subtracted from the data, `filter_zero` from integer weights. Weights of float32 data are float32;
     targets may store those that were quantized (`Tensor.grid`), or that are all float16, as narrow as they were.
     Data of another rank than 4 is read as the image [1, 1, product of the leading sizes, last size]; weights [O, I]
     have a 1x1 kernel: FULLY_CONNECTED. If `transposed`, data pixel (y, x) adds data[n,y,x,c] * weights[o,ky,kx,c] to
@@ -248,6 +248,7 @@ class Contract(Window):
     exact_loads: ClassVar[bool] = True
     groups: int = 1
     transposed: bool = False
+    filter_zero: int = 0
 
     def loads_exactly(self, operand: Shape) -> bool:
         """Sums of integers load several channels at once."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jitdelegate.ir.expr import RESULT, Apply, Arg, Const, Expr
 from jitdelegate.ir.fixed_point import FUNCTIONS, MOST_WHOLE, SOURCES, FixedPoint
-from jitdelegate.ir.forms import Form, Map, View, Window
+from jitdelegate.ir.forms import Contract, Form, Map, View, Window
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.quantized import HIGHEST_SHIFT, ROUNDINGS, SIZES, Quantize, Rescale, Table
 from jitdelegate.ir.random_bits import PAIRS, RandomBits
@@ -77,6 +77,10 @@ def _verify_sums(dtype: str, form: Window, where: str) -> None:
     assert form.accumulator in ("float32", element.accumulator), f"{where} sums up {dtype} in {form.accumulator}"
     if form.accumulator == "float32":
         assert form.input_zero == 0, f"{where} sums up floats from {form.input_zero}"
+    if isinstance(form, Contract) and form.filter_zero:
+        is_byte = form.accumulator == "int32" and -128 <= form.filter_zero < 128
+        assert is_byte, f"{where} sums up {form.accumulator} of weights from {form.filter_zero}"
+    if form.accumulator == "float32":
         return
     for value in (form.input_zero, form.halo_value or 0):
         is_stored = value == int(value) and element.minimum <= value <= element.maximum

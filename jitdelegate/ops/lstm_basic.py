@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Cast, Expr, binary, clamp
+from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr, binary, clamp
 from jitdelegate.ir.fixed_point import FixedPoint
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ops.call import Call, Shape, scale, zero
@@ -48,12 +48,11 @@ def basic_problems(call: Call) -> Iterator[str]:
 
 def gate_sums(call: Call, row: Lowering, shape: Shape) -> Lowering:
     """The gates of a row of data and hidden value, int16[batch, 4 * units]."""
-    form = Contract(input_zero=MIDDLE, halo_value=float(MIDDLE), accumulator="int32")
-    weights, total, reads = centred_filter(call.array(WEIGHTS), zero(call.tensor(WEIGHTS)), row, form, shape)
+    sums = Contract(input_zero=MIDDLE, halo_value=float(MIDDLE), accumulator="int32")
+    weights, form = centred_filter(call.array(WEIGHTS), zero(call.tensor(WEIGHTS)), sums)
     factor = np.asarray(float(scale(call.tensor(BIAS))) / float(scale(GATE)), np.float64)
-    rounded, _ = multiple(total, factor, product_rule(call), GATE, "NONE", 0)
-    form = replace(form, epilogue=rounded, operands=tuple(access for _, access in reads))
-    return Lowering(form, (row, weights, call.array(BIAS), *(value for value, _ in reads)), shape, "int16")
+    rounded, _ = multiple(RESULT, factor, product_rule(call), GATE, "NONE", 0)
+    return Lowering(replace(form, epilogue=rounded), (row, weights, call.array(BIAS)), shape, "int16")
 
 
 def new_state() -> Expr:

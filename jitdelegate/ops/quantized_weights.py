@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr
+from jitdelegate.ir.expr import RESULT, Cast, Expr
 from jitdelegate.ir.forms import Contract, Depthwise, IndexMap
 from jitdelegate.ir.graph import ABSENT, Tensor
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.ops.call import OPTION, Call, Shape, constant_problems, scale, zero
+from jitdelegate.ops.call import OPTION, Call, constant_problems, scale, zero
 from jitdelegate.ops.quantization import (
     HIGHEST_RESULT,
     factor_problems,
@@ -27,7 +27,6 @@ from jitdelegate.ops.quantization import (
 from jitdelegate.ops.registry import Lowering
 from jitdelegate.ops.rounding import AWAY, DOUBLE, EIGHTS, EVEN, HALF_UP, ONCE, UP, WIDE, product_rule, rounding
 
-Source = int | Lowering | np.ndarray | Tensor
 MIDDLE = 128
 """Subtracted from weights of type uint8, which then are an int8."""
 WEIGHTS = {"int8": ("int8",), "uint8": ("uint8",), "int16": ("int8",)}
@@ -130,34 +129,29 @@ def integer_sums(call: Call, lowering: Lowering, operands: Operands) -> Lowering
         input_zero=zero(data),
         halo_value=float(zero(data)),
     )
-    source, shape = lowering.inputs[0], lowering.shape or output.shape
-    filters, total, extra = centred_filter(call.array(operands.filter), zero(weights), source, form, shape)
+    shape = lowering.shape or output.shape
+    filters, form = centred_filter(call.array(operands.filter), zero(weights), form)
     rule = sum_rule(call, operands)
-    if rule in (UP, ONCE, AWAY, EIGHTS) and data.dtype == "int16":
-        total = Cast(total, "int32")
+    is_wide = rule in (UP, ONCE, AWAY, EIGHTS) and data.dtype == "int16"
+    total: Expr = Cast(RESULT, "int32") if is_wide else RESULT
     bias = call.array(operands.bias).reshape(-1) if call.given(operands.bias) else None
     factors = sum_factors(data, weights, output, rule)
-    rounded, constants = multiple(total, factors, rule, output, call.option(OPTION, "NONE"), 1 + len(extra))
-    reads: list[tuple[Lowering | np.ndarray, IndexMap]] = [
-        *extra,
-        *((constant, IndexMap.along(len(shape) - 1)) for constant in constants),
-    ]
-    own = (source, filters, ABSENT if bias is None else bias.astype(form.accumulator))
-    form = replace(form, epilogue=rounded, operands=tuple(access for _, access in reads))
-    return replace(lowering, form=form, inputs=(*own, *(value for value, _ in reads)))
+    rounded, constants = multiple(total, factors, rule, output, call.option(OPTION, "NONE"), 1)
+    own = (lowering.inputs[0], filters, ABSENT if bias is None else bias.astype(form.accumulator))
+    form = replace(form, epilogue=rounded, operands=(IndexMap.along(len(shape) - 1),) * len(constants))
+    return replace(lowering, form=form, inputs=(*own, *constants))
 
 
 def centred_filter(
-    weights: np.ndarray, offset: int, source: Source, form: Contract | Depthwise, shape: Shape
-) -> tuple[np.ndarray, Expr, list[tuple[Lowering, IndexMap]]]:
-    """Weights without their zero point, what the sums of `form` over `source` then are, and what the sums read."""
-    filters, sums = _filters(weights, form, offset)
-    if sums is None:
-        return filters, RESULT, []
-    # (w - zero) * x = (w - 128) * x - (zero - 128) * x
-    ones, summed = replace(form, epilogue=RESULT, operands=()), (*shape[:-1], len(sums))
-    lowering = Lowering(ones, (source, sums, ABSENT), summed, form.accumulator)
-    return filters, RESULT - Arg(1) * Const(offset - MIDDLE), [(lowering, IndexMap.broadcast(summed, shape))]
+    weights: np.ndarray, offset: int, form: Contract | Depthwise
+) -> tuple[np.ndarray, Contract | Depthwise]:
+    """Weights less their zero point as far as they fit in their type, and the form that subtracts the rest."""
+    if weights.dtype == np.int8:
+        return weights, form
+    if isinstance(form, Depthwise):
+        return weights.astype(np.int16) - np.int16(offset), form
+    shifted = (weights.astype(np.int16) - MIDDLE).astype(np.int8)
+    return shifted, replace(form, filter_zero=offset - MIDDLE)
 
 
 def sum_rule(call: Call, operands: Operands) -> str:
@@ -183,18 +177,6 @@ def _wide_sums(call: Call, operands: Operands) -> bool:
     if call.given(operands.bias):
         return call.tensor(operands.bias).dtype == "int64"
     return bool(asked == "INT64" or (asked == "FLOAT32" and call.node.op != "FULLY_CONNECTED"))
-
-
-def _filters(weights: np.ndarray, form: Contract | Depthwise, offset: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Weights without zero point, and the filter of ones that sums the data up where they still have one: for each
-    output channel where there are groups of them."""
-    if weights.dtype == np.int8:
-        return weights, None
-    if isinstance(form, Depthwise):
-        return weights.astype(np.int16) - np.int16(offset), None
-    shifted = (weights.astype(np.int16) - MIDDLE).astype(np.int8)
-    count = 1 if form.groups == 1 else len(weights)
-    return shifted, None if offset == MIDDLE else np.ones((count, *weights.shape[1:]), np.int8)
 
 
 def sum_factors(data: Tensor, weights: Tensor, output: Tensor, rule: str) -> np.ndarray:

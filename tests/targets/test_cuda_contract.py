@@ -24,7 +24,7 @@ from jitdelegate.targets.cuda.sources.conv_problem import problem_of
 from jitdelegate.targets.cuda.walks import gemv
 from jitdelegate.targets.cuda.walks.ffma_kernel import Ffma
 from jitdelegate.targets.cuda.walks.gemv import Gemv
-from jitdelegate.targets.cuda.walks.split_k import Combine
+from jitdelegate.targets.cuda.walks.split_k import Combine, possible_parts
 from jitdelegate.targets.planning.epilogue import Reach
 from tests.targets.contract_cases import TOLERANCE, Case, convolution, dense, error, transposed
 from tests.targets.cuda_execute import compiled, run, templates_of
@@ -119,6 +119,14 @@ def test_a_long_k_is_shared_out_between_blocks(architecture: str) -> None:
     assert kinds(case, architecture=architecture) == ([Ffma] if has_clusters else [Ffma, Combine])
     assert (templates_of(case.graph, architecture)[0].cluster > 1) == has_clusters
     error(case.graph, architecture=architecture, schedule="random")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "tiles", "parts"),
+    [("sm_90", 3, [1]), ("sm_90", 9, [1, 2, 3]), ("sm_90", 40, [1, 2, 3, 4, 6, 8]), ("sm_80", 9, [1, 2])],
+)
+def test_every_block_that_shares_out_k_has_a_tile(architecture: str, tiles: int, parts: list[int]) -> None:
+    assert possible_parts(GPUS[architecture], tiles) == parts
 
 
 def test_blocks_that_share_out_k_add_up_in_a_fixed_order() -> None:

@@ -75,8 +75,9 @@ def test_two_int4_lie_in_a_byte() -> None:
     assert len(parts) < (0.5 + 2 / 32) * 256 * 512 + 4096
 
 
-def test_int4_are_multiplied_as_bytes_by_bytes() -> None:
-    form = Contract(accumulator="int32", input_zero=3, halo_value=3)
+@pytest.mark.parametrize("zero", [0, -100])
+def test_int4_are_multiplied_as_bytes_by_bytes(zero: int) -> None:
+    form = Contract(accumulator="int32", input_zero=3, halo_value=3, filter_zero=zero)
     weights = RANDOM.integers(-8, 8, (40, 100)).astype(np.int8)
     graph = graph_of(form, Tensor("x", (2, 100), "int8"), (2, 40), weights=weights, bias=np.arange(40, dtype=np.int32))
     graph = replace(graph, tensors=tuple(replace(one, dtype="int32") if k in graph.outputs else one
@@ -85,7 +86,7 @@ def test_int4_are_multiplied_as_bytes_by_bytes() -> None:
     assert isinstance(template, Gemv) and template.is_packed
     data = whole_range((2, 100), "int8", 6)
     (found,) = run(graph, [data])
-    assert np.array_equal(found, (data.astype(np.int32) - 3) @ weights.T.astype(np.int32) + np.arange(40))
+    assert np.array_equal(found, (data.astype(np.int32) - 3) @ (weights.T.astype(np.int32) - zero) + np.arange(40))
 
 
 def test_sums_of_many_int4_do_not_overflow() -> None:

@@ -92,6 +92,26 @@ CASES = {
     "transposed with a stride beyond the kernel": problem(
         (1, 2, 3, 8), (3, 1, 2, 8), (1, 5, 9, 3), kernel=(1, 2), stride=(3, 3), transposed=True
     ),
+    "weights from -128": windowed(7, 33, "uint8", filter_zero=-128),
+    "rows of weights from -128": problem((5, 70), (33, 70), (5, 33), "uint8", filter_zero=-128),
+    "weights from 127 of 1x1": problem((2, 5, 7, 16), (24, 1, 1, 16), (2, 5, 7, 24), "uint8", filter_zero=127),
+    "weights from -127, data from 255": windowed(
+        16, 17, "uint8", filter_zero=-127, input_zero=255, halo_value=255, quantized=False
+    ),
+    "weights from 5, data from 0": windowed(12, 24, "uint8", filter_zero=5, input_zero=0, halo_value=0),
+    "weights from 3, another halo": windowed(6, 24, filter_zero=3, halo_value=55),
+    "weights from 9 without halo": windowed(1, 8, "uint8", filter_zero=9, halo_value=None),
+    "weights from -60, taps outside": problem(
+        (1, 2, 3, 4), (8, 5, 5, 4), (1, 4, 5, 8),
+        kernel=(5, 5), padding=(4, 3, 2, 4), halo_value=9, filter_zero=-60,
+    ),
+    "weights from 60 in groups": problem(
+        (1, 4, 5, 9), (15, 2, 2, 3), (1, 3, 4, 15), "uint8", kernel=(2, 2), groups=3, filter_zero=60
+    ),
+    "weights from 100, transposed": problem(
+        (1, 4, 5, 16), (24, 3, 3, 16), (1, 9, 10, 24), "uint8",
+        kernel=(3, 3), stride=(2, 2), padding=(0, 0, 1, 0), transposed=True, filter_zero=100,
+    ),
 }  # fmt: skip
 
 
@@ -146,7 +166,7 @@ def only(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Til
 def test_every_tile_is_right_at_its_edges(channels: int, architecture: str, only: Tile) -> None:
     graph = problem(
         (1, only.rows + 1, 3, channels), (only.columns + 1, 3, 3, channels), (1, only.rows + 1, 1, only.columns + 1),
-        kernel=(3, 3), padding=(1, 1, 0, 0), stride=(1, 3),
+        kernel=(3, 3), padding=(1, 1, 0, 0), stride=(1, 3), filter_zero=channels - 40,
     )  # fmt: skip
     if channels % 16 and max(only.rows, only.columns) > mma.MOST_ROWS:
         pytest.skip("threads would lack registers for narrow chunks")
@@ -165,7 +185,7 @@ def test_other_weights_than_bytes_are_refused() -> None:
 
 
 def test_blocks_share_out_a_long_sum() -> None:
-    graph = problem((1, 7, 7, 512), (40, 3, 3, 512), (1, 7, 7, 40), kernel=(3, 3), padding=(1, 1, 1, 1))
+    graph = problem((1, 7, 7, 512), (40, 3, 3, 512), (1, 7, 7, 40), kernel=(3, 3), padding=(1, 1, 1, 1), filter_zero=7)
     assert [template.cluster > 1 for template in templates_of(graph)] == [True]
     assert kinds(graph, architecture="sm_80") == [Mma, Combine]
     check(graph)
@@ -176,7 +196,9 @@ def test_blocks_share_out_a_long_sum() -> None:
 @pytest.mark.parametrize("shape", [(1, 1030, 9), (4, 33, 70), (3, 62, 8), (1, 64, 5000)], ids=str)
 def test_few_pixels_read_weights_once(shape: tuple[int, int, int], dtype: str) -> None:
     rows, depth, outputs = shape
-    graph = problem((rows, depth), (outputs, depth), (rows, outputs), dtype)
+    graph = problem(
+        (rows, depth), (outputs, depth), (rows, outputs), dtype, filter_zero=-128 if dtype == "uint8" else 0
+    )
     (template,) = templates_of(graph)
     assert isinstance(template, Gemv)
     assert "dp4a" in ptx_of(template, "sm_90")
@@ -184,8 +206,9 @@ def test_few_pixels_read_weights_once(shape: tuple[int, int, int], dtype: str) -
 
 
 def test_they_compile_everywhere_without_spills() -> None:
-    few = problem((4, 640), (300, 640), (4, 300))
-    large = problem((1, 56, 56, 256), (256, 3, 3, 256), (1, 56, 56, 256), kernel=(3, 3), padding=(1, 1, 1, 1))
+    few = problem((4, 640), (300, 640), (4, 300), filter_zero=3)
+    shapes = (1, 56, 56, 256), (256, 3, 3, 256), (1, 56, 56, 256)
+    large = problem(*shapes, kernel=(3, 3), padding=(1, 1, 1, 1), filter_zero=3)
     found = set()
     for architecture in back_end.ARCHITECTURES:
         for graph in CASES["3 channels of uint8"], few, large, LONG_SUMS["window"]:

@@ -45,6 +45,7 @@ def test_a_product_is_rounded_before_the_zero_point_is_added() -> None:
     (template,) = templates_of(graph)
     assert "mul.rn.f32" in ptx_of(template, "sm_90")
     assert "mul.f32" not in ptx_of(template, "sm_90")
+    assert "max.f32" in ptx_of(template, "sm_90")  # one instruction, not a comparison and a choice
 
 
 HALVES = np.array([0.5, 1.5, -0.5, -2.5, 0.49999997, -0.49999997, 126.5, 1e9, -np.inf, np.inf], np.float64)

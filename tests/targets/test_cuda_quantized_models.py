@@ -8,9 +8,21 @@ import pytest
 from jitdelegate import passes
 from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
+from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.plan.plan import plan
 from jitdelegate.targets.reference.evaluate import run_graph
 from jitdelegate.tflite.read import read
-from tests.ops.quantized_models import BasicLstmModel, LstmModel, SvdfModel, numbers, one_op, transposed
+from jitdelegate.tflite.write import ModelBuilder
+from tests.ops.quantized_models import (
+    BasicLstmModel,
+    LiteRT,
+    LstmModel,
+    SvdfModel,
+    numbers,
+    one_op,
+    per_tensor,
+    transposed,
+)
 from tests.targets.cuda_execute import run
 
 MODELS = {
@@ -49,3 +61,31 @@ def test_answers_and_states_are_those_of_the_reference(name: str) -> None:
     feeds = [fed(graph.tensors[index], random) for index in graph.inputs]
     for found, expected in zip(run(graph, feeds), run_graph(graph, feeds), strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+def of_uint8(zero: int) -> bytes:
+    """A depthwise and three other products by weights of this zero point; numbers of channels are odd."""
+    model, random, scale, steps = ModelBuilder(), np.random.default_rng(3), 0.02, {"stride_w": 1, "stride_h": 1}
+    value = model.input((1, 7, 5, 4), "uint8", quant=per_tensor(scale, 120))
+    for op, filters, shape, options in (
+        ("DEPTHWISE_CONV_2D", (1, 3, 3, 4), (1, 7, 5, 4), {"padding": "SAME", **steps, "depth_multiplier": 1}),
+        ("CONV_2D", (9, 1, 1, 4), (1, 7, 5, 9), {"padding": "SAME", **steps}),
+        ("CONV_2D", (5, 3, 3, 9), (1, 7, 5, 5), {"padding": "SAME", **steps}),
+        ("FULLY_CONNECTED", (11, 175), (1, 11), {}),
+    ):
+        weights = model.constant(numbers(random, filters, "uint8"), quant=per_tensor(0.01, zero))
+        bias = random.integers(-5000, 5000, shape[-1]).astype(np.int32)
+        operands = [value, weights, model.constant(bias, quant=per_tensor(scale * 0.01))]
+        scale *= 2 * np.prod(filters[1:]) ** 0.6
+        value = model.op(op, operands, shape, options=options, dtype="uint8", quant=per_tensor(scale, 120))
+    model.output(value)
+    return model.finish()
+
+
+@pytest.mark.parametrize("zero", [0, 1, 128, 255])
+def test_products_of_uint8_are_those_of_litert_in_a_launch_each(zero: int) -> None:
+    graph, feed = lowered(of_uint8(zero)), numbers(np.random.default_rng(zero), (1, 7, 5, 4), "uint8")
+    (found,) = run(graph, [feed])
+    np.testing.assert_array_equal(found, LiteRT(of_uint8(zero)).run(feed))
+    assert len(np.unique(found)) > 3
+    assert len(plan(graph, GPUS["sm_90"], "float32").launches) <= 4

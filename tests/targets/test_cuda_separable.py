@@ -7,16 +7,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from jitdelegate.ir.expr import RESULT, Arg, Expr, clamp, maximum
+from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr, clamp, maximum
 from jitdelegate.ir.forms import Contract, Depthwise, IndexMap
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
+from jitdelegate.ir.quantized import quantize
 from jitdelegate.targets.cuda.code.gpu import GPUS
 from jitdelegate.targets.cuda.plan.plan import plan
 from jitdelegate.targets.cuda.products import separable
 from jitdelegate.targets.cuda.walks.separable_kernel import SeparableFfma, SeparableMma
 from tests.targets.cuda_execute import compiled, ptx_of, templates_of
 from tests.targets.cuda_graphs import compare
-from tests.targets.integer_graphs import size_of
+from tests.targets.integer_graphs import size_of, whole_range
+from tests.targets.test_cuda_integers import check
 
 TOLERANCES = {"float32": 2e-5, "float16": 1e-2, "bfloat16": 8e-2, "tf32": 2e-2}
 RELU6 = clamp(RESULT, 0.0, 6.0)
@@ -89,6 +91,56 @@ PAIRS = {
     "many channels": Pair((1, 5, 3, 648), 36, first=HARD_SWISH, second=maximum(RESULT, 0.0)),
     "12 channels to 3": Pair((1, 9, 5, 12), 3, kernel=(2, 3), padding=(0, 0, 0, 0)),
 }
+
+
+def of_bytes(dtype: str, channels: int, outputs: int, zero: int, stride: int = 1, filter_zero: int = 0) -> Graph:
+    """A pair of sums of integers on an image of 7x9 pixels with borders; taps of uint8 data are less their zero point,
+    so wider than bytes."""
+    size = (7, 9) if stride == 1 else (4, 5)
+    own = {"input_zero": zero, "halo_value": zero, "accumulator": "int32"}
+    rounded = Cast(RESULT, "float32") * Arg(1)
+    between, output = (quantize(rounded, dtype, offset, *ENDS[dtype]) for offset in (zero, sum(ENDS[dtype]) // 2))
+    taps = whole_range((1, 3, 3, channels), dtype, 1).astype("int16" if dtype == "uint8" else "int8")
+    random = np.random.default_rng(4)
+    constants = [
+        taps,
+        whole_range((channels,), "int32", 2) // 50_000,
+        random.uniform(0.0005, 0.002, channels).astype(np.float32),
+        whole_range((outputs, 1, 1, channels), "int8", 3),
+        (random.uniform(0.3, 1, outputs) / channels / 128).astype(np.float32),
+    ]
+    shapes = (2, 7, 9, channels), (2, *size, channels), (2, *size, outputs)
+    tensors = (
+        *(Tensor("t", shape, dtype) for shape in shapes),
+        *(Tensor("c", c.shape, str(c.dtype), c) for c in constants),
+    )
+    along = (IndexMap.along(3),)
+    steps = {"kernel": (3, 3), "stride": (stride, stride), "padding": (1, 1, 1, 1)}
+    nodes = (
+        Node("DW", (0, 3, 4, 5), (1,), form=Depthwise(between, along, **steps, **own)),
+        Node("PW", (1, 6, ABSENT, 7), (2,), form=Contract(output, along, **own, filter_zero=filter_zero)),
+    )
+    return Graph(tensors, nodes, (0,), (2,))
+
+
+ENDS = {"int8": (-128, 127), "uint8": (0, 255)}
+BYTES = {
+    "int8": of_bytes("int8", 24, 40, -7),
+    "uint8 less 128": of_bytes("uint8", 16, 24, 131, stride=2),
+    "uint8 from 0": of_bytes("uint8", 24, 12, 0, filter_zero=-128),
+    "uint8 from 255, many channels": of_bytes("uint8", 520, 20, 255, stride=2, filter_zero=127),
+    "uint8 from 1, few channels": of_bytes("uint8", 4, 3, 1, filter_zero=-127),
+}
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
+@pytest.mark.parametrize("name", BYTES)
+def test_a_pair_of_bytes_is_exact(name: str, architecture: str) -> None:
+    (template,) = templates_of(BYTES[name], architecture)
+    assert isinstance(template, SeparableMma)
+    check(BYTES[name], architecture=architecture)
+
+
 IN_FLOAT32 = ("odd sizes, several images", "dilation", "5x5", "a gate")
 
 
@@ -136,6 +188,8 @@ def test_launches_are_joined_where_that_takes_less_time(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("number, architecture", [(0, "sm_75"), (1, "sm_90"), (2, "sm_120")])
 def test_templates_compile_without_spills(number: int, architecture: str) -> None:
-    graph = Pair((1, 28, 28, 256), 256, stride=(1 + number % 3 // 2,) * 2).graph
-    (template,) = templates_of(graph, architecture, "float32" if number % 2 else "float16")
-    compiled(template, architecture)
+    stride = 1 + number % 3 // 2
+    floats, bytes_ = Pair((1, 28, 28, 256), 256, stride=(stride,) * 2).graph, of_bytes("uint8", 256, 256, 9, stride, 3)
+    for graph in floats, bytes_:
+        (template,) = templates_of(graph, architecture, "float32" if number % 2 else "float16")
+        compiled(template, architecture)

@@ -63,8 +63,11 @@ def test_the_nodes_of_a_fusion_are_written_once_where_the_last_one_stands(monkey
     assert set(last.tensors()) == {0, 3}
 
 
-def separable(*, between: str = "float32", sums: str = "float32", weights: bool = True, data: int = 2) -> Graph:
-    """A Depthwise, and a 1x1 Contract of tensor `data`: 2 is the Depthwise's result."""
+def separable(
+    *, between: str = "float32", first: str = "float32", sums: str = "float32", weights: bool = True, data: int = 2
+) -> Graph:
+    """A Depthwise, and a 1x1 Contract of tensor `data`: 2 is the Depthwise's result. `first` and `sums` are the
+    types of the sums of both."""
     constants = [np.ones(shape, np.float32) for shape in ((1, 3, 3, 4), (8, 1, 1, 4))]
     tensors = [
         Tensor("image", (1, 5, 5, 4), "float32"),
@@ -73,8 +76,9 @@ def separable(*, between: str = "float32", sums: str = "float32", weights: bool 
         Tensor("weights", constants[1].shape, "float32", constants[1] if weights else None),
         Tensor("result", (1, 5, 5, 8), "float32"),
     ]
+    window = Depthwise(kernel=(3, 3), padding=(1, 1, 1, 1), accumulator=first)
     nodes = (
-        Node("DEPTHWISE_CONV_2D", (0, 1, ABSENT), (2,), form=Depthwise(kernel=(3, 3), padding=(1, 1, 1, 1))),
+        Node("DEPTHWISE_CONV_2D", (0, 1, ABSENT), (2,), form=window),
         Node("CONV_2D", (data, 3, ABSENT), (4,), form=Contract(accumulator=sums)),
     )
     return Graph(tuple(tensors), nodes, (0,) if weights else (0, 3), (4,))
@@ -82,12 +86,13 @@ def separable(*, between: str = "float32", sums: str = "float32", weights: bool 
 
 def test_a_depthwise_convolution_is_found_with_the_1x1_convolution_that_alone_reads_it() -> None:
     assert list(separables(separable())) == [(0, 1)]
+    assert list(separables(separable(between="uint8", first="int32", sums="int32"))) == [(0, 1)]
     assert not list(separables(replace(separable(), outputs=(2, 4))))
     assert not list(separables(separable(data=0)))
 
 
 @pytest.mark.parametrize("other", [{"between": "int8"}, {"sums": "int32"}, {"weights": False}])
-def test_convolutions_of_integers_or_by_computed_weights_are_found_alone(other: dict[str, Any]) -> None:
+def test_convolutions_of_unlike_types_or_by_computed_weights_are_found_alone(other: dict[str, Any]) -> None:
     assert not list(separables(separable(**other)))
 
 

@@ -43,7 +43,7 @@ def products(form: Contract | Depthwise, data: np.ndarray, weights: np.ndarray, 
             else:
                 size = weights.shape[3]
                 part = values[o // (len(weights) // form.groups) * size :][:size]
-                total += sum(a * int(b) for a, b in zip(part, weights[o, ky, kx], strict=True))
+                total += sum(a * (int(b) - form.filter_zero) for a, b in zip(part, weights[o, ky, kx], strict=True))
         found.append(wrapped(total, 64 if form.accumulator == "int64" else 32))
     return found
 
@@ -53,10 +53,11 @@ def products(form: Contract | Depthwise, data: np.ndarray, weights: np.ndarray, 
     [
         (Contract(**INT8), "int8", (4, 3, 2, 6)),
         (Contract(**INT8, groups=2), "int8", (4, 3, 2, 3)),
+        (Contract(**INT8, filter_zero=-128), "int8", (4, 3, 2, 6)),
         (Contract(**INT16), "int16", (4, 3, 2, 6)),
         (Depthwise(**INT8, multiplier=2), "int8", (1, 3, 2, 12)),
     ],
-    ids=["int8", "groups", "int16", "depthwise"],
+    ids=["int8", "groups", "weights from -128", "int16", "depthwise"],
 )
 def test_products_are_summed_exactly_and_wrap(form: Contract | Depthwise, dtype: str, weights: tuple[int, ...]) -> None:
     filters = whole_range(weights, "int8", 1)

@@ -8,6 +8,7 @@ from jitdelegate.base.targets import EXACT, LEVELS
 from jitdelegate.ir.dequantize import unload_constants
 from jitdelegate.ir.faults import Faults
 from jitdelegate.ir.graph import Graph
+from jitdelegate.passes.sum_rows import sum_rows
 from jitdelegate.program.known_constants import NO_CONSTANTS
 from jitdelegate.program.program import Kernel
 from jitdelegate.runtime.cpu.profile import stamp_bytes
@@ -68,6 +69,7 @@ def generate(
         CompileError: the code would take too long to compile.
     """
     machine = LEVELS[features].computing_in(precision)
+    graph = sum_rows(graph) if any(getattr(node.form, "filter_zero", 0) for node in graph.nodes) else graph
     graph = store_unsigned(graph) if machine.byte_data == "uint8" else graph
     layouts = choose_layout(graph, machine.lanes)
     planned = plan(graph, layouts)

@@ -90,7 +90,7 @@ class Builder(Protocol[V]):
         """A function of floats by the target's own instruction or library; None if the target has none.
 
         Every target has the functions in NATIVE. It may also have other functions of `ir.expr`, such as "fma"; C's
-        "fmod"; "scale": a * 2**n for whole numbers n; and "nearest": an int32, halves to even.
+        "fmod", "fmax" and "fmin"; "scale": a * 2**n for whole numbers n; and "nearest": an int32, halves to even.
         """
 
     def word_product(self, value: V, factor: V | int) -> V | None:

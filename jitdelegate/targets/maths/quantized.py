@@ -84,7 +84,11 @@ def quantize(b: Builder[V], expr: Quantize, parts: list[V]) -> V:
     """Limits come first: they are whole numbers, so the result is the same, and no later step can overflow. NaN becomes
     the lower limit."""
     value, low, high, zero = parts
-    limited = b.minimum(b.select(b.compare("ogt", value, low), value, low), high)
+    raised = b.native("fmax", value, low)
+    if raised is None:
+        limited = b.minimum(b.select(b.compare("ogt", value, low), value, low), high)
+    else:
+        limited = native(b, "fmin", raised, high)
     return cast(b, _nearest(b, limited, expr.rounding) + zero, "int32", expr.dtype)
 
 

@@ -37,9 +37,13 @@ class Fusion:
     width: int = 0
 
 
+SEPARABLE = {"float32"}, {"int32", "int8"}, {"int32", "uint8"}
+"""Types of the sums of both, and of what is between them."""
+
+
 def separables(graph: Graph) -> Iterator[tuple[int, int]]:
     """The positions of each Depthwise with one filter per channel, and of the 1x1 Contract that alone reads it; both
-    sum products of floats by constants, and floats are between them."""
+    sum products by constants, of floats with floats between them, or of bytes with bytes."""
     for position, node in enumerate(graph.nodes):
         between = node.outputs[0]
         reader = graph.only_reader(between)
@@ -49,7 +53,7 @@ def separables(graph: Graph) -> Iterator[tuple[int, int]]:
                 continue
             types = {node.form.accumulator, form.accumulator, graph.tensors[between].dtype}
             constants = (*node.inputs[1:3], *others[:2])
-            if types == {"float32"} and all(index == ABSENT or graph.tensors[index].is_constant for index in constants):
+            if types in SEPARABLE and all(index == ABSENT or graph.tensors[index].is_constant for index in constants):
                 yield position, reader
 
 

@@ -149,7 +149,7 @@ def contract(form: forms.Contract, operands: Sequence[Any], shape: Shape) -> Arr
     weights = weights if weights.ndim == 4 else weights[:, None, None]
     image = shape if len(shape) == 4 else (1, 1, data.shape[2], len(weights))
     multiply = transposed if form.transposed else grouped
-    return biased(form, multiply(form, centred(form, data), weights.astype(np.float64), image), bias)
+    return biased(form, multiply(form, centred(form, data), weights.astype(np.float64) - form.filter_zero, image), bias)
 
 
 def centred(form: forms.Window | forms.MatMul, data: Array) -> Array:

@@ -89,9 +89,10 @@ def _as_groups(form: Depthwise, weights: np.ndarray) -> Contract:
 
 
 def fuse_separables(plan: Plan, pairs: Iterable[tuple[int, int]]) -> Iterator[Fusion]:
-    """The pairs between which a large result would lie."""
+    """The pairs of floats between which a large result would lie."""
     for pair in pairs:
-        if plan.is_large(plan.graph.nodes[pair[0]].outputs[0]):
+        between = plan.graph.nodes[pair[0]].outputs[0]
+        if plan.graph.tensors[between].dtype == "float32" and plan.is_large(between):
             yield Fusion(pair, write_separable)
 
 

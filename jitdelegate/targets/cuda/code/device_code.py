@@ -33,7 +33,10 @@ RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=
 LIBDEVICE = {
     **{
         name: name
-        for name in ("copysign", "floor", "ceil", "trunc", "exp", "log", "tanh", "erf", "pow", "atan2", "fmod", "fma")
+        for name in (
+            *("copysign", "floor", "ceil", "trunc", "exp", "log", "tanh", "erf", "pow", "atan2", "fma"),
+            *("fmod", "fmax", "fmin"),
+        )
     },
     "abs": "fabs",
     "round": "rint",

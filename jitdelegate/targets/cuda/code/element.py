@@ -77,7 +77,7 @@ def load(code: Code, element: Element, base: Value, index: Value, count: int = 1
     nbytes = count * element.nbytes
     words = code.load(base, offset, _REGISTERS[min(nbytes, WORD)], max(1, nbytes // WORD))
     if not element.is_narrow_float:
-        return [_from_byte(code, element, value) for word in words for value in _split(code, word, element.nbytes)]
+        return [_from_byte(code, element, value) for word in words for value in split(code, word, element.nbytes)]
     return [_widen(code, element, words[0])] if count == 1 else unpack(code, element, words)
 
 
@@ -97,15 +97,27 @@ def load_where(
     return unpack(code, element, code.load_where(condition, base, offset, count // 2))
 
 
+def load_or(
+    code: Code, element: Element, condition: Value, base: Value, index: Value, count: int, other: Value
+) -> list[Value]:
+    """Like `load`, of integers of at most 16 bits; where the condition does not hold, they are those of the word
+    `other`, and the first ones of all are read."""
+    nbytes, at = count * element.nbytes, code.select(condition, index, 0) * element.nbytes
+    type_ = _REGISTERS[min(nbytes, WORD)]
+    words = code.load(base, at, type_, max(1, nbytes // WORD))
+    kept = (code.select(condition, word, resized(code, other, type_)) for word in words)
+    return [value for word in kept for value in split(code, word, element.nbytes)]
+
+
 def store(code: Code, element: Element, values: Sequence[Value], base: Value, index: Value) -> None:
     """Stores values as elements `index` and following after `base`, in as few accesses as possible; float32 is rounded
     to nearest even."""
     step = min(len(values), element.widest)
     for at in range(0, len(values), step):
-        code.store(_stored(code, element, values[at : at + step]), base, (index + at) * element.nbytes)
+        code.store(stored(code, element, values[at : at + step]), base, (index + at) * element.nbytes)
 
 
-def _stored(code: Code, element: Element, values: Sequence[Value]) -> list[Value]:
+def stored(code: Code, element: Element, values: Sequence[Value]) -> list[Value]:
     """The values in the form that one access writes."""
     if element.nbytes >= WORD:
         return list(values)
@@ -122,7 +134,7 @@ def _from_byte(code: Code, element: Element, value: Value) -> Value:
     return Value(code, code.builder.icmp_signed("!=", value.value, I8(0))) if element is Element.BOOL else value
 
 
-def _split(code: Code, word: Value, nbytes: int) -> list[Value]:
+def split(code: Code, word: Value, nbytes: int) -> list[Value]:
     """An integer split into integers of `nbytes` each, the lowest first."""
     bits = 8 * nbytes
     return [

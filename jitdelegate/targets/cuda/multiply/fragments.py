@@ -114,9 +114,9 @@ class Fragments:
     def add(
         self, sums: list[Value], rows: Sequence[Sequence[Value]], columns: Sequence[Sequence[Value]], first: int = 0
     ) -> None:
-        """Adds the products of left and right operands, each of 16 rows or columns, to fragments of four sums, from
-        fragment number `first` on; the fragments of the same rows are together."""
-        halves = [half for four in columns for half in (four[:2], four[2:])]
+        """Adds the products of left operands, of 16 rows, and of right ones, of 8 or 16 columns, to fragments of four
+        sums, from fragment number `first` on; the fragments of the same rows are together."""
+        halves = [own[at : at + 2] for own in columns for at in range(0, len(own), 2)]
         for fragment, (row, half) in enumerate(product(rows, halves), first):
             own = slice(4 * fragment, 4 * fragment + 4)
             sums[own] = multiply(self.code, self.operand, row, half, sums[own], whole_steps=self.whole_steps)
@@ -131,6 +131,8 @@ class WarpTile:
         steps: K steps of this warp, a power of two.
         starts: offsets in the tiles where this lane reads left and right operands.
         held: the sums of this thread.
+        zero: a word of four times the zero point of the weights; None without one. Further fragments then are the sums
+            of the data times it, until `centred` subtracts them.
     """
 
     fragments: Fragments
@@ -140,6 +142,7 @@ class WarpTile:
     steps: int
     starts: tuple[Value, Value]
     held: Held
+    zero: Value | None = None
 
     @staticmethod
     def of(
@@ -160,7 +163,8 @@ class WarpTile:
     def nothing(self) -> list[Value]:
         """This thread's sums before the first tile."""
         zero = self.fragments.code.constant(self.fragments.operand.sums.dtype, 0)
-        return [zero] * (self.rows * self.columns // 32)
+        further = 0 if self.zero is None else FRAGMENT
+        return [zero] * (self.rows * (self.columns + further) // 32)
 
     def accumulate(
         self, sums: Sequence[Value], left: Value, right: Value, meanwhile: Callable[[], None] | None = None
@@ -178,7 +182,18 @@ class WarpTile:
             if meanwhile and step == 0:
                 meanwhile()
             fragments.add(totals, [fragments.rounded(row) for row in rows], columns)
+            if self.zero is not None:
+                fragments.add(totals, rows, [[self.zero] * 2], len(self.held.runs) // 2)
         return totals
+
+    def centred(self, sums: Sequence[Value]) -> list[Value]:
+        """The sums less those of the data times the weights' zero point."""
+        if self.zero is None:
+            return list(sums)
+        count = self.rows * self.columns // 32
+        own, less = sums[:count], sums[count:]
+        pairs = ((own[run.sums], less[run.row // 4 :]) for run in self.held.runs)  # a thread has two of each eight rows
+        return [a - b for run, row in pairs for a, b in zip(run, row, strict=False)]
 
     def _matrices(self, tile: Value, start: Value, count: int) -> list[list[Value]]:
         pitch = self.layout.row_bytes

@@ -141,7 +141,7 @@ SLIM_TILES = (
     Tile(128, 16, (2, 1, 1), 64, 4),
     Tile(64, 16, (2, 1, 1), 64, 4),
 )
-"""For few output channels besides, as first convolutions have; sums of data beside uint8 weights have a single one."""
+"""For few output channels besides, as first convolutions have."""
 TILES = (
     Tile(128, 128, (2, 2, 1), 64, 4),
     Tile(128, 64, (2, 2, 1), 64, 4),

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from jitdelegate.errors import CompileError
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.code.choices import Choice, candidate
@@ -39,9 +38,6 @@ def write_contract(writer: Writer, node: Node, form: Contract) -> None:
             32767 rows or columns, or the GPU does not support the precision.
     """
     problem = problem_of(writer, node)
-    is_float = problem.sums is Element.FLOAT32
-    if not is_float and problem.weights is not Element.INT8:
-        raise CompileError(f"{node.op} has weights of {problem.weights.value}, expected int8 for sums of integers")
     if problem.sums is Element.INT64:
         contract_wide.write(writer, problem)
     elif gemv.fits(problem):
@@ -52,8 +48,7 @@ def write_contract(writer: Writer, node: Node, form: Contract) -> None:
 
 def templates_of(writer: Writer, problem: ConvProblem) -> Sequence[ContractTemplate]:
     """The templates for a problem, one of each tile."""
-    is_float32 = problem.sums is Element.FLOAT32 and writer.precision == "float32"
-    return ffma.templates(writer, problem) if is_float32 else mma.templates(writer, problem)
+    return ffma.templates(writer, problem) if ffma.fits(writer, problem) else mma.templates(writer, problem)
 
 
 def choose(writer: Writer, problem: ConvProblem) -> Choice[ContractTemplate]:
@@ -88,10 +83,10 @@ def write(writer: Writer, problem: ConvProblem) -> None:
     cycles = template.cycles(writer.gpu, parts, *problem.size) + meeting_cycles(writer.gpu, template.cluster)
     if parts == template.cluster:
         output, extra = TensorPointer(problem.output), writer.epilogue(problem.node)[1]
-        write_launch(writer, problem, template, output, extra, parts, cycles)
+        write_launch(writer, problem, template, output, extra, parts, cycles, more=problem.filter_zeros)
     else:
         sums = writer.temporary(parts * prod(problem.target) * FLOAT)
-        write_launch(writer, problem, template.of_part, sums, (), parts, cycles)
+        write_launch(writer, problem, template.of_part, sums, (), parts, cycles, more=problem.filter_zeros)
         write_combine(writer, problem, sums, parts)
 
 
@@ -112,7 +107,7 @@ def write_launch(
 
     Args:
         blocks: tiles of pixels, where these are not as many as the pixels need.
-        more: what the source of data takes besides.
+        more: what the template takes besides.
         shared_bytes: those of the template, unless fewer are needed.
     """
     tile, phases = template.tile, problem.phases
@@ -122,6 +117,10 @@ def write_launch(
     records = records_of(problem, shapes, sizes[1:], parts)
     along = max(parts, len(phases))
     count = CHUNK // template.stored.nbytes
+    biases = (
+        problem.biases(phase, tile.columns, shape[1] - phase.steps if template.halos else 0)
+        for phase, shape in zip(phases, shapes, strict=True)
+    )
     weights = (part for phase in phases for part in template.packed(phase.matrices(*sizes)))
     writer.launch(
         template,
@@ -138,7 +137,7 @@ def write_launch(
                 [phase.weights for phase in phases],
                 lambda: (pairs_of_int4(part, count) if problem.are_packed else part for part in weights),
             ),
-            writer.constant(np.concatenate([problem.biases(phase, tile.columns) for phase in phases])),
+            writer.constant(np.concatenate(list(biases))),
             NoPointer() if template.is_direct else writer.constant(np.concatenate(tables)),
             (writer.constant(np.full(CHUNK, problem.halo, template.source.dtype)),) if template.halos else (),
             (writer.constant(packed(records)),) if template.is_scattered else (),

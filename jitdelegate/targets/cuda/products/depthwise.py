@@ -13,7 +13,7 @@ from jitdelegate.ir.graph import ABSENT, Node
 from jitdelegate.targets.cuda.code.axes import FourAxes
 from jitdelegate.targets.cuda.code.choices import candidate, problem
 from jitdelegate.targets.cuda.code.division import divisor
-from jitdelegate.targets.cuda.code.element import OWN, Element, common_width
+from jitdelegate.targets.cuda.code.element import OWN, WORD, Element, common_width
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
 from jitdelegate.targets.cuda.code.image_parts import fills
 from jitdelegate.targets.cuda.code.sizes import Divisor
@@ -63,7 +63,7 @@ def write_depthwise(writer: Writer, node: Node, form: Depthwise) -> None:
     template = _template(writer, form, elements, epilogue, output, grain)
     tiles = [tiles_along(*three) for three in zip(output[1:3], template.tile, (1, template.spacing), strict=True)]
     parts = FourAxes.of((output[0], *tiles, output[3] // template.width))
-    pointers, sizes = arguments(writer, node)
+    pointers, sizes = arguments(writer, node, template)
     writer.launch(
         template,
         (-(-parts.number // template.parts), 1, 1),
@@ -72,7 +72,7 @@ def write_depthwise(writer: Writer, node: Node, form: Depthwise) -> None:
     )
 
 
-def arguments(writer: Writer, node: Node) -> tuple[Sequence[Any], Sequence[Any]]:
+def arguments(writer: Writer, node: Node, template: DepthwiseTemplate) -> tuple[Sequence[Any], Sequence[Any]]:
     """What a `DepthwiseKernel` takes beside its output and its data: pointers; and sizes, but for the parts of the
     output."""
     form, (source, target) = node.form, (node.inputs[0], node.outputs[0])
@@ -81,7 +81,7 @@ def arguments(writer: Writer, node: Node) -> tuple[Sequence[Any], Sequence[Any]]
     axes = [WindowAxis.of(form, axis, data[1 + axis]) for axis in range(2)]
     pitches = map(writer.pitch, (source, target))
     sizes = DepthwiseSizes(data[3], Divisor(*divisor(form.multiplier)), *output[1:3], *pitches)
-    return (*_constants(writer, node), writer.epilogue(node)[1]), (*axes, sizes)
+    return (*_constants(writer, node, template), writer.epilogue(node)[1]), (*axes, sizes)
 
 
 def stored_weights(writer: Writer, node: Node) -> Element:
@@ -90,11 +90,11 @@ def stored_weights(writer: Writer, node: Node) -> Element:
     return data if data.is_narrow_float and weights is Element.FLOAT32 else weights
 
 
-def _constants(writer: Writer, node: Node) -> tuple[Any, ...]:
+def _constants(writer: Writer, node: Node, template: DepthwiseTemplate) -> tuple[Any, ...]:
     """(weights, bias, halo) as `DepthwiseKernel` takes them."""
     form, (_, weights, bias) = node.form, node.inputs[:3]
     assert isinstance(form, Depthwise)
-    stored = stored_weights(writer, node)
+    stored = template.weights
     taps = writer.array(weights, stored.dtype).reshape(-1, writer.shape(weights)[-1])
     last = np.zeros(taps.shape[1:], form.accumulator) if bias == ABSENT else writer.array(bias, form.accumulator)
     if form.accumulator == "float32":
@@ -103,8 +103,9 @@ def _constants(writer: Writer, node: Node) -> tuple[Any, ...]:
         taps = Operand(stored.value).rounded(taps) if stored.is_narrow_float else taps
         return writer.constant(taps), (writer.constant(last),), ()
     halo = form.input_zero if form.halo_value is None else int(form.halo_value)
-    last = last + (halo - form.input_zero) * taps.sum(axis=0, dtype=np.int64)
-    return writer.constant(taps), (writer.constant(last.astype(form.accumulator)),), (halo,)
+    last = last + (halo * template.leaves_out - form.input_zero) * taps.sum(axis=0, dtype=np.int64)
+    word = np.full(WORD // template.source.nbytes, halo, template.source.dtype).view(np.int32)
+    return writer.constant(taps), (writer.constant(last.astype(form.accumulator)),), (int(word[0]),)
 
 
 def _width(form: Depthwise, elements: Sequence[Element], output: Sequence[int], grain: Sequence[int]) -> int:

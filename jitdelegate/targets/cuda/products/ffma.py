@@ -15,6 +15,11 @@ MOST_PIECES = 8
 """Most chunks per thread: their pixels' positions are kept in registers."""
 
 
+def fits(writer: Writer, problem: ConvProblem) -> bool:
+    """Whether a problem's products are those of float32."""
+    return problem.sums is Element.FLOAT32 and writer.precision == "float32"
+
+
 def template_of(writer: Writer, problem: ConvProblem) -> Ffma:
     """The template for a problem, with some tile."""
     source = writer.element(problem.data)

@@ -33,6 +33,7 @@ def template_of(writer: Writer, problem: ConvProblem) -> Mma:
         is_scattered=problem.is_scattered,
         has_async_copy=writer.gpu.has_async_copy,
         has_halo=problem.halo != 0 and not problem.is_direct,
+        has_filter_zero=problem.filter_zero != 0,
         weights=problem.weights,
         epilogue=writer.epilogue(problem.node)[0],
     )

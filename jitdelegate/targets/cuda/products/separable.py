@@ -57,6 +57,8 @@ NEARLY = 1.1
 """Cycles over those of the best template, up to which one that is compiled anyway is taken."""
 LOADING_CYCLES = 500
 """Cycles from one barrier to the next in which a tile's data arrives from the L2 cache."""
+ROUNDING = 10
+"""Instructions that round a sum of bytes and limit it, counted in machine code."""
 REGISTERS_OF_THREAD = 168
 """Registers that a thread of these kernels needs at most, as a rule."""
 
@@ -199,7 +201,7 @@ def _templates(writer: Writer, pair: Pair) -> Iterator[SeparableMma | SeparableF
     problem, gpu = pair.problem, writer.gpu
     own: Any
     tiles: Iterable[Any]
-    if writer.precision == "float32":
+    if ffma.fits(writer, problem):
         own, tiles = ffma.template_of(writer, problem), ffma_tile.TILES
     else:
         own = mma.template_of(writer, problem)
@@ -271,8 +273,11 @@ def _instructions(window: DepthwiseTile, form: Depthwise) -> int:
     """About how many instructions a thread needs for its depthwise results of a tile of K."""
     outputs, taps, width = window.tile[1], prod(form.kernel), window.width
     loads = form.kernel[0] * positions(outputs, window.columns, window.spacing)
-    widened = [width if element.is_narrow_float else 0 for element in (window.source, window.weights)]
-    return loads * (5 + widened[0]) + taps * (1 + widened[1]) + outputs * (taps * width + 3 * width + 10)
+    source, weights = (width * (element is not Element.FLOAT32) for element in (window.source, window.weights))
+    rounding = 0
+    if window.sums != "float32":
+        source, rounding = source << window.leaves_out, ROUNDING * width
+    return loads * (5 + source) + taps * (1 + weights) + outputs * (taps * width + 3 * width + rounding + 10)
 
 
 def _storing(writer: Writer, template: SeparableMma | SeparableFfma, node: Node) -> SeparableMma | SeparableFfma:
@@ -289,7 +294,7 @@ def _write(writer: Writer, nodes: Sequence[Node], pair: Pair, choice: Choice, ca
     shared = template.shared_bytes
     if isinstance(template, SeparableMma):
         shared = _with_slots(template.tile, pair.channels * template.stored.nbytes).shared_bytes
-    pointers, sizes = depthwise.arguments(writer, first)
+    pointers, sizes = depthwise.arguments(writer, first, template.window)
     tiles = PixelTiles.of(pair.output, template.tile.rows, choice.shift, pair.apart)
     contract.write_launch(
         writer,
@@ -300,6 +305,6 @@ def _write(writer: Writer, nodes: Sequence[Node], pair: Pair, choice: Choice, ca
         1,
         choice.cycles,
         blocks=pair.blocks(template.tile.rows, choice.shift),
-        more=(tiles, *pointers, *sizes),
+        more=(tiles, *pointers, *sizes, *problem.filter_zeros),
         shared_bytes=shared,
     )

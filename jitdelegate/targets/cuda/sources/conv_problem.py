@@ -6,8 +6,8 @@ from the first tap in rows and columns (16 bits each). Elements outside the imag
 tiles with taps that are always outside. Convolutions, transposed convolutions and fully connected layers differ only
 in their tables.
 
-Of integers, the zero point is subtracted from the bias instead of from the data, times the sum of the weights: sums
-wrap, so this is exact.
+Of integers, the data's zero point is subtracted from the bias instead of from the data, times the sum of the weights;
+that of the weights is subtracted from the sums, times the sum of the data. Sums wrap, so this is exact.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ class ConvProblem:
         pitch, out_pitch: elements between neighbouring pixels of the data and of the output.
         grain: what the widths of accesses to the data have to divide, besides `depth`.
         halo: the stored value of pixels outside the image.
+        filter_zero: the weights' zero point.
         phases: one; for a transposed convolution, one per position of output pixels relative to the data's pixels.
         are_packed: whether the weights are int4 that lie two to a byte in memory.
     """
@@ -104,6 +105,7 @@ class ConvProblem:
     groups: int
     halo: int
     phases: tuple[Phase, ...]
+    filter_zero: int = 0
     are_packed: bool = False
 
     @property
@@ -137,6 +139,12 @@ class ConvProblem:
         """(pixels, outputs, steps of K, groups) of the largest phase, phases counted as groups."""
         pixels, steps = (max(map(of, self.phases)) for of in (self.pixels, lambda phase: phase.steps))
         return pixels, self.outputs, steps, self.groups * len(self.phases)
+
+    @property
+    def filter_zeros(self) -> tuple[int, ...]:
+        """Four times the weights' zero point, as bytes of a word; nothing without one."""
+        four = np.full(4, self.filter_zero, np.int8)
+        return (int(four.view(np.int32)[0]),) if self.filter_zero else ()
 
     def width(self, most: int) -> int:
         """Elements of a chunk: the widest power of two up to `most` that divides the channels of a group and suits the
@@ -176,14 +184,19 @@ class ConvProblem:
             S=phase.stride[1],
             W=width,
             D=self.is_direct,
+            Z=self.filter_zero != 0,
             E=len(epilogue.operands),
         )
 
-    def biases(self, phase: Phase, tile_n: int) -> np.ndarray:
-        """[groups, N]: the bias of each group, padded with zeros to whole tiles."""
+    def biases(self, phase: Phase, tile_n: int, beyond: int = 0) -> np.ndarray:
+        """[groups, N]: the bias of each group, padded with zeros to whole tiles.
+
+        Args:
+            beyond: steps of K in its padding, which the sum of the data counts as pixels outside the image.
+        """
         padded = np.zeros((self.groups, whole(self.outputs, tile_n)), phase.bias.dtype)
         padded[:, : self.outputs] = phase.bias.reshape(self.groups, self.outputs)
-        return padded
+        return padded + padded.dtype.type(beyond * self.halo * self.filter_zero) if beyond else padded
 
     def table(self, phase: Phase, width: int, tile_k: int) -> np.ndarray:
         """int32[K / width, 2]: the entries of each chunk, K padded to whole tiles (at least one)."""
@@ -230,8 +243,9 @@ def problem_of(writer: Writer, node: Node) -> ConvProblem:
     """The node's contraction.
 
     Raises:
-        CompileError: the weights or the bias are not constant, a filter or the zeros around the image span more than
-            32767 rows or columns, or floats have a zero point or other pixels than zeros around the image.
+        CompileError: the weights or the bias are not constant, those of integers are no int8, a filter or the zeros
+            around the image span more than 32767 rows or columns, or floats have a zero point or other pixels than
+            zeros around the image.
     """
     form = node.form
     assert isinstance(form, Contract)
@@ -247,13 +261,14 @@ def problem_of(writer: Writer, node: Node) -> ConvProblem:
     halo = form.input_zero if form.transposed or form.halo_value is None else int(form.halo_value)
     phases = [_listed(phase, bias) for phase in grid_phases(form, target, weights)]
     reached = [_within(phase, image) for phase in phases]
+    if is_integer and weights.dtype != np.int8:
+        raise CompileError(f"{node.op} has weights of {weights.dtype}, expected int8 for sums of integers")
     if is_integer:
         pairs = zip(reached, phases, strict=True)
-        reached = [_without_zero(phase, every.weights, form.input_zero, halo) for phase, every in pairs]
+        reached = [_without_zero(phase, every.weights, form, halo) for phase, every in pairs]
     pitches = writer.pitch(data), writer.pitch(output)
-    problem = ConvProblem(
-        node, data, output, image, target, *pitches, writer.grain(data), form.groups, halo, tuple(reached)
-    )
+    grain, zero = writer.grain(data), form.filter_zero
+    problem = ConvProblem(node, data, output, image, target, *pitches, grain, form.groups, halo, tuple(reached), zero)
     return _as_rows(problem) if writer.part(data).is_dense else problem
 
 
@@ -267,11 +282,14 @@ def check_floats(form: Window) -> None:
         raise CompileError(f"the zero point is {form.input_zero}, the halo {form.halo_value}, expected 0 for floats")
 
 
-def _without_zero(phase: Phase, every: np.ndarray, zero: int, halo: int) -> Phase:
+def _without_zero(phase: Phase, every: np.ndarray, form: Contract, halo: int) -> Phase:
     """The phase with a bias for data whose zero point is not subtracted; `every` has the weights of all taps, also of
     those that are always outside the image."""
-    total, left = (weights.sum(axis=(1, 2), dtype=np.int64) for weights in (every, phase.weights))
-    bias = phase.bias - zero * total + halo * (total - left)
+    total, left = (
+        weights.sum(axis=(1, 2), dtype=np.int64) - form.filter_zero * prod(weights.shape[1:])
+        for weights in (every, phase.weights)
+    )
+    bias = phase.bias - form.input_zero * total + halo * (total - left)
     return replace(phase, bias=bias.astype(phase.bias.dtype))
 
 

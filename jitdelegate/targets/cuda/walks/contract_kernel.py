@@ -53,7 +53,7 @@ class ContractArguments(NamedTuple):
         phases: int32[phases, RECORD] for a scattered problem; none for others.
         extra: epilogue operands.
         phase: the only phase of any other problem.
-        more: what the source of data takes besides.
+        more: what the template takes besides.
     """
 
     output: Value
@@ -136,7 +136,7 @@ class ContractTemplate(Template):
 
     @property
     def more(self) -> tuple[Kind, ...]:
-        """The kinds of what the source of data takes besides."""
+        """The kinds of what it takes besides."""
         return ()
 
     @property

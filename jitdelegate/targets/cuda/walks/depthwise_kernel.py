@@ -5,8 +5,8 @@ it from registers for all pixels and taps. With dilation, a tile's pixels are as
 share data. Kernels for other windows loop over the taps at run time; where windows are large and pixels few, several
 threads share each window.
 
-Of integers, the value of pixels outside the image is subtracted from the data, so that these pixels count as zeros. The
-bias makes up for its difference from the zero point.
+Of integers, the bias makes up for the zero point of the data. Where taps outside the image are left out, the value of
+pixels outside is subtracted from the data, so that these pixels count as zeros.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 from jitdelegate.targets.cuda.code.axes import FourAxes
 from jitdelegate.targets.cuda.code.device_code import Code, Value
 from jitdelegate.targets.cuda.code.division import divided
-from jitdelegate.targets.cuda.code.element import OWN, Element, load_where
+from jitdelegate.targets.cuda.code.element import OWN, Element, load_or, load_where, split
 from jitdelegate.targets.cuda.code.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.code.image_parts import Part
 from jitdelegate.targets.cuda.code.output import Output
@@ -81,6 +81,11 @@ class DepthwiseTemplate(Template):
         return "float32" if self.sums == "float32" else "int32"
 
     @property
+    def leaves_out(self) -> bool:
+        """Whether taps outside the image may be left out."""
+        return True
+
+    @property
     def parameters(self) -> tuple[Kind, ...]:
         extra = self.epilogue.parameters
         bias, halo = ("pointer",) * (self.weights is not Element.FLOAT32), ("int32",) * (self.factors == "int32")
@@ -120,7 +125,7 @@ class DepthwiseKernel(WindowKernel):
         """Args:
         weights: [taps, channels]; the bias follows if both are float32.
         bias: [channels], of the type of the sums.
-        halo: the value of pixels outside the image.
+        halo: a word of the value of pixels outside the image.
         parts: None where the caller knows what a thread computes, and calls `locate`.
         """
         super().__init__(code, parts, (rows, columns))
@@ -143,13 +148,18 @@ class DepthwiseKernel(WindowKernel):
         return index
 
     def pixel(self, inside: Value, index: Value) -> list[Value]:
-        """The data from an index on, one value per output channel; zeros where it is not inside the image."""
+        """The data from an index on, one value per output channel; where it is not inside the image, the halo's value,
+        or zeros."""
         count = 1 if self.template.is_repeated else self.template.width
         code, source = self.code, self.template.source
-        values = load_where(code, source, inside, self.data, index, count)
-        for halo in self.halo:
-            centred = [cast(code, value, source.dtype, "int32") - halo for value in values]
-            values = [code.select(inside, value, 0) for value in centred]
+        if self.halo:
+            stored = load_or(code, source, inside, self.data, index, count, self.halo[0])
+            values = [cast(code, value, source.dtype, "int32") for value in stored]
+        else:
+            values = load_where(code, source, inside, self.data, index, count)
+        if self.halo and self.template.leaves_out:
+            outside = cast(code, split(code, self.halo[0], source.nbytes)[0], source.dtype, "int32")
+            values = [value - outside for value in values]
         return values * (self.template.width // count)
 
     def tap(self, number: Value | int) -> list[Value]:
@@ -229,6 +239,10 @@ class DepthwiseTile(WindowTile, DepthwiseTemplate):
         pixels = len(seen(self.tile[0], rows)) * len(seen(self.tile[1], self.columns, self.spacing))
         numbers = self.width * (pixels + rows[0] * self.columns[0] + prod(self.tile))
         return RESIDENT if numbers <= most else RESIDENT_HEAVY
+
+    @property
+    def leaves_out(self) -> bool:
+        return self.rows is None
 
     @property
     def spacing(self) -> int:

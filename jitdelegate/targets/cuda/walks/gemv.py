@@ -73,6 +73,7 @@ class Gemv(Template):
         run: neighbouring channels that are stored together.
         is_packed: whether a byte holds two weights.
         scale: element type of the scales that parts of a row of weights have; None where they have none.
+        has_filter_zero: whether a zero point is subtracted from the weights, four of which are an argument.
     """
 
     family: ClassVar[str] = "contract_gemv"
@@ -90,6 +91,7 @@ class Gemv(Template):
     epilogue: Epilogue
     is_packed: bool = False
     scale: Element | None = None
+    has_filter_zero: bool = False
 
     @property
     def sums(self) -> Element:
@@ -120,7 +122,8 @@ class Gemv(Template):
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        return *("pointer",) * 4, ("pointer",) * (self.scale is not None), self.epilogue.parameters, GemvSizes
+        scale, zero = ("pointer",) * (self.scale is not None), ("int32",) * self.has_filter_zero
+        return *("pointer",) * 4, scale, self.epilogue.parameters, zero, GemvSizes
 
     def write(self, code: Code, *arguments: Any) -> None:
         GemvKernel(code, self, *arguments).write()
@@ -145,11 +148,12 @@ class GemvKernel:
         bias: Value,
         scales: Sequence[Value],
         extra: Sequence[Value],
+        zero: Sequence[Value],
         sizes: GemvSizes,
     ) -> None:
         self.code, self.template = code, template
         self.output, self.data, self.weights, self.bias, self.extra = output, data, weights, bias, extra
-        self.sizes, self.scales = sizes, scales[0] if scales else None
+        self.sizes, self.scales, self.zero = sizes, scales[0] if scales else None, zero
         thread = code.special("tid.x")
         self.lane, warp = thread % LANES, thread // LANES
         self.slice = warp if template.slices > 1 else code.integer(0)
@@ -159,7 +163,7 @@ class GemvKernel:
     def write(self) -> None:
         """Writes the whole kernel."""
         template, code = self.template, self.code
-        nothing = [code.constant(template.sums.dtype, 0)] * (template.rows * template.pixels)
+        nothing = [code.constant(template.sums.dtype, 0)] * ((template.rows + len(self.zero)) * template.pixels)
         stride = template.unrolled * template.slices
         code.await_launches()
         with code.carried(self.sizes.accesses, nothing, start=self.slice * template.unrolled, step=stride) as loop:
@@ -169,13 +173,15 @@ class GemvKernel:
         self._finish([combine_lanes(code, sum_, lanes, add, f"sums_{at}") for at, sum_ in enumerate(following)])
 
     def _accumulated(self, sums: Sequence[Value], at: Value) -> list[Value]:
-        """The sums after `unrolled` accesses from `at` on; all accesses begin before the first is used."""
+        """The sums after `unrolled` accesses from `at` on; all accesses begin before the first is used. One more row
+        consists of the weights' zero point."""
         template, sums = self.template, list(sums)
         turns = range(template.unrolled)
         weights = [[self._weights(row, at + turn) for row in range(template.rows)] for turn in turns]
         data = [[self._data(pixel, at + turn) for pixel in range(template.pixels)] for turn in turns]
         for turn in turns:
-            pairs = [(row, pixel) for row in weights[turn] for pixel in data[turn]]
+            rows = [*weights[turn], *([zero] * len(weights[turn][0]) for zero in self.zero)]
+            pairs = [(row, pixel) for row in rows for pixel in data[turn]]
             for number, (row, pixel) in enumerate(pairs):
                 if self.scales is None:
                     sums[number] = self._products(row, pixel, sums[number])
@@ -253,14 +259,22 @@ class GemvKernel:
             with code.when(takes_part & (channel < self.sizes.channels)):
                 bias = load(code, template.sums, self.bias, channel, template.run)
                 chosen = [self._total(sums, start + at, pixel) + bias[at] for at in range(template.run)]
+                if self.zero:
+                    less = self._of_pixel(sums, template.rows, pixel)
+                    chosen = [one - less for one in chosen]
                 results = template.epilogue.apply(code, chosen, pixel, channel, self.extra)
                 store(code, template.output, results, self.output, pixel * self.sizes.output + channel)
 
-    def _total(self, sums: Sequence[Value], row: int, pixel: Value) -> Value:
-        """The sum of a row of weights and a pixel."""
+    def _of_pixel(self, sums: Sequence[Value], row: int, pixel: Value) -> Value:
+        """The sum of a row and a pixel."""
         total, *others = sums[row * self.template.pixels : (row + 1) * self.template.pixels]
         for number, value in enumerate(others, start=1):
             total = self.code.select(pixel.equals(number), value, total)
+        return total
+
+    def _total(self, sums: Sequence[Value], row: int, pixel: Value) -> Value:
+        """The sum of a row of weights and a pixel."""
+        total = self._of_pixel(sums, row, pixel)
         is_multiple = self.template.is_packed and self.template.sums is Element.INT32
         return self.code.ashr(total, 4) if is_multiple else total  # `sixteenfold` made each product 16 times as large
 
@@ -306,6 +320,7 @@ def write(writer: Writer, problem: ConvProblem) -> None:
             writer.constant(problem.biases(phase, template.rows_of_block)),
             *((writer.constant(scales.astype(SCALES[template.scale])),) if template.scale else ()),
             *extra,
+            *problem.filter_zeros,
             GemvSizes(steps, columns, accesses, outputs, problem.pitch, problem.out_pitch, parts, own.part_bits),
         ),
     )
@@ -320,7 +335,8 @@ def choose(writer: Writer, problem: ConvProblem, own: Rows, epilogue: Epilogue) 
     def template(rows: int, slices: int) -> Gemv:
         run = common_width((problem.outputs, *grain), rows)
         is_packed, scale = own.is_packed, own.scale
-        return Gemv(source, weights, output, pixels, rows, slices, width, run, epilogue, is_packed, scale)
+        zero = problem.filter_zero != 0
+        return Gemv(source, weights, output, pixels, rows, slices, width, run, epilogue, is_packed, scale, zero)
 
     rows = _rows(writer.gpu, problem.outputs)
     is_few = -(-problem.outputs // rows) * 2 < BUSY_WARPS * writer.gpu.multiprocessors

@@ -9,7 +9,7 @@ accesses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from jitdelegate.targets.cuda.code.device_code import Code, Value
 from jitdelegate.targets.cuda.code.element import Element
 from jitdelegate.targets.cuda.code.gpu import Gpu
+from jitdelegate.targets.cuda.code.sizes import Kind
 from jitdelegate.targets.cuda.multiply import mma_tile
 from jitdelegate.targets.cuda.multiply.fragments import Fragments, WarpTile
 from jitdelegate.targets.cuda.multiply.mma_tile import Tile, packed
@@ -31,6 +32,7 @@ class Mma(ContractTemplate):
     Attributes:
         has_async_copy: whether the GPU has cp.async and whole mma steps.
         has_halo: whether pixels outside the image are not zeros.
+        has_filter_zero: whether a zero point is subtracted from the weights, four of which are the last argument.
     """
 
     family: ClassVar[str] = "contract_mma"
@@ -39,6 +41,7 @@ class Mma(ContractTemplate):
     operand: Operand
     has_async_copy: bool
     has_halo: bool
+    has_filter_zero: bool
 
     @property
     def sums(self) -> Element:
@@ -55,6 +58,10 @@ class Mma(ContractTemplate):
     @property
     def halos(self) -> int:
         return int(self.has_halo)
+
+    @property
+    def more(self) -> tuple[Kind, ...]:
+        return ("int32",) * self.has_filter_zero
 
     @property
     def steps(self) -> int:
@@ -101,6 +108,7 @@ class MmaKernel(ContractKernel):
     """Writes the kernel of one template."""
 
     template: Mma
+    multiply: WarpTile
 
     def locate(self) -> None:
         template, tile, (down, across, slices) = self.template, self.tile, self.tile.warps
@@ -109,8 +117,12 @@ class MmaKernel(ContractKernel):
         rows, columns, steps = tile.rows // down, tile.columns // across, tile.row_bytes // STEP // slices
         row, column = within // across * rows, within % across * columns
         fragments = Fragments(self.code, template.operand, lane, template.has_async_copy)
-        self.multiply = WarpTile.of(fragments, template.layout, (rows, columns, steps), row, column, self.slice)
+        own = WarpTile.of(fragments, template.layout, (rows, columns, steps), row, column, self.slice)
+        self.multiply = replace(own, zero=self.arguments.more[-1]) if template.has_filter_zero else own
         self.finished = template.run
+
+    def write(self) -> None:
+        self._finish(self.multiply.centred(self.all_sums()))
 
     def swizzled(self, row: Value, column: Value) -> Value:
         mask = int(min(3, self.tile.columns // 8 - 1))

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from jitdelegate.targets.cuda.code.axes import FourAxes
 from jitdelegate.targets.cuda.code.device_code import Code, Value
-from jitdelegate.targets.cuda.code.element import pack
+from jitdelegate.targets.cuda.code.element import stored
 from jitdelegate.targets.cuda.code.sizes import Kind
 from jitdelegate.targets.cuda.multiply.tensor_core import await_copies, commit_copies
 from jitdelegate.targets.cuda.sources.pixel_tiles import PixelTiles, TilePixels
@@ -31,6 +31,9 @@ def kinds(window: DepthwiseTile) -> tuple[Kind, ...]:
 WITH_DEPTHWISE = CONSTANTS | {11, 12}
 """The numbers of the parameters that are constants: also the weights and the bias of the depthwise convolution."""
 
+SIZES = 3
+"""The records at the end of what a depthwise convolution takes."""
+
 
 class DepthwiseLoader:
     """Computes a thread's part of each tile of data: the depthwise results of neighbouring pixels of a row, for as many
@@ -39,9 +42,9 @@ class DepthwiseLoader:
     def __init__(self, kernel: SeparableKernel) -> None:
         self.code, self.window, self.layout = kernel.code, kernel.template.window, kernel.template.layout
         self.pixels, self.units = kernel.block, kernel.template.steps // self.window.width
-        data, (_, weights, bias, halo, extra, *sizes) = kernel.arguments.data, kernel.arguments.more
+        data, (_, weights, bias, halo, extra, *more) = kernel.arguments.data, kernel.arguments.more
         pointers = data, data, weights, bias, halo, extra  # it stores nothing
-        self.depthwise = DepthwiseKernel(self.window, self.code, *pointers, None, *sizes)
+        self.depthwise = DepthwiseKernel(self.window, self.code, *pointers, None, *more[:SIZES])
         self.row, self.unit = kernel.thread // self.units * self.window.tile[1], kernel.thread % self.units
 
     def compute(self, tile: Value, slot: Value) -> None:
@@ -59,8 +62,7 @@ class DepthwiseLoader:
         for at, sums in enumerate(window.results(depthwise, y, x)):
             real, pixel = self.pixels.pixel(y, x + self.pixels.tiles.apart_x.size * at)
             results = depthwise.output.applied(sums, code.select(real, pixel, 0), depthwise.channel)
-            values = pack(code, window.target, results) if window.target.is_narrow_float else results
-            chunk = [code.select(exists, value, 0) for value in values]
+            chunk = [code.select(exists, value, 0) for value in stored(code, window.target, results)]
             code.store(chunk, slot, self.layout.byte_offset(self.row + at, first))
 
 
@@ -83,7 +85,7 @@ class SeparableMma(Mma):
 
     @property
     def more(self) -> tuple[Kind, ...]:
-        return kinds(self.window)
+        return *kinds(self.window), *("int32",) * self.has_filter_zero
 
     def write(self, code: Code, *arguments: Any) -> None:
         SeparableMmaKernel(code, self, ContractArguments.of(arguments)).write()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jitdelegate.targets.cuda.code.cost import CLUSTERS, COPIED
+from jitdelegate.targets.cuda.code.cost import COPIED
 from jitdelegate.targets.cuda.code.device_code import Code, Value
 from jitdelegate.targets.cuda.code.element import Element, common_width, load, store
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
@@ -21,7 +21,7 @@ FLOAT = 4
 FEWEST_TILES, FEWEST_OF_CLUSTER = 4, 2
 """Fewest tiles of K that are worth a block of their own."""
 PARTS = (2, 3, 4, 6, 8)
-"""Numbers of blocks that share out K without a cluster."""
+"""Most blocks that share out K; every GPU that has clusters runs eight together."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -72,9 +72,8 @@ class Combine(Template):
 
 def possible_parts(gpu: Gpu, tiles: int) -> list[int]:
     """Numbers of blocks that may share out the tiles of K; each block has at least one."""
-    wanted, fewest = (CLUSTERS, FEWEST_OF_CLUSTER) if gpu.has_clusters else (PARTS, FEWEST_TILES)
-    counts = [-(-tiles // -(-tiles // parts)) for parts in wanted if tiles >= parts * fewest]
-    return [1, *(parts for parts in dict.fromkeys(counts) if parts > 1 and (parts in wanted or not gpu.has_clusters))]
+    fewest = FEWEST_OF_CLUSTER if gpu.has_clusters else FEWEST_TILES
+    return [1, *dict.fromkeys(-(-tiles // -(-tiles // parts)) for parts in PARTS if tiles >= parts * fewest)]
 
 
 def meeting_cycles(gpu: Gpu, cluster: int) -> float:
