@@ -1,4 +1,5 @@
-"""Contract of 16-bit integers with sums of 64 bits: each thread multiplies a pixel by a few neighbouring channels."""
+"""Contract of integers without tensor cores, which have no sums of 64 bits: each thread multiplies a pixel by a few
+neighbouring channels."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ class ContractWide(Template):
     """A product of pixels by channels.
 
     Attributes:
-        source, output: element types of data and results.
+        source, sums, output: element types of data, sums and results.
         width: elements of a chunk of the table.
         run: neighbouring channels of a thread.
         is_direct, is_scattered: as in `ConvProblem`.
@@ -56,6 +57,7 @@ class ContractWide(Template):
     family: ClassVar[str] = "contract_wide"
     threads: ClassVar[int] = 128
     source: Element
+    sums: Element
     output: Element
     width: int
     run: int
@@ -83,7 +85,7 @@ class ContractWide(Template):
     ) -> None:
         """Args:
         weights: int8[groups, K, pitch].
-        bias: int64[groups, pitch].
+        bias: [groups, pitch], of the type of the sums.
         """
         runs, thread, group = sizes.pitch // self.run, self.thread(code), code.special("ctaid.z")
         pixel = thread // runs
@@ -92,7 +94,7 @@ class ContractWide(Template):
         row = gather.row(pixel, group * sizes.depth)
         first = group * source.steps
         with code.when((pixel < source.pixels) & (column < sizes.outputs)):
-            start = load_run(code, Element.INT64, bias, group * sizes.pitch + column, self.run)
+            start = load_run(code, self.sums, bias, group * sizes.pitch + column, self.run)
             with code.carried(sizes.chunks, start) as (chunk, now, following):
                 inside, index = gather.chunk(row, gather.entry(chunk))
                 numbers = load_where(code, self.source, inside, data, index, self.width)
@@ -101,7 +103,8 @@ class ContractWide(Template):
                 ]
                 at = (first + chunk * self.width) * sizes.pitch + column
                 parts = self._products(code, values, weights, at, sizes.pitch)
-                following[:] = [a + cast(code, b, "int32", "int64") for a, b in zip(now, parts, strict=True)]
+                wide = (cast(code, part, "int32", self.sums.dtype) for part in parts)
+                following[:] = [a + b for a, b in zip(now, wide, strict=True)]
             target = targets[0].pixel(pixel) if targets else pixel
             output = Output(code, self.epilogue, self.output, out, extra, sizes.stride)
             output.store(following, target, group * sizes.outputs + column)
@@ -125,6 +128,7 @@ def _launch(writer: Writer, problem: ConvProblem, phase: Phase) -> None:
     epilogue, extra = writer.epilogue(problem.node)
     template = ContractWide(
         source=writer.element(problem.data),
+        sums=problem.sums,
         output=writer.element(problem.output),
         width=problem.width(WIDTH),
         run=common_width((problem.outputs, *writer.output_grain(problem.node)), RUN),
