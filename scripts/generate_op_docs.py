@@ -12,13 +12,13 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from jitdelegate.ir.forms import View
 from jitdelegate.ops import OPS, Op
 from jitdelegate.ops.case import Case, Fed
 from jitdelegate.ops.pointwise import Pointwise
 from jitdelegate.ops.registry import ANY, MAX_ELEMENTS, MAX_RANK, NUMBERS
 from jitdelegate.passes.lower import lower
-from jitdelegate.targets.cuda.plan.accepts import ACCEPTS
+from jitdelegate.targets.cuda.plan.plan import MOST_ELEMENTS
+from jitdelegate.targets.cuda.sources.conv_problem import OUTSIDE
 
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "ops.md"
 COMMAND = "python -m scripts.generate_op_docs"
@@ -40,16 +40,20 @@ LiteRT, and so do operators that are refused; `python -m jitdelegate.analyze mod
   Values of types after *wider* are converted to float32 or int32, and results back.
 - **quantized**: the types of quantized data; *weights* are the types of quantized weights of float32 data.
 - **fuses activations**: the option `fused_activation_function` is supported.
-- **compiled to**: the kernel forms to which the operator's cases are lowered, for the CPU and NVIDIA GPUs unless it
-  says otherwise, and the number of uses that the tests compare with LiteRT. Without a form, an operator is evaluated
-  while compiling.
+- **compiled to**: the kernel forms to which the operator's cases are lowered, and the number of uses that the tests
+  compare with LiteRT. Without a form, an operator is evaluated while compiling.
+
+What the CPU takes, NVIDIA GPUs take too, with any of these types. Their kernels count in 32 bits: tensors have at most
+{MOST_ELEMENTS} elements and less than 2 GiB there, and the filters and the borders of a convolution at most
+{-OUTSIDE - 1} rows and columns. Hidden values and states of a recurrent network have to fit into the shared memory of a
+block.
 """
 
 SMALL = ((1, 3), ())
 """Shapes that broadcast to [2, 3]."""
 TITLES = (
     *("operator", "computes", "constraints", "inputs", "types", "quantized", "activation"),
-    *("forms", "targets", "cases"),
+    *("forms", "cases"),
 )
 """What is known of an operator."""
 COLUMNS = ("operator", "computes", "inputs and types", "compiled to")
@@ -82,11 +86,7 @@ def _columns(known: Mapping[str, str]) -> list[str]:
     activation = "Fuses activations." if known["activation"] else ""
     computes = [known["computes"], " ".join(filter(None, (known["constraints"], activation)))]
     types = [f"{name}: {known[name]}" for name in ("inputs", "types", "quantized") if known[name]]
-    only = f", {known['targets']} only" if known["targets"] == "cpu" else ""
-    compiled = [
-        f"{known['forms']}{only}" if known["forms"] else "",
-        f"{known['cases']} cases" if known["forms"] else "",
-    ]
+    compiled = [known["forms"], f"{known['cases']} cases"] if known["forms"] else []
     return [known["operator"], *("<br>".join(filter(None, lines)) for lines in (computes, types, compiled))]
 
 
@@ -98,7 +98,6 @@ def _line(cells: Iterable[str]) -> str:
 def row(name: str, op: Op) -> list[str]:
     """One operator's cells, in the order of TITLES."""
     first, _, rest = inspect.cleandoc(op.__doc__ or "").partition("\n\n")
-    forms = forms_of(op)
     return [
         f"{name} (custom)" if op.custom else name,
         _sentence(first),
@@ -107,8 +106,7 @@ def row(name: str, op: Op) -> list[str]:
         types_of(op),
         quantized_types_of(op),
         "yes" if op.activates else "",
-        ", ".join(forms),
-        ", ".join(targets_of(forms)),
+        ", ".join(forms_of(op)),
         str(len(op.cases)),
     ]
 
@@ -172,13 +170,6 @@ def forms_of(op: Op) -> list[str]:
     """The names of the forms that an operator's cases are lowered to, sorted."""
     nodes = (node for case in op.cases for node in lower(case.graph(op)).nodes)
     return sorted({type(node.form).__name__ for node in nodes})
-
-
-def targets_of(forms: Iterable[str]) -> list[str]:
-    """The targets that have all of these forms: the CPU has every form there is."""
-    written = {form.__name__ for form in (*ACCEPTS.writers, View)}
-    forms = set(forms)
-    return (["cpu", "cuda"] if forms <= written else ["cpu"]) if forms else []
 
 
 if __name__ == "__main__":

@@ -348,8 +348,8 @@ class Depthwise(Window):
 class Pool(Window):
     """Average or maximum over the window, per channel; if `halo_value` is None, over its part inside the image.
 
-    An average of integers is their sum over their number, rounded half away from zero, an int32. A maximum has the type
-    of the data, whatever `accumulator` says.
+    An average of integers is their sum, an int32 that wraps, over their number, rounded half away from zero. A maximum
+    has the type of the data, whatever `accumulator` says.
 
     kind: "mean" or "max".
     """

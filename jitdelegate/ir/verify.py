@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jitdelegate.ir.expr import RESULT, Apply, Arg, Const, Expr
 from jitdelegate.ir.fixed_point import FUNCTIONS, MOST_WHOLE, SOURCES, FixedPoint
-from jitdelegate.ir.forms import Contract, Form, Map, View, Window
+from jitdelegate.ir.forms import Contract, Form, Map, Pool, View, Window
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.quantized import HIGHEST_SHIFT, ROUNDINGS, SIZES, Quantize, Rescale, Table
 from jitdelegate.ir.random_bits import PAIRS, RandomBits
@@ -74,7 +74,8 @@ def _verify_form(graph: Graph, node: Node, form: Form, where: str) -> None:
 def _verify_sums(dtype: str, form: Window, where: str) -> None:
     """Asserts that a window's accumulator, zero point and halo suit data of this type."""
     element = ELEMENT_TYPES[dtype]
-    assert form.accumulator in ("float32", element.accumulator), f"{where} sums up {dtype} in {form.accumulator}"
+    sums = "int32" if isinstance(form, Pool) else element.accumulator
+    assert form.accumulator in ("float32", sums), f"{where} sums up {dtype} in {form.accumulator}"
     if form.accumulator == "float32":
         assert form.input_zero == 0, f"{where} sums up floats from {form.input_zero}"
     if isinstance(form, Contract) and form.filter_zero:

@@ -41,7 +41,7 @@ from jitdelegate.ops.quantized_words import (
     tabulated_16,
     tanh_16,
 )
-from jitdelegate.ops.registry import ANY, BYTES, HALF, NUMBERS, QUANTIZED, SHORT, Lowering, Op, cast, op
+from jitdelegate.ops.registry import ANY, BYTES, HALF, NUMBERS, SHORT, Lowering, Op, cast, op
 from jitdelegate.ops.rounding import AWAY, EIGHTS, rounding
 
 SHAPES = (Case(((1, 8, 8, 4),)), Case(((5,),)), Case(((1, 1, 1, 1),)), Case(((),)))
@@ -311,7 +311,7 @@ class HardSwish(Elementwise):
 class LeakyRelu(Elementwise):
     """y = x where x is positive, alpha * x elsewhere"""
 
-    quantized = QUANTIZED
+    quantized = (*BYTES, "int16")
     cases = (*(Case(case.inputs, {"alpha": 0.25}) for case in SHAPES), Case(((2, 3),), {"alpha": 1.5}))
 
     def expression(self, attrs: Mapping[str, Any]) -> Expr:

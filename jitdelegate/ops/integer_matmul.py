@@ -1,8 +1,7 @@
 """Products of two matrices of quantized numbers, computed at run time or int16: exact sums, rounded once.
 
-Where the device multiplies bytes fast, the product is one of bytes. Elsewhere it is one of floats: a float32 holds the
-sum of DEPTH products of bytes, deeper products are cut along their depth, and the upper and the lower bytes of int16
-are matrices of their own.
+The product of two int8 is one of bytes. Others are products of floats: a float32 holds the sum of DEPTH products of
+bytes, deeper products are cut along their depth, and the upper and the lower bytes of int16 are matrices of their own.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class IntegerMatMul:
     def lowering(self) -> Lowering:
         """The product, rounded, in the type of the node's output."""
         are_bytes = self.a.tensor.dtype == self.b.tensor.dtype == "int8"
-        return self._of_bytes() if are_bytes and self.call.graph.quantized.multiplies_bytes else self._of_floats()
+        return self._of_bytes() if are_bytes else self._of_floats()
 
     def _rounded(self, total: Expr, first: int) -> tuple[Expr, tuple[np.ndarray, ...]]:
         """The sums, rounded, and the constants [N] that this reads as operands from number `first` on."""

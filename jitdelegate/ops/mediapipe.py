@@ -104,6 +104,7 @@ def pool_options(options: bytes) -> dict[str, Any]:
 class MaxPoolingWithArgmax2D(MaxPool2D):
     """MAX_POOL_2D, and the position of the largest value in the window, counted row by row, plus 0.1, as floats."""
 
+    quantized = ()
     cases = tuple(
         Case((shape,), {"filter_height": h, "filter_width": w, "stride_h": s, "stride_w": s, "padding": p, OPTION: a})
         for shape, h, w, s, p, a in (

@@ -10,7 +10,6 @@ import numpy as np
 
 from jitdelegate.ir.expr import RESULT, Cast, clamp, substitute, unary
 from jitdelegate.ir.forms import Pool
-from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.call import OPTION, Call, Shape, activated, given
 from jitdelegate.ops.case import Case
 from jitdelegate.ops.convolution import image_problems
@@ -72,12 +71,13 @@ class Pooling(Op):
         yield from same_scale_problems(call, call.tensor(0), call.output)
 
     def quantized_lowering(self, call: Call) -> Lowering:
-        """The stored numbers are pooled as they are: input and output have the same scale."""
+        """The stored numbers are pooled as they are: input and output have the same scale. LiteRT adds up 32 bits, also
+        of int16, whose sums then wrap in a window of more than 65,535 elements."""
         window = self.window(call.shape(0), call.node.attrs)
         dtype = call.output.dtype
         low, high = limits(call.output, call.option(OPTION, "NONE"), self.limit_rounding(call))
-        result, sums = Cast(clamp(RESULT, low, high), dtype), ELEMENT_TYPES[dtype].accumulator
-        form = Pool(result, (), **window.geometry, kind=self.kind, accumulator=sums)
+        result = Cast(clamp(RESULT, low, high), dtype)
+        form = Pool(result, (), **window.geometry, kind=self.kind, accumulator="int32")
         return Lowering(form, (call.index(0),))
 
     def limit_rounding(self, call: Call) -> str:

@@ -93,6 +93,18 @@ def test_means_in_tiny_steps_wrap_as_those_of_litert(
         np.testing.assert_array_equal(ran.outputs[0][0], expected[0][0])
 
 
+@pytest.mark.parametrize("target", ["cpu", "reference", "simulator"])
+def test_the_sum_of_a_large_window_of_words_wraps_as_that_of_litert(target: str) -> None:
+    model, size, quant = ModelBuilder(), 260, per_tensor(0.01)
+    data = model.input((1, size, size, 1), "int16", quant=quant)
+    options = {"padding": "VALID", "stride_h": 1, "stride_w": 1, "filter_height": size, "filter_width": size}
+    model.output(model.op("AVERAGE_POOL_2D", [data], (1, 1, 1, 1), options=options, dtype="int16", quant=quant))
+    inputs = [[np.full((1, size, size, 1), value, np.int16)] for value in (32767, -32768, 30000)]
+    ran, expected = run_ours(model.finish(), inputs, target), run_litert(model.finish(), inputs)
+    assert not ran.refused
+    np.testing.assert_array_equal(ran.outputs, expected)
+
+
 @pytest.mark.parametrize("is_constant", [False, True])
 def test_the_factor_of_a_matrix_product_is_that_of_litert_to_the_last_bit(is_constant: bool) -> None:
     """LiteRT multiplies the two scales as float32s, where no bias has 64 bits: some of many results show it."""

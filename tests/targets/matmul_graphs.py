@@ -9,6 +9,9 @@ import numpy as np
 from jitdelegate.ir.expr import RESULT, Arg
 from jitdelegate.ir.forms import IndexMap, MatMul, Softmax, View
 from jitdelegate.ir.graph import Graph, Node, Tensor
+from jitdelegate.passes import run
+from jitdelegate.tflite.read import read
+from tests.ops.quantized_models import one_op
 from tests.targets.cuda_graphs import Shape, graph_of
 
 LEADING: list[tuple[Shape, Shape]] = [((), ()), ((2,), (2,)), ((3, 1), (2,)), ((2, 2), (1,)), ((1, 2, 1), (2, 1, 3))]
@@ -36,6 +39,16 @@ def matmul(
         expr = RESULT + Arg(1) if len(extra) == 1 else (RESULT + Arg(1)) * Arg(2)
     form = MatMul(expr, tuple(IndexMap.broadcast(one, output) for one in extra), adj_x, adj_y)
     return graph_of(form, [a, b, *extra], output)
+
+
+def bytes_matmul(sizes: tuple[int, int, int], adjoint: tuple[bool, bool]) -> Graph:
+    """A quantized BATCH_MATMUL of three matrices each, lowered to sums of bytes."""
+    (rows, depth, columns), (adj_x, adj_y) = sizes, adjoint
+    a = (3, depth, rows) if adj_x else (3, rows, depth)
+    b = (3, columns, depth) if adj_y else (3, depth, columns)
+    data = [(a, "int8", 0.02, 5), (b, "int8", 0.03, -7)]
+    content = one_op("BATCH_MATMUL", data, ((3, rows, columns), "int8", 0.01 * depth, 3), adj_x=adj_x, adj_y=adj_y)
+    return run(read(content).graphs[0])
 
 
 def heads(sizes: tuple[int, int, int], adjoint: tuple[bool, bool], orders: tuple[bool, bool, bool]) -> Graph:

@@ -8,19 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jitdelegate.ir.graph import Graph, QuantizedOptions
+from jitdelegate.ir.graph import Graph
 from jitdelegate.passes import run
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cpu.products import matmul as product
 from jitdelegate.targets.cpu.products.chunks import Chunks
 from jitdelegate.targets.reference.evaluate import run_graph
-from jitdelegate.tflite.read import read
-from tests.ops.quantized_models import numbers, one_op
+from tests.ops.quantized_models import numbers
 from tests.passes.graphs import Builder
 from tests.targets.execute import program_of
 from tests.targets.fenced import Machine, run_fenced
 from tests.targets.levels import INTEGERS
-from tests.targets.matmul_graphs import ADJOINTS, LEADING, ORDERS, attention, feeds_of, heads, matmul
+from tests.targets.matmul_graphs import ADJOINTS, LEADING, ORDERS, attention, bytes_matmul, feeds_of, heads, matmul
 from tests.targets.test_cpu_graphs import RUNNABLE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="protects pages through libc")
@@ -58,17 +57,6 @@ def test_sums_of_bytes_touch_nothing_beyond_an_operand(adjoint: tuple[bool, bool
         feeds = [numbers(dice, graph.tensors[index].shape, "int8") for index in graph.inputs]
         (found,) = run_fenced(graph, feeds, features, at_end=True)
         np.testing.assert_array_equal(found, run_graph(graph, feeds)[0])
-
-
-def bytes_matmul(sizes: tuple[int, int, int], adjoint: tuple[bool, bool]) -> Graph:
-    """A quantized BATCH_MATMUL of three matrices each, lowered to sums of bytes."""
-    (rows, depth, columns), (adj_x, adj_y) = sizes, adjoint
-    a = (3, depth, rows) if adj_x else (3, rows, depth)
-    b = (3, columns, depth) if adj_y else (3, depth, columns)
-    data = [(a, "int8", 0.02, 5), (b, "int8", 0.03, -7)]
-    content = one_op("BATCH_MATMUL", data, ((3, rows, columns), "int8", 0.01 * depth, 3), adj_x=adj_x, adj_y=adj_y)
-    graph = replace(read(content).graphs[0], quantized=QuantizedOptions(multiplies_bytes=True))
-    return run(graph)
 
 
 @pytest.mark.parametrize("adjoint", ADJOINTS, ids=str)

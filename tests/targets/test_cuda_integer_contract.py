@@ -12,10 +12,12 @@ from jitdelegate.errors import CompileError
 from jitdelegate.ir.expr import RESULT
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import Graph, Tensor
+from jitdelegate.targets.cuda.code.gpu import Gpu
 from jitdelegate.targets.cuda.code.template import Template
 from jitdelegate.targets.cuda.compile import back_end
 from jitdelegate.targets.cuda.multiply.mma_tile import SLIM_TILES, TILES, Tile
 from jitdelegate.targets.cuda.products import mma
+from jitdelegate.targets.cuda.walks.contract_wide import ContractWide
 from jitdelegate.targets.cuda.walks.gemv import Gemv
 from jitdelegate.targets.cuda.walks.mma_kernel import Mma
 from jitdelegate.targets.cuda.walks.split_k import Combine
@@ -126,6 +128,14 @@ def test_a_contraction_is_as_the_reference_has_it(name: str, architecture: str) 
     check(CASES[name], architecture=architecture)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_a_gpu_without_tensor_cores_adds_up_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As sm_72, for which not all compilers make code."""
+    monkeypatch.setattr(Gpu, "has_mma", False)
+    assert set(kinds(CASES[name], architecture="sm_75")) == {ContractWide}
+    check(CASES[name], architecture="sm_75")
+
+
 WIDE: dict[str, Any] = {"quantized": False, "accumulator": "int64"}
 LONG_SUMS = {
     "one row": problem((1, 70), (33, 70), (1, 33), "int16", **WIDE),
@@ -209,10 +219,11 @@ def test_they_compile_everywhere_without_spills() -> None:
     few = problem((4, 640), (300, 640), (4, 300), filter_zero=3)
     shapes = (1, 56, 56, 256), (256, 3, 3, 256), (1, 56, 56, 256)
     large = problem(*shapes, kernel=(3, 3), padding=(1, 1, 1, 1), filter_zero=3)
+    without = templates_of(CASES["3 channels of uint8"], "sm_72")
     found = set()
     for architecture in back_end.ARCHITECTURES:
         for graph in CASES["3 channels of uint8"], few, large, LONG_SUMS["window"]:
-            for template in templates_of(graph, architecture):
+            for template in (*templates_of(graph, architecture), *without):
                 image = compiled(template, architecture).image
                 found |= {name for name in instructions(image) if name in ("IMMA", "IDP")}
     assert found == {"IMMA", "IDP"}

@@ -74,7 +74,9 @@ POOLS = {
 
 
 @pytest.mark.parametrize("halo", [None, -100])
-@pytest.mark.parametrize("kind, dtype", [("max", "int8"), ("max", "int16"), ("mean", "int8"), ("mean", "uint8")])
+@pytest.mark.parametrize(
+    "kind, dtype", [("max", "int8"), ("max", "int16"), ("mean", "int8"), ("mean", "uint8"), ("mean", "int16")]
+)
 @pytest.mark.parametrize("case", POOLS)
 def test_a_pool_is_as_the_reference_has_it(case: str, kind: str, dtype: str, halo: int | None) -> None:
     shape, kernel, stride, padding = POOLS[case]

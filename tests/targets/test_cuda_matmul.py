@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from jitdelegate.errors import CompileError
@@ -9,10 +10,12 @@ from jitdelegate.ir.graph import Graph
 from jitdelegate.targets.cuda.code.gpu import GPUS
 from jitdelegate.targets.cuda.plan.plan import plan
 from jitdelegate.targets.cuda.products import matmul as matmul_module
-from jitdelegate.targets.cuda.walks.matmul_ffma import FfmaTile
-from tests.targets.cuda_execute import assert_compiles_everywhere, compiled, ptx_of, templates_of
+from jitdelegate.targets.cuda.walks.matmul_ffma import FfmaProduct, FfmaTile
+from jitdelegate.targets.reference.evaluate import run_graph
+from tests.targets.cuda_execute import assert_compiles_everywhere, compiled, ptx_of, run, templates_of
 from tests.targets.cuda_graphs import Shape, compare, stored_between
-from tests.targets.matmul_graphs import ADJOINTS, LEADING, ORDERS, feeds_of, heads, matmul
+from tests.targets.integer_graphs import feeds_of as feeds_of_bytes
+from tests.targets.matmul_graphs import ADJOINTS, LEADING, ORDERS, bytes_matmul, feeds_of, heads, matmul
 
 TAILS = [(1, 1, 1), (5, 3, 7), (17, 19, 33), (33, 36, 64), (20, 64, 31)]
 """Rows, depth and columns."""
@@ -72,6 +75,29 @@ def test_slices_share_out_the_depth_and_may_have_none(
     monkeypatch.setattr(matmul_module, "SLICES", (slices,))
     for depth in (5, 50, 100):
         check(matmul((9, depth, 34)), precision, schedule="random", seed=depth)
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
+@pytest.mark.parametrize("adjoint", ADJOINTS, ids=str)
+def test_sums_of_bytes_are_those_of_the_reference(
+    adjoint: tuple[bool, bool], architecture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one launch beside those that sum up the rows of a, and turn it."""
+    for sizes, slices in (((1, 1, 1), 1), ((5, 7, 17), 1), ((33, 100, 49), 2), ((20, 64, 34), 4)):
+        monkeypatch.setattr(matmul_module, "SLICES", (slices,))
+        graph = bytes_matmul(sizes, adjoint)
+        assert [type(one) for one in templates_of(graph, architecture, "float16")].count(FfmaProduct) == 1
+        feeds = feeds_of_bytes(graph)
+        (found,) = run(graph, feeds, architecture, "float16", schedule="random", seed=slices)
+        np.testing.assert_array_equal(found, run_graph(graph, feeds)[0])
+
+
+@pytest.mark.parametrize("tile", matmul_module.FFMA_TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
+def test_tiles_of_bytes_stay_in_registers(tile: FfmaTile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matmul_module, "FFMA_TILES", (tile,))
+    for adj_y in (False, True):
+        templates = templates_of(bytes_matmul((400, 52, 400), (False, adj_y)))
+        assert_compiles_everywhere([one for one in templates if isinstance(one, FfmaProduct)])
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])

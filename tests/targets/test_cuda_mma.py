@@ -243,10 +243,10 @@ def templates() -> Iterator[Mma]:
     """A sample of what can be chosen: every tile, and of small ones every way of copying."""
     half, single = Element.FLOAT16, Element.FLOAT32
     for tile in WIDE_TILES:
-        plain = Mma(half, half, tile, 8, 8, False, False, single, Epilogue(), Operand.FLOAT16, True, False)
+        plain = Mma(half, half, tile, 8, 8, False, False, single, Epilogue(), Operand.FLOAT16, True, False, False)
         yield from (plain, replace(plain, operand=Operand.TF32, source=single, output=single, width=4, run=4))
     for tile in TILES:
-        whole = Mma(half, half, tile, 8, 8, False, False, single, Epilogue(), Operand.FLOAT16, True, False)
+        whole = Mma(half, half, tile, 8, 8, False, False, single, Epilogue(), Operand.FLOAT16, True, False, False)
         yield whole
         yield replace(whole, has_async_copy=False, tile=replace(tile, stages=2))
         yield replace(whole, operand=Operand.TF32, source=single, output=single, width=4, run=4)

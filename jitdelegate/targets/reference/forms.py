@@ -129,7 +129,8 @@ def pool(form: forms.Pool, operands: Sequence[Any], shape: Shape) -> Array:
         fill = lowest if form.halo_value is None else form.halo_value
         return functools.reduce(np.fmax, (seen for _, seen in taps(form, data, shape, fill)))
     inside = np.ones((1, *data.shape[1:3], 1))
-    total = sum(seen for _, seen in taps(form, centred(form, data), shape, outside(form)))
+    seen_by = taps(form, centred(form, data), shape, outside(form))
+    total = biased(form, np.asarray(sum(seen for _, seen in seen_by)), None)
     count = sum(seen for _, seen in taps(form, inside, shape, form.halo_value is not None))
     if form.accumulator == "float32":
         return np.asarray(total / count)

@@ -61,7 +61,7 @@ def first_slice(
     code: Code, values: Sequence[Value], part: Value, thread: Value, threads: int
 ) -> Iterator[Callable[[int, int], Value]]:
     """The code written in this `with` block runs in slice 0 of a block's threads: groups of `threads` threads, each
-    with so many float32 `values`. Yields (k, number) -> value `number` of the same thread of slice k + 1.
+    with so many `values` of four bytes. Yields (k, number) -> value `number` of the same thread of slice k + 1.
 
     Values go through dynamic shared memory, in place of whatever was there; `part` is the number of this slice.
     """
@@ -73,7 +73,7 @@ def first_slice(
             code.store([value], base + (part - 1) * size, number * pitch)
     code.barrier()
     with code.when(part.equals(0)):
-        yield lambda k, number: code.load(base, k * size + number * pitch)[0]
+        yield lambda k, number: code.load(base, k * size + number * pitch, values[0].value.type)[0]
 
 
 def combine_rows(

@@ -1,10 +1,12 @@
-"""Products by float32 multiply-adds of tiles in shared memory: a thread reads four neighbouring numbers at a time."""
+"""Products by multiply-adds of tiles of float32 or int32 in shared memory: a thread reads four neighbouring numbers at
+a time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from jitdelegate.targets.cuda.code.device_code import F32, Code, Value
 from jitdelegate.targets.cuda.code.output import Held, runs
@@ -22,6 +24,7 @@ class Quads:
     Attributes:
         first: the thread's first row or column.
         turned: whether lines are numbers of K; otherwise they are rows or columns.
+        kind: LLVM's type of the numbers, F32 or I32.
     """
 
     code: Code
@@ -30,11 +33,12 @@ class Quads:
     count: int
     pitch: int
     turned: bool
+    kind: Any = F32
 
     @staticmethod
-    def of(code: Code, number: Value, threads: int, count: int, pitch: int, *, turned: bool) -> Quads:
+    def of(code: Code, number: Value, threads: int, count: int, pitch: int, *, turned: bool, kind: Any = F32) -> Quads:
         """The rows or columns of thread `number` of those that share out all of a tile."""
-        return Quads(code, number * QUAD if turned else number, threads, count, pitch, turned)
+        return Quads(code, number * QUAD if turned else number, threads, count, pitch, turned, kind)
 
     @property
     def neighbours(self) -> int:
@@ -55,12 +59,16 @@ class Quads:
         load = self.code.load
         if self.turned:
             start = tile + self.first * FLOAT + number * self.pitch
-            for line in range(QUAD):
-                yield [one for at in self.starts for one in load(start, line * self.pitch + at * FLOAT, F32, QUAD)]
+            for line in range(0, QUAD * self.pitch, self.pitch):
+                yield [one for at in self.starts for one in load(start, line + at * FLOAT, self.kind, QUAD)]
             return
         start = tile + self.first * self.pitch + number * FLOAT
-        quads = [load(start, at * self.pitch, F32, QUAD) for at in self.starts]
+        quads = [load(start, at * self.pitch, self.kind, QUAD) for at in self.starts]
         yield from (list(numbers) for numbers in zip(*quads, strict=True))
+
+    def multiplied(self, a: Value, b: Value, total: Value) -> Value:
+        """The total after one product; of floats it is rounded once."""
+        return self.code.fma(a, b, total) if self.kind == F32 else a * b + total
 
 
 def held(left: Quads, right: Quads, row: Value | int = 0, column: Value | int = 0) -> Held:
@@ -78,10 +86,10 @@ def add(
     Args:
         tiles: shared addresses of both tiles.
     """
-    totals, fma = list(sums), left.code.fma
+    totals = list(sums)
     for number in numbers:
         for rows, columns in zip(left.steps(tiles[0], number), right.steps(tiles[1], number), strict=True):
-            totals = [fma(a, b, c) for (a, b), c in zip(product(rows, columns), totals, strict=True)]
+            totals = [left.multiplied(a, b, c) for (a, b), c in zip(product(rows, columns), totals, strict=True)]
     return totals
 
 

@@ -1,7 +1,7 @@
 """Contract: convolutions, transposed convolutions and fully connected layers.
 
-Few pixels and sums of 64 bits have kernels of their own; for all others, this chooses a template and how many blocks
-split K, and writes the launches.
+Few pixels, sums of 64 bits, and integers on a GPU without tensor cores have kernels of their own; for all others, this
+chooses a template and how many blocks split K, and writes the launches.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ def write_contract(writer: Writer, node: Node, form: Contract) -> None:
             32767 rows or columns, or the GPU does not support the precision.
     """
     problem = problem_of(writer, node)
-    if problem.sums is Element.INT64:
-        contract_wide.write(writer, problem)
-    elif gemv.fits(problem):
+    is_float = problem.sums is Element.FLOAT32
+    if problem.sums is not Element.INT64 and gemv.fits(problem):
         gemv.write(writer, problem)
+    elif problem.sums is Element.INT64 or not (is_float or writer.gpu.has_mma):
+        contract_wide.write(writer, problem)
     else:
         write(writer, with_stored_weights(writer, problem))
 

@@ -1,6 +1,6 @@
 """MatMul: products of two matrices computed at run time, with a tile chosen by their sizes.
 
-Precision "float32" uses float32 multiply-adds, all other precisions use tensor cores.
+Integers and precision "float32" use multiply-adds, all other precisions use tensor cores.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from jitdelegate.ir.forms import MatMul
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.code.choices import candidate, problem
 from jitdelegate.targets.cuda.code.cost import COPIED, cycles
-from jitdelegate.targets.cuda.code.element import common_width
+from jitdelegate.targets.cuda.code.element import Element, common_width
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
 from jitdelegate.targets.cuda.code.gpu import Gpu
-from jitdelegate.targets.cuda.code.writer import STORED, Writer
+from jitdelegate.targets.cuda.code.writer import Writer
 from jitdelegate.targets.cuda.multiply.fragments import PAIR
 from jitdelegate.targets.cuda.multiply.quads import QUAD
 from jitdelegate.targets.cuda.multiply.tensor_core import Operand, check_operand
@@ -112,6 +112,7 @@ def write_matmul(writer: Writer, node: Node, form: MatMul) -> None:
             extra,
             ProductSizes(product.rows, product.columns, product.depth, down, *product.pitches),
             product.axes,
+            (form.input_zero,) if template.is_integer else (),
         ),
         template.shared_bytes,
         cycles=_cycles(writer.gpu, product, template),
@@ -120,12 +121,13 @@ def write_matmul(writer: Writer, node: Node, form: MatMul) -> None:
 
 def _template(writer: Writer, node: Node, form: MatMul, product: Product, epilogue: Epilogue) -> ProductTemplate:
     """The template that suits a product on the writer's GPU."""
-    is_new, is_float32 = writer.gpu.has_async_copy, writer.precision == "float32"
-    operand = None if is_float32 else Operand(writer.precision)
+    is_new, is_scalar = writer.gpu.has_async_copy, writer.precision == "float32" or form.accumulator == "int32"
+    operand = None if is_scalar else Operand(writer.precision)
     if operand:
         check_operand(writer.gpu, operand)
     output, most = writer.element(node.outputs[0]), PAIR if operand else QUAD
-    run, sides = product.side_width(OUTPUT, product.columns, most), _sides(writer, node, form, product)
+    run = product.side_width(OUTPUT, product.columns, most)
+    sides = _sides(writer, node, form, product, (operand.element if operand else Element.FLOAT32).widest)
     common = *sides, output, run, len(product.axes), epilogue, is_new
     candidates: list[ProductTemplate]
     if operand:
@@ -153,13 +155,12 @@ def _template(writer: Writer, node: Node, form: MatMul, product: Product, epilog
     return writer.choose(text, named, lambda one: _cycles(writer.gpu, product, one))
 
 
-def _sides(writer: Writer, node: Node, form: MatMul, product: Product) -> tuple[Side, Side]:
-    """The memory layout of both operands; an access has at most a chunk of shared memory."""
-    stored = STORED[writer.precision]
+def _sides(writer: Writer, node: Node, form: MatMul, product: Product, most: int) -> tuple[Side, Side]:
+    """The memory layout of both operands; an access has at most a chunk of shared memory, `most` elements."""
 
     def side(number: int, lines: int, *, along_depth: bool) -> Side:
         element, size = writer.element(node.inputs[number]), product.depth if along_depth else lines
-        return Side(element, along_depth, product.side_width(number, size, min(stored.widest, element.widest)))
+        return Side(element, along_depth, product.side_width(number, size, min(most, element.widest)))
 
     return side(0, product.rows, along_depth=not form.adj_x), side(1, product.columns, along_depth=form.adj_y)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from jitdelegate.targets.cuda.code.device_code import Code, Value
 from jitdelegate.targets.cuda.code.element import Element, joined, load_where, pack
 from jitdelegate.targets.cuda.multiply.tensor_core import CHUNK, copy_async
+from jitdelegate.targets.maths.cast import cast
 
 FEWEST_BYTES = 4
 """Fewest bytes of an asynchronous copy: a word."""
@@ -111,6 +112,7 @@ class Lines:
     Attributes:
         start: index of its first element, in elements; pitch: elements between lines.
         count, length: number of lines, and of elements in each.
+        zero: what is subtracted from elements that become int32; None to subtract nothing.
     """
 
     data: Value
@@ -118,6 +120,7 @@ class Lines:
     pitch: Value
     count: Value
     length: Value
+    zero: Value | None = None
 
 
 class LineLoader:
@@ -184,6 +187,9 @@ class LineLoader:
                 self.code.store(self._words(loaded[at : at + count]), self.to[number] + slot, 0)
 
     def _words(self, values: Sequence[Value]) -> Sequence[Value]:
+        if self.tile.target is Element.INT32:
+            wide = [cast(self.code, value, self.tile.source.dtype, "int32") for value in values]
+            return wide if self.lines.zero is None else [value - self.lines.zero for value in wide]
         if self.tile.converts and self.tile.target is not Element.FLOAT32:
             return pack(self.code, self.tile.target, values)
         if len(values) == WORDS:

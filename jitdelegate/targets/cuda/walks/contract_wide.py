@@ -1,4 +1,5 @@
-"""Contract of 16-bit integers with sums of 64 bits: each thread multiplies a pixel by a few neighbouring channels."""
+"""Contract of integers without tensor cores, which have no sums of 64 bits: each thread multiplies a pixel by a few
+neighbouring channels."""
 
 from __future__ import annotations
 
@@ -32,6 +33,7 @@ class WideSizes(NamedTuple):
         pitch: weights of a step of K.
         stride: elements between output pixels.
         halo: the value of pixels outside the image.
+        filter_zero: the weights' zero point.
     """
 
     chunks: Number
@@ -40,6 +42,7 @@ class WideSizes(NamedTuple):
     pitch: Number
     stride: Number
     halo: Number
+    filter_zero: Number
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -47,20 +50,23 @@ class ContractWide(Template):
     """A product of pixels by channels.
 
     Attributes:
-        source, output: element types of data and results.
+        source, sums, output: element types of data, sums and results.
         width: elements of a chunk of the table.
         run: neighbouring channels of a thread.
         is_direct, is_scattered: as in `ConvProblem`.
+        has_filter_zero: whether a zero point is subtracted from the weights.
     """
 
     family: ClassVar[str] = "contract_wide"
     threads: ClassVar[int] = 128
     source: Element
+    sums: Element
     output: Element
     width: int
     run: int
     is_direct: bool
     is_scattered: bool
+    has_filter_zero: bool
     epilogue: Epilogue
 
     @property
@@ -83,7 +89,7 @@ class ContractWide(Template):
     ) -> None:
         """Args:
         weights: int8[groups, K, pitch].
-        bias: int64[groups, pitch].
+        bias: [groups, pitch], of the type of the sums.
         """
         runs, thread, group = sizes.pitch // self.run, self.thread(code), code.special("ctaid.z")
         pixel = thread // runs
@@ -92,7 +98,7 @@ class ContractWide(Template):
         row = gather.row(pixel, group * sizes.depth)
         first = group * source.steps
         with code.when((pixel < source.pixels) & (column < sizes.outputs)):
-            start = load_run(code, Element.INT64, bias, group * sizes.pitch + column, self.run)
+            start = load_run(code, self.sums, bias, group * sizes.pitch + column, self.run)
             with code.carried(sizes.chunks, start) as (chunk, now, following):
                 inside, index = gather.chunk(row, gather.entry(chunk))
                 numbers = load_where(code, self.source, inside, data, index, self.width)
@@ -100,17 +106,21 @@ class ContractWide(Template):
                     code.select(inside, cast(code, one, self.source.dtype, "int32"), sizes.halo) for one in numbers
                 ]
                 at = (first + chunk * self.width) * sizes.pitch + column
-                parts = self._products(code, values, weights, at, sizes.pitch)
-                following[:] = [a + cast(code, b, "int32", "int64") for a, b in zip(now, parts, strict=True)]
+                parts = self._products(code, values, weights, at, sizes)
+                wide = (cast(code, part, "int32", self.sums.dtype) for part in parts)
+                following[:] = [a + b for a, b in zip(now, wide, strict=True)]
             target = targets[0].pixel(pixel) if targets else pixel
             output = Output(code, self.epilogue, self.output, out, extra, sizes.stride)
             output.store(following, target, group * sizes.outputs + column)
 
-    def _products(self, code: Code, values: Sequence[Value], weights: Value, at: Value, pitch: Value) -> list[Value]:
+    def _products(
+        self, code: Code, values: Sequence[Value], weights: Value, at: Value, sizes: WideSizes
+    ) -> list[Value]:
         """The sums of the products of a chunk; its weights begin at index `at`."""
-        sums = [code.integer(0)] * self.run
+        less = sum(values, start=code.integer(0)) * sizes.filter_zero if self.has_filter_zero else code.integer(0)
+        sums = [-less] * self.run
         for number, value in enumerate(values):
-            row = load_run(code, Element.INT8, weights, at + pitch * number, self.run)
+            row = load_run(code, Element.INT8, weights, at + sizes.pitch * number, self.run)
             sums = [a + value * cast(code, b, "int8", "int32") for a, b in zip(sums, row, strict=True)]
         return sums
 
@@ -125,11 +135,13 @@ def _launch(writer: Writer, problem: ConvProblem, phase: Phase) -> None:
     epilogue, extra = writer.epilogue(problem.node)
     template = ContractWide(
         source=writer.element(problem.data),
+        sums=problem.sums,
         output=writer.element(problem.output),
         width=problem.width(WIDTH),
         run=common_width((problem.outputs, *writer.output_grain(problem.node)), RUN),
         is_direct=problem.is_direct,
         is_scattered=problem.is_scattered,
+        has_filter_zero=problem.filter_zero != 0,
         epilogue=epilogue,
     )
     pitch = whole(problem.outputs, template.run)
@@ -146,7 +158,9 @@ def _launch(writer: Writer, problem: ConvProblem, phase: Phase) -> None:
             writer.constant(problem.biases(phase, template.run)),
             table,
             extra,
-            WideSizes(chunks, problem.depth, problem.outputs, pitch, problem.out_pitch, problem.halo),
+            WideSizes(
+                *(chunks, problem.depth, problem.outputs, pitch, problem.out_pitch, problem.halo, problem.filter_zero)
+            ),
             problem.source(phase),
             (problem.target_pixels(phase),) if template.is_scattered else (),
         ),

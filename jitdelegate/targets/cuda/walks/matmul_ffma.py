@@ -1,4 +1,4 @@
-"""MatMul with float32 multiply-adds."""
+"""MatMul with multiply-adds: of float32, or of integers as int32, which any GPU has."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from jitdelegate.targets.cuda.code.device_code import Code, Value
+from jitdelegate.targets.cuda.code.device_code import Code, Value, register
 from jitdelegate.targets.cuda.code.element import Element
 from jitdelegate.targets.cuda.code.gpu import REGISTERS
 from jitdelegate.targets.cuda.multiply.quads import QUAD, Quads, add, held
@@ -49,12 +49,15 @@ FFMA_TILES = (
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FfmaProduct(ProductTemplate):
-    """A product by float32 multiply-adds."""
+    """A product by multiply-adds."""
 
     family: ClassVar[str] = "matmul_ffma"
     slots: ClassVar[int] = 2
-    stored: ClassVar[Element] = Element.FLOAT32
     tile: FfmaTile
+
+    @property
+    def stored(self) -> Element:
+        return Element(self.epilogue.dtype)
 
     @property
     def steps(self) -> int:
@@ -63,24 +66,25 @@ class FfmaProduct(ProductTemplate):
     @property
     def min_blocks(self) -> int:
         """Resident blocks that 128 registers of a thread suffice for, where this limit causes no spills: numbers of
-        lines along K are read by fours."""
+        lines along K are read by fours, and integers are converted."""
         are_along = self.left.along_depth and self.right.along_depth
-        return 1 if are_along else REGISTERS // (128 * self.threads)
+        return 1 if are_along or self.is_integer else REGISTERS // (128 * self.threads)
 
     def write(self, code: Code, *arguments: Any) -> None:
         FfmaProductKernel(code, self, *arguments).write()
 
 
 class FfmaProductKernel(ProductKernel):
-    """Writes the kernel with float32 multiply-adds."""
+    """Writes the kernel with multiply-adds."""
 
     def __init__(self, code: Code, template: FfmaProduct, *arguments: Any) -> None:
         super().__init__(code, template, *arguments)
         tile, (left, right) = template.tile, template.tiles
         down, across = tile.rows // tile.height, tile.columns // tile.width
         row, column = self.thread // across, self.thread % across
-        self.left = Quads.of(code, row, down, tile.height, left.pitch, turned=not template.left.along_depth)
-        self.right = Quads.of(code, column, across, tile.width, right.pitch, turned=not template.right.along_depth)
+        turned, kind = (not template.left.along_depth, not template.right.along_depth), register(template.stored.dtype)
+        self.left = Quads.of(code, row, down, tile.height, left.pitch, turned=turned[0], kind=kind)
+        self.right = Quads.of(code, column, across, tile.width, right.pitch, turned=turned[1], kind=kind)
         self.held = held(self.left, self.right)
 
     def _accumulate(self, sums: Sequence[Value], slot: Value) -> list[Value]:

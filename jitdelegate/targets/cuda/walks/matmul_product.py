@@ -125,6 +125,11 @@ class ProductTemplate(Template):
         """Number of slots of the ring of tiles in shared memory."""
 
     @property
+    def is_integer(self) -> bool:
+        """Whether sums are int32."""
+        return self.epilogue.dtype == "int32"
+
+    @property
     def is_asynchronous(self) -> bool:
         """Whether several tiles are on their way, and none goes through registers."""
         return False
@@ -156,7 +161,8 @@ class ProductTemplate(Template):
     @property
     def parameters(self) -> tuple[Kind, ...]:
         extra = self.epilogue.parameters
-        return "pointer", ("pointer", "pointer"), extra, ProductSizes, (ProductAxis,) * self.axes
+        zero: tuple[Kind, ...] = ("int32",) * self.is_integer
+        return "pointer", ("pointer", "pointer"), extra, ProductSizes, (ProductAxis,) * self.axes, zero
 
 
 class ProductKernel(ABC):
@@ -177,7 +183,11 @@ class ProductKernel(ABC):
         extra: Sequence[Value],
         sizes: ProductSizes,
         axes: Sequence[ProductAxis],
+        zero: Sequence[Value],
     ) -> None:
+        """Args:
+        zero: the zero point of integers of a.
+        """
         self.code, self.template, self.sizes = code, template, sizes
         self.output = Output(code, template.epilogue, template.output, output, extra, sizes.columns)
         tile = template.tile
@@ -195,7 +205,7 @@ class ProductKernel(ABC):
         self.addresses = self.shared, self.shared + template.tiles[0].nbytes
         self.copies = any(tile.copies for tile in template.tiles)
         lines = (
-            self._lines(template.left, operands[0], left, self.first_row, sizes.rows, sizes.left),
+            self._lines(template.left, operands[0], left, self.first_row, sizes.rows, sizes.left, *zero),
             self._lines(template.right, operands[1], right, self.first_column, sizes.columns, sizes.right),
         )
         self.loaders = [
@@ -203,12 +213,14 @@ class ProductKernel(ABC):
             for tile, own, address in zip(template.tiles, lines, self.addresses, strict=True)
         ]
 
-    def _lines(self, side: Side, data: Value, start: Value, first: Value, count: Value, pitch: Value) -> Lines:
+    def _lines(
+        self, side: Side, data: Value, start: Value, first: Value, count: Value, pitch: Value, zero: Value | None = None
+    ) -> Lines:
         """The block's lines of an operand, from line `first` of `count` on."""
         rest, depth = count - first, self.sizes.depth
         if side.along_depth:
-            return Lines(data, start + first * pitch, pitch, rest, depth)
-        return Lines(data, start + first, pitch, depth, rest)
+            return Lines(data, start + first * pitch, pitch, rest, depth, zero)
+        return Lines(data, start + first, pitch, depth, rest, zero)
 
     def _starts(self, axes: Sequence[ProductAxis]) -> list[Value]:
         """The first elements of this block's matrices: a, b and the output."""
@@ -233,7 +245,8 @@ class ProductKernel(ABC):
         for number in range(ahead):
             self._finish_tile(self._begin_tile(code.integer(number), number * slot_bytes), number * slot_bytes)
         count = sum(run.width for run in self.held.runs)
-        with code.carried(self.turns, [code.integer(0), *[code.real(0.0)] * count]) as (tile, now, following):
+        nothing = [code.constant(self.template.epilogue.dtype, 0)] * count
+        with code.carried(self.turns, [code.integer(0), *nothing]) as (tile, now, following):
             slot = now[0]
             self._await(ahead - 1)
             code.barrier()
