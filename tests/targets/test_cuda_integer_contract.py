@@ -63,12 +63,12 @@ def windowed(channels: int, outputs: int, dtype: str = "int8", **options: Any) -
 CASES = {
     "rows": problem((5, 70), (33, 70), (5, 33)),
     "1x1": problem((2, 5, 7, 16), (24, 1, 1, 16), (2, 5, 7, 24)),
-    "1x1 of uint8": problem((2, 5, 7, 16), (24, 1, 1, 16), (2, 5, 7, 24), "uint8"),
+    "1x1 of uint8": problem((2, 5, 7, 16), (24, 1, 1, 16), (2, 5, 7, 24), "uint8", filter_zero=127),
     "1x1 with stride": problem((1, 5, 7, 16), (24, 1, 1, 16), (1, 3, 4, 24), stride=(2, 2)),
     "3 channels": windowed(3, 33),
     "3 channels of uint8": windowed(3, 33, "uint8"),
-    "one channel": windowed(1, 8),
-    "6 channels": windowed(6, 12),
+    "one channel": windowed(1, 8, "uint8", filter_zero=9, halo_value=None),
+    "6 channels": windowed(6, 12, filter_zero=3, halo_value=55),
     "12 channels": windowed(12, 34),
     "16 channels": windowed(16, 32),
     "72 channels of uint8": windowed(72, 40, "uint8"),
@@ -78,42 +78,30 @@ CASES = {
     "sums": windowed(32, 16, quantized=False),
     "taps outside": problem(
         (1, 2, 3, 4), (8, 5, 5, 4), (1, 4, 5, 8),
-        kernel=(5, 5), padding=(4, 3, 2, 4), halo_value=9,
+        kernel=(5, 5), padding=(4, 3, 2, 4), halo_value=9, filter_zero=-60,
     ),
     "dilated": problem(
         (1, 9, 8, 8), (16, 3, 2, 8), (1, 5, 7, 16),
         kernel=(3, 2), dilation=(2, 3), padding=(0, 0, 1, 1),
     ),
     "groups": problem((1, 4, 5, 48), (72, 2, 2, 16), (1, 3, 4, 72), kernel=(2, 2), groups=3),
-    "groups of odd sizes": problem((1, 4, 5, 9), (15, 2, 2, 3), (1, 3, 4, 15), kernel=(2, 2), groups=3),
+    "groups of odd sizes": problem(
+        (1, 4, 5, 9), (15, 2, 2, 3), (1, 3, 4, 15), "uint8", kernel=(2, 2), groups=3, filter_zero=60
+    ),
     "the whole image": problem((7, 4, 3, 5), (6, 4, 3, 5), (7, 1, 1, 6), kernel=(4, 3)),
     "transposed": problem(
-        (1, 4, 5, 16), (24, 3, 3, 16), (1, 9, 10, 24),
-        kernel=(3, 3), stride=(2, 2), padding=(0, 0, 1, 0), transposed=True,
+        (1, 4, 5, 16), (24, 3, 3, 16), (1, 9, 10, 24), "uint8",
+        kernel=(3, 3), stride=(2, 2), padding=(0, 0, 1, 0), transposed=True, filter_zero=100,
     ),
     "transposed with a stride beyond the kernel": problem(
         (1, 2, 3, 8), (3, 1, 2, 8), (1, 5, 9, 3), kernel=(1, 2), stride=(3, 3), transposed=True
     ),
     "weights from -128": windowed(7, 33, "uint8", filter_zero=-128),
     "rows of weights from -128": problem((5, 70), (33, 70), (5, 33), "uint8", filter_zero=-128),
-    "weights from 127 of 1x1": problem((2, 5, 7, 16), (24, 1, 1, 16), (2, 5, 7, 24), "uint8", filter_zero=127),
     "weights from -127, data from 255": windowed(
         16, 17, "uint8", filter_zero=-127, input_zero=255, halo_value=255, quantized=False
     ),
     "weights from 5, data from 0": windowed(12, 24, "uint8", filter_zero=5, input_zero=0, halo_value=0),
-    "weights from 3, another halo": windowed(6, 24, filter_zero=3, halo_value=55),
-    "weights from 9 without halo": windowed(1, 8, "uint8", filter_zero=9, halo_value=None),
-    "weights from -60, taps outside": problem(
-        (1, 2, 3, 4), (8, 5, 5, 4), (1, 4, 5, 8),
-        kernel=(5, 5), padding=(4, 3, 2, 4), halo_value=9, filter_zero=-60,
-    ),
-    "weights from 60 in groups": problem(
-        (1, 4, 5, 9), (15, 2, 2, 3), (1, 3, 4, 15), "uint8", kernel=(2, 2), groups=3, filter_zero=60
-    ),
-    "weights from 100, transposed": problem(
-        (1, 4, 5, 16), (24, 3, 3, 16), (1, 9, 10, 24), "uint8",
-        kernel=(3, 3), stride=(2, 2), padding=(0, 0, 1, 0), transposed=True, filter_zero=100,
-    ),
 }  # fmt: skip
 
 
