@@ -1,4 +1,4 @@
-"""Writes measured constants to the package, for the cost model; what plans make of them then is another digest."""
+"""Writes measured constants to the package, for the cost model: plans made by them have another digest."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from math import isfinite
 from pathlib import Path
-from pprint import pformat
 
 from jitdelegate.errors import ProgramError
 from jitdelegate.targets.cuda.code.gpu import Costs
@@ -41,5 +40,12 @@ def apply(rows: Sequence[Row], table: Path = TABLE) -> None:
 
 def write_table(values: Mapping[str, Mapping[str, float]], table: Path) -> None:
     """Write `measured.py` with these values."""
-    head, name, _ = table.read_text().partition("MEASURED: Mapping[str, Mapping[str, float]] = ")
-    table.write_text(f"{head}{name}{pformat(values, width=100)}\n{TEXT}")
+    head, start, _ = table.read_text().partition("MEASURED: Mapping[str, Mapping[str, float]] = ")
+    lines = ["{"]
+    for architecture, costs in sorted(values.items()):
+        lines += [
+            f'    "{architecture}": {{',
+            *(f'        "{name}": {value},' for name, value in costs.items()),
+            "    },",
+        ]
+    table.write_text("\n".join([f"{head}{start}{lines[0]}", *lines[1:], "}", TEXT]))

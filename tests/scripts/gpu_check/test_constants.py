@@ -42,6 +42,7 @@ def test_measured_constants_are_written_over_those_of_their_architecture(
     monkeypatch.setattr(measured, "MEASURED", {"sm_80": {"clock": 1.4}, "sm_90": {"cluster": 2.0}})
     monkeypatch.setattr(update_generator_digest, "main", updated.append)
     apply([row("full_edge", 812.34567), row("dependent_edge", -90.0), Row("latency", "a", "kernels", 1.0)], table)
+    assert '    "sm_90": {\n        "full_edge": 812.3,\n' in table.read_text()
     written = runpy.run_path(str(table))["MEASURED"]
     assert written == {"sm_80": {"clock": 1.4}, "sm_90": {"full_edge": 812.3, "dependent_edge": -90.0}}
     assert updated == [[]] and "sm_90 full_edge: 1 -> 812.3" in capsys.readouterr().out
