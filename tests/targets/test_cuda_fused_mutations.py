@@ -1,4 +1,4 @@
-"""Bugs planted in the PTX of kernels that compute depthwise convolutions together with 1x1 convolutions."""
+"""Bugs planted in the PTX of kernels that compute several nodes: depthwise and 1x1 convolutions, and cells."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from tests.gpu.simulator import SimulationError
 from tests.targets import cuda_execute
 from tests.targets.cuda_execute import ptx_of, templates_of
 from tests.targets.cuda_graphs import compare
+from tests.targets.test_cuda_cell import Steps
 from tests.targets.test_cuda_mutations import Bug, planted, replaced
 from tests.targets.test_cuda_separable import Pair
 
 GRAPHS = {
     "separable_mma": Pair((1, 3, 6, 72), 24, dilation=(1, 2), padding=(1, 1, 2, 2)).graph,
     "separable_ffma": Pair((1, 3, 5, 36), 8).graph,
+    "cell": Steps(1, 2, 6, 900).graph,
 }
-"""By family: two or three turns of its kernel, and pixels that the last tile lacks."""
+"""By family: two or three turns of its kernel, and pixels that the last tile lacks; warps that share out a sum."""
 BARRIER: dict[str, Bug] = {"a barrier is missing": mutate.remove_barrier}
 ALL: dict[str, Bug] = {
     **BARRIER,
@@ -28,7 +30,8 @@ ALL: dict[str, Bug] = {
     "data is read before it is there": replaced(r"griddepcontrol\.wait;", ""),
     "results beyond the last pixel are stored": mutate.drop_branch_before_store,
 }
-BUGS = {"separable_mma": ALL, "separable_ffma": BARRIER}
+CELL: dict[str, Bug] = {name: ALL[name] for name in (*BARRIER, "data is read before it is there")}
+BUGS = {"separable_mma": ALL, "separable_ffma": BARRIER, "cell": CELL}
 CASES = [(family, name) for family, bugs in BUGS.items() for name in bugs]
 
 
