@@ -96,6 +96,7 @@ class Gather(Lookup):
     words = "gather index out of bounds"
     cases = (
         Case(((5, 7), ints(4, 0, 2)), {"axis": 0}),
+        Case(((5, 7, 3), ints((4,))), {"axis": 1}),
         Case(((5, 7), Fed((2, 3), "int32")), {"axis": -1}, low=0, high=7),
         Case(((5, 17), Fed((6,), "int64")), {"axis": 0}, low=0, high=5),
         Case(((2, 3, 4, 18), Fed((2, 5), "int32")), {"axis": 2, "batch_dims": 1}, low=0, high=4),
@@ -136,6 +137,11 @@ class Gather(Lookup):
     def lowering(self, call: Call) -> Lowering:
         indices = call.shape(1)
         axis, batch = self._axes(call.node.attrs, call.shape(0), indices)
+        known, after = call.constant(1), len(call.shape(0)) - axis - 1
+        if known is not None and known.size == 1 and not call.tensor(0).is_constant:
+            first = axis + len(indices) - batch
+            dims, starts = (*range(axis), -1, *range(first, first + after)), (*(0,) * axis, known.item(), *(0,) * after)
+            return Lowering(Map(operands=(IndexMap.along(*dims, starts=starts),)), (call.index(0),))
         form = GatherForm(axis=axis, batch=batch, refusal=self.refusal(call))
         return Lowering(form, (call.index(0), indices_of(call, 1, (*indices, 1))))
 

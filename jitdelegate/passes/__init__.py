@@ -21,6 +21,7 @@ from jitdelegate.passes.compute_wide import compute_wide
 from jitdelegate.passes.copy_images import copy_images
 from jitdelegate.passes.copy_outputs import copy_outputs
 from jitdelegate.passes.decode_custom_options import decode_custom_options
+from jitdelegate.passes.flatten_concats import flatten_concats
 from jitdelegate.passes.float_view import float_view
 from jitdelegate.passes.fold_transposes import fold_transposes
 from jitdelegate.passes.fuse_activation import fuse_activation
@@ -84,6 +85,7 @@ REWRITE: tuple[Pass, ...] = (
     push_scales,  # after fuse_elementwise: a factor in a producer's epilogue takes no time
     fold_transposes,  # after fuse_elementwise: a product that writes transposed takes no further operands
     remove_dead,  # again: views and transposes whose readers now read through to the source
+    flatten_concats,  # before gather_rows, for what it leaves
     gather_rows,  # after fold_transposes: what no product reads transposed
     nest_concats,  # after the passes that find equal tensors and move what is between them
     copy_images,  # after fuse_elementwise, which would read through the copies

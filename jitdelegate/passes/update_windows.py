@@ -146,7 +146,7 @@ def _read(data: np.ndarray, access: IndexMap, shape: Shape) -> np.ndarray:
         place = start if dim < 0 else start + step * grid[dim]
         is_inside &= (place >= 0) & (place < size)
         places.append(np.clip(place, 0, size - 1))
-    found = np.empty(shape, object)
-    found[...] = data[tuple(places)]
+    numbers = np.broadcast_to(np.ravel_multi_index(tuple(places), data.shape) if places else 0, shape)
+    found: np.ndarray = data.reshape(-1)[numbers.reshape(-1)].reshape(shape)  # pairs, which numpy would spread
     found[~is_inside] = None
     return found

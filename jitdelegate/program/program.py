@@ -298,7 +298,7 @@ class Launch(Record):
         kinds: one letter per argument: "a" is the arena's address plus the value, "w" the weights' address plus the
             value, "p" the address in the memory of an input or output, which begins at its offset, "i" an int32, "f"
             a float32 given by its bits, "s" the address of the status word, which few runs write. The kernel writes to
-            the first one's memory; where it writes to further memory, that is the arena's.
+            the first one's memory; where it writes to further memory, that is no input's.
         values: one per letter.
         stream: launches of other streams may run at the same time. Without branches there is only stream 0.
         waits: launches of other streams that have to end before.

@@ -1,5 +1,5 @@
-"""Bugs planted in the PTX of kernels that multiply on tensor cores, or compute two convolutions: the simulator or a
-result shows each of them."""
+"""Bugs planted in the PTX of kernels that multiply on tensor cores, or compute several nodes: the simulator or a result
+shows each of them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tests.gpu import mutate
 from tests.targets.contract_cases import convolution
 from tests.targets.cuda_graphs import stored_between
 from tests.targets.planted_bugs import Bug, Planting, replaced
+from tests.targets.test_cuda_cell import Steps
 from tests.targets.test_cuda_separable import Pair
 
 SEVEN_TILES = stored_between(convolution((1, 5, 6, 224), 64, (2, 2), padding=(1, 0, 1, 0)).graph)
@@ -25,8 +26,10 @@ PLANTINGS = {
     "sm_75": Planting(SEVEN_TILES, "contract_mma", architecture="sm_75", tolerance=0.1),
     "separable_mma": Planting(Pair((1, 3, 6, 72), 24, dilation=(1, 2), padding=(1, 1, 2, 2)).graph, "separable_mma"),
     "separable_ffma": Planting(Pair((1, 3, 5, 36), 8).graph, "separable_ffma", "float32"),
+    "cell": Planting(Steps(1, 2, 6, 900).graph, "cell"),
 }
-"""Of pairs two or three turns of their kernels, and pixels that the last tile lacks."""
+"""Of pairs two or three turns of their kernels, and pixels that the last tile lacks; of a cell warps that share out a
+sum."""
 PLACES = 5
 """In how many of the places where a bug fits it is planted, from the first one on."""
 
@@ -66,6 +69,10 @@ BUGS: dict[str, dict[str, Bug]] = {
         "results beyond the last pixel are stored": mutate.drop_branch_before_store,
     },
     "separable_ffma": {"a barrier is missing": mutate.remove_barrier},
+    "cell": {
+        "a barrier is missing": mutate.remove_barrier,
+        "data is read before it is there": replaced(r"griddepcontrol\.wait;", ""),
+    },
 }
 """By planting: sm_90 has asynchronous copies in a ring of three tiles, sm_75 copies through registers in one of two."""
 CASES = [(planting, name) for planting, bugs in BUGS.items() for name in bugs]

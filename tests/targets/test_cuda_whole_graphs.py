@@ -123,7 +123,7 @@ def test_a_model_on_the_gpu_matches_the_cpu(make: Any, precision: str, gpu: Libr
 
 
 @pytest.mark.parametrize("execution, most", [("auto", 0), ("float_view", 1)])
-@pytest.mark.parametrize("name", ["pretrainedResnet_quant", "toycar_int8_intio"])
+@pytest.mark.parametrize("name", ["pretrainedResnet_quant", "toycar_int8_intio", "trained_lstm_int8"])
 def test_a_quantized_model_on_the_gpu_answers_as_litert_does(
     name: str, execution: str, most: int, gpu: Library, tmp_path: Path
 ) -> None:

@@ -64,7 +64,7 @@ class Route:
         count = len(program.inputs)
         ports = (*program.inputs, *program.outputs)
         offsets = port_offsets(program)
-        # of inputs and outputs, launches write to their first argument; an input may be updated in place
+        # of inputs, launches write only to their first argument, to update one in place
         written = (launch.values[0] for launch in program.launches if launch.kinds.startswith("p"))
         changed = {region_of(offsets, value) for value in written}
         changed.update(offsets[count:])

@@ -158,9 +158,10 @@ def _origin(template: object, launches: Sequence[Launch]) -> tuple[int, ...]:
 
 
 def _launch(planned: Plan, launch: Launch, order: Order, kernel: int) -> program.Launch:
-    # which of the inputs and outputs a launch writes, programs tell by the first tensor
+    # which of the inputs a launch writes, programs tell by the first tensor
     written = [planned.buffers[index] for index, writes in launch.accesses() if writes]
-    assert planned.ports.isdisjoint({*written} - {written[0]}), launch.template.family
+    inputs = (planned.buffers[index] for index in planned.writer.graph.inputs)
+    assert {*written[1:]}.isdisjoint({*inputs} - {written[0]}), launch.template.family
     kinds, values = zip(*(_argument(planned, argument) for argument in launch.arguments), strict=True)
     return program.Launch(
         kernel=kernel,

@@ -24,16 +24,18 @@ class Fusion:
 
     Attributes:
         positions: of the nodes in the graph, in order. No other node reads the results of those before the last one,
-            and they are no outputs of the graph.
+            except of those that are `kept`, and they are no outputs of the graph.
         write: writes the kernels, given the target's writer and these nodes.
-        writes_rows: whether the last result may have rows with any pitch, and epilogue operands beside it too.
+        pitched: positions of nodes whose operands and results may have rows with any pitch, as if they were alone.
+        kept: positions before the last one whose results later nodes read.
         width: elements of an access to the first node's data, whose rows may have any pitch that it divides; 0 where
             the data has to be dense.
     """
 
     positions: tuple[int, ...]
     write: Callable[[Any, Sequence[Node]], Any]
-    writes_rows: bool = False
+    pitched: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
     width: int = 0
 
 

@@ -121,8 +121,9 @@ def find_steps(graph: Graph, accepts: Accepts[Known], known: Known) -> Steps:
     runs_at = {before: last for last, fusion in fusions.items() for before in fusion.positions[:-1]}
     in_place = updates_in_place(graph, runs_at, accepts.in_place)
     changed = (index for at in in_place for index in (nodes[at].inputs[0], nodes[at].outputs[0]))
-    inside = frozenset(nodes[at].outputs[0] for at in runs_at)
-    parts = find_parts(graph, accepts.rules(known, fusions.values()), {*changed, *inside})
+    early = {nodes[at].outputs[0] for at in runs_at}
+    inside = early.difference(nodes[at].outputs[0] for fusion in fusions.values() for at in fusion.kept)
+    parts = find_parts(graph, accepts.rules(known, fusions.values()), {*changed, *early})
     tasks: list[Task] = []
     for position, node in enumerate(nodes):
         result = node.outputs[0]

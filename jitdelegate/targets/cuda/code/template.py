@@ -39,7 +39,7 @@ class Template(ABC):
     @property
     def written(self) -> frozenset[int]:
         """Numbers of the arguments, tuples flattened, that are pointers to memory which the kernel writes. The first
-        one always is; further ones are intermediates, since programs tell of inputs and outputs only by the first."""
+        one always is; further ones are never inputs, of which programs tell only by the first."""
         return frozenset({0})
 
     @property

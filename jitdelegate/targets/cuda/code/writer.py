@@ -301,7 +301,8 @@ class Writer:
 
     def _moved(self, node: Node, arguments: Sequence[Argument]) -> int:
         """Bytes that a launch of the node reads and writes, judged by its arguments."""
-        most = self.graph.tensors[node.outputs[0]].size if form_of(node).visits_once else LARGEST_MEMORY
+        visits_once = all(form_of(one).visits_once for one in self._nodes)
+        most = self.graph.tensors[node.outputs[0]].size if visits_once else LARGEST_MEMORY
         pointers = [argument for argument in arguments if isinstance(argument, TensorPointer | WeightsPointer)]
         return sum(self._nbytes(pointer, most) for pointer in pointers)
 

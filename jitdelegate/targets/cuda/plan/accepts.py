@@ -16,6 +16,7 @@ from jitdelegate.ir.forms import Form
 from jitdelegate.ir.graph import Node, form_of
 from jitdelegate.targets.cuda.code.element import Element, common_width
 from jitdelegate.targets.cuda.code.writer import Writer
+from jitdelegate.targets.planning.cells import cells
 from jitdelegate.targets.planning.epilogue import Reach, reach
 from jitdelegate.targets.planning.fusions import Fusion, attentions, separables
 from jitdelegate.targets.planning.parts import PITCHED, Part
@@ -28,15 +29,14 @@ WORD = 4
 
 
 class PartRules:
-    """See `planning.parts.Rules`. Of the nodes of fusions, only the ends that a `Fusion` names access rows."""
+    """See `planning.parts.Rules`. Of the nodes of fusions, only those that a `Fusion` names access rows."""
 
     def __init__(self, writer: Writer, fusions: Iterable[Fusion]) -> None:
         nodes = writer.graph.nodes
         self._writer, self._dense, self._widths = writer, set[int](), dict[int, int]()
         for fusion in fusions:
-            results = [nodes[position].outputs[0] for position in fusion.positions]
-            self._dense.update(results[:-1] if fusion.writes_rows else results)
-            self._widths[results[0]] = fusion.width
+            self._dense.update(nodes[at].outputs[0] for at in {*fusion.positions}.difference(fusion.pitched))
+            self._widths[nodes[fusion.positions[0]].outputs[0]] = fusion.width
 
     def may_write(self, node: Node, part: Part) -> bool:
         output = node.outputs[0]
@@ -119,6 +119,7 @@ ACCEPTS = Accepts(
     fusions={
         separables: "products.separable.fuse_separables",
         attentions: "products.attention.fuse_attentions",
+        cells: "products.cell.fuse_cells",
     },
     rules=PartRules,
 )

@@ -126,7 +126,7 @@ def fuse_separables(writer: Writer, pairs: Iterable[tuple[int, int]]) -> Iterato
         if choice:
             used.add(choice.template)
             write = partial(_write, pair=pair, choice=choice, candidates=candidates)
-            yield Fusion((first, second), write, writes_rows=True, width=choice.template.window.width)
+            yield Fusion((first, second), write, pitched=(second,), width=choice.template.window.width)
 
 
 def _pair(writer: Writer, first: Node, second: Node) -> Pair | None:

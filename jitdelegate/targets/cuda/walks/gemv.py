@@ -118,59 +118,102 @@ class Gemv(Template):
     @property
     def unrolled(self) -> int:
         """Accesses to a row of weights that are in flight together."""
-        return max(IN_FLIGHT // (2 if self.is_packed else 1) // max(self.rows, self.pixels), 1)
+        parts = self.least // min(self.width, self.least)
+        return max(IN_FLIGHT // (2 if self.is_packed else 1) // max(self.rows, self.pixels * parts), 1)
+
+    @property
+    def least(self) -> int:
+        """Elements of data that are used together."""
+        return WORD if self.sums is Element.INT32 else 1
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        scale, zero = ("pointer",) * (self.scale is not None), ("int32",) * self.has_filter_zero
-        return *("pointer",) * 4, scale, self.epilogue.parameters, zero, GemvSizes
+        return "pointer", *self.operands, self.epilogue.parameters, GemvSizes
 
-    def write(self, code: Code, *arguments: Any) -> None:
-        GemvKernel(code, self, *arguments).write()
+    @property
+    def operands(self) -> tuple[Kind, ...]:
+        """What a `RowProduct` takes before its sizes."""
+        return *("pointer",) * 3, ("pointer",) * (self.scale is not None), ("int32",) * self.has_filter_zero
+
+    def write(
+        self,
+        code: Code,
+        output: Value,
+        data: Value,
+        weights: Value,
+        bias: Value,
+        scales: Sequence[Value],
+        zero: Sequence[Value],
+        extra: Sequence[Value],
+        sizes: GemvSizes,
+    ) -> None:
+        product = RowProduct(code, self, data, weights, bias, scales, zero, sizes)
+        code.await_launches()
+        product.multiply("sums")
+        pixel = product.lane
+        for start in range(0, self.rows, self.run):
+            channel = product.channel + start
+            with code.when(product.is_first & (pixel < self.pixels) & (channel < sizes.channels)):
+                results = self.epilogue.apply(code, product.totals(start, self.run, pixel), pixel, channel, extra)
+                store(code, self.output, results, output, pixel * sizes.output + channel)
 
 
-class GemvKernel:
-    """Writes the kernel of one template.
+class RowProduct:
+    """Writes the product of a warp's rows of weights and all pixels, or of a block's rows where warps split K.
 
     Args:
         weights: [output channels, K]; both axes are padded with zeros to what blocks and lanes read at once.
         bias: [padded output channels], of the type of the sums.
         scales: [padded output channels, parts of a row of weights].
+        zero: four times the weights' zero point, as bytes of a word.
     """
 
     def __init__(
         self,
         code: Code,
         template: Gemv,
-        output: Value,
         data: Value,
         weights: Value,
         bias: Value,
         scales: Sequence[Value],
-        extra: Sequence[Value],
         zero: Sequence[Value],
         sizes: GemvSizes,
     ) -> None:
         self.code, self.template = code, template
-        self.output, self.data, self.weights, self.bias, self.extra = output, data, weights, bias, extra
+        self.data, self.weights, self.bias = data, weights, bias
         self.sizes, self.scales, self.zero = sizes, scales[0] if scales else None, zero
         thread = code.special("tid.x")
         self.lane, warp = thread % LANES, thread // LANES
         self.slice = warp if template.slices > 1 else code.integer(0)
-        first = code.integer(0) if template.slices > 1 else warp * template.rows
-        self.channel = code.special("ctaid.x") * template.rows_of_block + first
+        self.is_first = self.slice.equals(0)
+        first = code.integer(0) if template.slices > 1 else warp
+        self.turn = code.special("ctaid.x") * (WARPS // template.slices) + first
+        self.channel = self.turn * template.rows
+        self.sums = list[Value]()
 
-    def write(self) -> None:
-        """Writes the whole kernel."""
+    def multiply(self, name: str) -> None:
+        """Multiplies; then each lane has all sums.
+
+        Args:
+            name: begins the names of shared memory that no other product uses.
+        """
         template, code = self.template, self.code
         nothing = [code.constant(template.sums.dtype, 0)] * ((template.rows + len(self.zero)) * template.pixels)
         stride = template.unrolled * template.slices
-        code.await_launches()
         with code.carried(self.sizes.accesses, nothing, start=self.slice * template.unrolled, step=stride) as loop:
             at, now, following = loop
             following[:] = self._accumulated(now, at)
         lanes, add = LANES * template.slices, lambda code, a, b: a + b
-        self._finish([combine_lanes(code, sum_, lanes, add, f"sums_{at}") for at, sum_ in enumerate(following)])
+        self.sums = [combine_lanes(code, sum_, lanes, add, f"{name}_{at}") for at, sum_ in enumerate(following)]
+
+    def totals(self, start: int, count: int, pixel: Value) -> list[Value]:
+        """The sums of so many rows, from `start` on, and a pixel, with their bias."""
+        bias = load(self.code, self.template.sums, self.bias, self.channel + start, count)
+        totals = [self._total(start + at, pixel) + bias[at] for at in range(count)]
+        if not self.zero:
+            return totals
+        less = self._of_pixel(self.template.rows, pixel)
+        return [total - less for total in totals]
 
     def _accumulated(self, sums: Sequence[Value], at: Value) -> list[Value]:
         """The sums after `unrolled` accesses from `at` on; all accesses begin before the first is used. One more row
@@ -226,19 +269,14 @@ class GemvKernel:
         template = self.template
         return [
             number
-            for at in range(0, template.width_of_weights, max(template.width, self._least))
+            for at in range(0, template.width_of_weights, max(template.width, template.least))
             for number in self._numbers(pixel, self._step(access) + at)
         ]
-
-    @property
-    def _least(self) -> int:
-        """Elements of data that are used together."""
-        return WORD if self.template.sums is Element.INT32 else 1
 
     def _numbers(self, pixel: int, step: Value) -> list[Value]:
         template, code = self.template, self.code
         index, steps = self.sizes.data * pixel + step, self.sizes.steps
-        if template.width < self._least:
+        if template.width < template.least:
             offsets = range(0, WORD, template.width)
             parts = [load_where(code, template.source, step + at < steps, self.data, index + at, template.width)
                      for at in offsets]  # fmt: skip
@@ -250,31 +288,16 @@ class GemvKernel:
     def _step(self, access: Value) -> Value:
         return access * self.template.step + self.lane * self.template.width_of_weights
 
-    def _finish(self, sums: Sequence[Value]) -> None:
-        """Adds up the sums; then lane p (of the first warp, where warps split K) stores the channels of pixel p."""
-        code, template, pixel = self.code, self.template, self.lane
-        takes_part = (pixel < template.pixels) & self.slice.equals(0)
-        for start in range(0, template.rows, template.run):
-            channel = self.channel + start
-            with code.when(takes_part & (channel < self.sizes.channels)):
-                bias = load(code, template.sums, self.bias, channel, template.run)
-                chosen = [self._total(sums, start + at, pixel) + bias[at] for at in range(template.run)]
-                if self.zero:
-                    less = self._of_pixel(sums, template.rows, pixel)
-                    chosen = [one - less for one in chosen]
-                results = template.epilogue.apply(code, chosen, pixel, channel, self.extra)
-                store(code, template.output, results, self.output, pixel * self.sizes.output + channel)
-
-    def _of_pixel(self, sums: Sequence[Value], row: int, pixel: Value) -> Value:
+    def _of_pixel(self, row: int, pixel: Value) -> Value:
         """The sum of a row and a pixel."""
-        total, *others = sums[row * self.template.pixels : (row + 1) * self.template.pixels]
+        total, *others = self.sums[row * self.template.pixels : (row + 1) * self.template.pixels]
         for number, value in enumerate(others, start=1):
             total = self.code.select(pixel.equals(number), value, total)
         return total
 
-    def _total(self, sums: Sequence[Value], row: int, pixel: Value) -> Value:
+    def _total(self, row: int, pixel: Value) -> Value:
         """The sum of a row of weights and a pixel."""
-        total = self._of_pixel(sums, row, pixel)
+        total = self._of_pixel(row, pixel)
         is_multiple = self.template.is_packed and self.template.sums is Element.INT32
         return self.code.ashr(total, 4) if is_multiple else total  # `sixteenfold` made each product 16 times as large
 
@@ -290,11 +313,18 @@ def write(writer: Writer, problem: ConvProblem) -> None:
     Raises:
         CompileError: there are too many weights, padded to whole blocks.
     """
-    (phase,) = problem.phases
     epilogue, extra = writer.epilogue(problem.node)
     own = rows_of(writer, problem)
     template = choose(writer, problem, own, epilogue)
-    outputs, steps = problem.outputs, phase.steps
+    *pointers, sizes = operands(writer, problem, own, template)
+    grid = -(-sizes.channels // template.rows_of_block), 1, 1
+    writer.launch(template, grid, (TensorPointer(problem.output), *pointers, *extra, sizes))
+
+
+def operands(writer: Writer, problem: ConvProblem, own: Rows, template: Gemv) -> tuple[Any, ...]:
+    """What a launch takes besides the output and the epilogue's operands; raises as `write`."""
+    (phase,) = problem.phases
+    outputs, steps = len(own.numbers), phase.steps
     rows, columns = whole(outputs, template.rows_of_block), whole(steps, template.width_of_weights)
     check_memory(f"A constant of {[rows, columns]}", template.weights.nbytes * rows * columns)
 
@@ -310,19 +340,13 @@ def write(writer: Writer, problem: ConvProblem) -> None:
     if own.scales is not None:
         scales[:outputs] = own.scales
     form, accesses = ("rows", rows, columns, template.weights, template.is_packed), -(-columns // template.step)
-    writer.launch(
-        template,
-        (rows // template.rows_of_block, 1, 1),
-        (
-            TensorPointer(problem.output),
-            writer.pointer(problem.data),
-            writer.packed(form, [phase.weights], stored),
-            writer.constant(problem.biases(phase, template.rows_of_block)),
-            *((writer.constant(scales.astype(SCALES[template.scale])),) if template.scale else ()),
-            *extra,
-            *problem.filter_zeros,
-            GemvSizes(steps, columns, accesses, outputs, problem.pitch, problem.out_pitch, parts, own.part_bits),
-        ),
+    return (
+        writer.pointer(problem.data),
+        writer.packed(form, [phase.weights], stored),
+        writer.constant(problem.biases(phase, template.rows_of_block)),
+        *((writer.constant(scales.astype(SCALES[template.scale])),) if template.scale else ()),
+        *problem.filter_zeros,
+        GemvSizes(steps, columns, accesses, outputs, problem.pitch, problem.out_pitch, parts, own.part_bits),
     )
 
 
