@@ -151,6 +151,10 @@ def test_what_is_read_elsewhere_or_takes_several_scores_is_no_attention() -> Non
     assert len(families(Graph(tuple(tensors), nodes, tuple(own.inputs), (result,)))) == 4
 
 
+def test_heads_of_too_many_numbers_for_registers_are_several_launches() -> None:
+    assert [len(families(attention((4, depth, 8, 8), adj_y=True))) for depth in (256, 257)] == [1, 4]
+
+
 @pytest.mark.parametrize("operand", [0, 2])
 def test_queries_and_values_that_an_epilogue_reads_too_are_copied(operand: int) -> None:
     own = Draft(*[(2, 16, 32)] * 3)

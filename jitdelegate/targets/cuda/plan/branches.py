@@ -238,9 +238,7 @@ def _assigned(
     ends: dict[int, float] = {first - 1: 0.0}
     orders: list[Order] = []
     for number in range(first, last):
-        needed = {one for one in needs[number] if one >= first - 1}
-        if first and not needed:
-            needed = {first - 1}
+        needed = {one for one in needs[number] if one >= first - 1}  # at least the joint before the region
         covered = 0
         for one in needed:
             covered |= ancestors[one]
