@@ -16,7 +16,7 @@ STORE = "mad.wide.u32 %d20, %r0, 4, %d0; st.global.b32 [%d20], %r9;"
 def test_eight_elements_load_and_store_at_once():
     values = RNG.standard_normal((4, 8)).astype(np.float32)
     registers = "{" + ", ".join(f"%f{number}" for number in range(1, 9)) + "}"
-    body = f"""mad.wide.u32 %d20, %r0, 32, %d0; ld.global.nc.L1::no_allocate.L2::128B.v8.f32 {registers}, [%d20];
+    body = f"""mad.wide.u32 %d20, %r0, 32, %d0; ld.global.L1::no_allocate.L2::128B.v8.f32 {registers}, [%d20];
     mad.wide.u32 %d21, %r0, 32, %d1; st.relaxed.gpu.global.v8.f32 [%d21], {registers};"""
     found = run(body, values, threads=4, result=np.float32, count=32)
     np.testing.assert_array_equal(found.reshape(4, 8), values)
