@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
@@ -115,6 +116,7 @@ def assert_compiles_everywhere(templates: Sequence[Template]) -> None:
             assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0), (template, architecture)
             assert template.threads * -(-cubin.registers // 8) * 8 <= REGISTERS, (template, architecture)
             assert ("mma.sync" in code or "wgmma" in code) == template.uses_tensor_cores, (template, architecture)
+            assert {*re.findall(r"[\w.]+\.ftz[\w.]*", code)} <= {"ex2.approx.ftz.f32"}, "denormal numbers are kept"
 
 
 def templates_of(graph: Graph, architecture: str = "sm_90", precision: str = "float32") -> list[Template]:

@@ -175,8 +175,9 @@ def _write(writer: Writer, steps: Steps) -> Buffers:
             elif isinstance(node.form, Update):
                 copy(writer, node.inputs[0], node.outputs[0])
             if not isinstance(node.form, View):
-                writer.begin(*task.nodes, step=partial(ACCEPTS.write, task))
-                ACCEPTS.write(task, writer)
+                own = writer if task.fusion else writer.of_node(node)
+                own.begin(*task.nodes, step=partial(ACCEPTS.write, task))
+                ACCEPTS.write(task, own)
     faults.settle()
     return buffers
 
