@@ -89,6 +89,10 @@ class ShapesError(DeviceError):
     """The model cannot run with inputs of these shapes, on LiteRT neither."""
 
 
+class GpuError(DeviceError):
+    """A GPU or its driver failed, or is out of memory. With the target "auto", the CPU takes over."""
+
+
 class RefusedValueError(DeviceError):
     """A run found an index outside the data, or another value at which LiteRT's kernels stop; has LiteRT's words.
 
@@ -134,7 +138,8 @@ class EventTimeoutError(JitDelegateError, TimeoutError):
 
 
 class DelegateWarning(UserWarning):
-    """Operators of a model run on LiteRT, or the delegate stays out of an interpreter; says which and why."""
+    """Operators of a model run on LiteRT, the delegate stays out of an interpreter, or a GPU has failed; says which and
+    why."""
 
 
 class CacheWarning(UserWarning):

@@ -7,9 +7,9 @@ from _weakref import ref
 from jitdelegate.api.signature_arguments import signatures_of
 from jitdelegate.api.tensor_buffer import TensorBuffer
 from jitdelegate.engine.current_subgraph import CurrentSubgraph
-from jitdelegate.engine.load_path import recompile
+from jitdelegate.engine.load_path import REPLACEABLE, recompile
 from jitdelegate.engine.specializations import Specializations
-from jitdelegate.errors import ClosedError, CompiledModelError, ProgramError
+from jitdelegate.errors import ClosedError, CompiledModelError
 from jitdelegate.runtime.binding import HOST
 from jitdelegate.runtime.element_types import nbytes_of
 
@@ -172,8 +172,8 @@ class BufferRuns:
             return
         try:
             found.session.run_bound(found.binding)  # type: ignore[arg-type]  # its buffers are alive
-        except ProgramError as error:
-            self._replace(found, str(error))
+        except REPLACEABLE as error:
+            self._replace(found.executable, found.session, error)
             self._run_unbound(signature_index, inputs, outputs)
 
     def _bound_of(
@@ -189,7 +189,12 @@ class BufferRuns:
         session = executable.session  # read once: another thread may close the model
         if session is None:
             return None
-        found = Bound(executable, session, session.bind(self._memory(signature, executable, inputs, outputs)))
+        places = self._memory(signature, executable, inputs, outputs)
+        try:
+            found = Bound(executable, session, session.bind(places))
+        except REPLACEABLE as error:
+            self._replace(executable, session, error)
+            return self._bound_of(signature_index, inputs, outputs)
         if not executable.values:  # else the program depends on the inputs' values
             self._keep(key, found, (*inputs, *outputs))
         return found
@@ -243,9 +248,9 @@ class BufferRuns:
             self._bound.pop(oldest, None)
         self._bound[key] = found
 
-    def _replace(self, found: Bound, reason: str) -> None:
-        """Recompile a damaged program; raises the errors of `recompile`."""
-        recompile(found.executable, found.session, reason)
+    def _replace(self, executable: Executable, session: IOBinding, error: Exception) -> None:
+        """Recompile a program after one of `REPLACEABLE`; raises the errors of `recompile`."""
+        recompile(executable, session, error)
         self._bound.clear()
 
     def _run_on_litert(
@@ -283,8 +288,8 @@ class BufferRuns:
         else:
             try:
                 event = found.session.run_async(found.binding, needs, after)  # type: ignore[arg-type]  # it is there
-            except ProgramError as error:
-                self._replace(found, str(error))
+            except REPLACEABLE as error:
+                self._replace(found.executable, found.session, error)
                 return self._run_async(signature_index, inputs, outputs)
         for buffer in inputs:
             buffer.add_reader(event)

@@ -9,9 +9,9 @@ from jitdelegate.api.buffer_runs import BufferRuns
 from jitdelegate.api.tensor_buffer import TensorBuffer
 from jitdelegate.base.options import DelegateOptions
 from jitdelegate.base.targets import CPU, NPU
-from jitdelegate.engine.load_path import open_model
+from jitdelegate.engine.load_path import REPLACEABLE, open_model
 from jitdelegate.engine.model_file import ModelFile
-from jitdelegate.errors import DeviceError, OptionError, ProgramError
+from jitdelegate.errors import DeviceError, OptionError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -274,8 +274,8 @@ class CompiledModel(BufferRuns):
             return
         try:
             found.session.run_bound(found.binding)  # type: ignore[arg-type]  # it is idle
-        except ProgramError as error:
-            self._replace(found, str(error))
+        except REPLACEABLE as error:
+            self._replace(found.executable, found.session, error)
             self._run_unbound(signature_index, input_buffers, output_buffers)
 
     if TYPE_CHECKING:

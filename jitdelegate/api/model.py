@@ -6,7 +6,7 @@ from jitdelegate.api import announce
 from jitdelegate.base.options import DelegateOptions, OptionSignature
 from jitdelegate.engine import load_path
 from jitdelegate.engine.model_file import ModelFile
-from jitdelegate.errors import DeviceError, ModelError, ProgramError, TensorError
+from jitdelegate.errors import DeviceError, ModelError, TensorError
 from jitdelegate.runtime.buffers import accepted_shape
 
 TYPE_CHECKING = False
@@ -188,8 +188,8 @@ class Model:
             has_shared = len(memory) < len(out)  # an output has several names
         try:
             results = _run_in(session, arguments, given)
-        except ProgramError as error:
-            load_path.recompile(executable, session, str(error))
+        except load_path.REPLACEABLE as error:
+            load_path.recompile(executable, session, error)
             return self._run_signature(key, inputs, out)
         named = {name: results[position] for name, position in call.results}
         return _copied_by_name(ports, signature, named, out) if has_shared else named
@@ -215,8 +215,8 @@ class Model:
             return results if given is None else _copied(zip(executable.program.outputs, results, given, strict=True))
         try:
             return _run_in(session, inputs, given)
-        except ProgramError as error:
-            load_path.recompile(executable, session, str(error))
+        except load_path.REPLACEABLE as error:
+            load_path.recompile(executable, session, error)
             return self._run(base, inputs, given)
 
     def _ready(self, base: Executable, inputs: Sequence[Any]) -> tuple[Executable, IOBinding | None]:

@@ -9,7 +9,7 @@ import sys
 
 from jitdelegate.api.tensor_buffer import TensorBuffer
 from jitdelegate.engine import load_path
-from jitdelegate.errors import ProgramError, TensorError
+from jitdelegate.errors import TensorError
 from jitdelegate.runtime.binding import HOST, Place
 from jitdelegate.runtime.buffers import borrow, handed_out
 from jitdelegate.runtime.given_outputs import copy_all, output_place
@@ -183,8 +183,8 @@ class ModelSession:
             if bound is None or bound.session is not session:
                 bound = self._bound[signature.key] = _Bound(session, signature, self._state)
             return bound.run(values)
-        except ProgramError as error:
-            load_path.recompile(executable, session, str(error))
+        except load_path.REPLACEABLE as error:
+            load_path.recompile(executable, session, error)
             return self._run(signature, values)
 
     def _run_on_litert(self, executable: Executable, signature: Signature, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -379,10 +379,12 @@ class TensorBuffer:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Description of a buffer on a GPU, version 3; no stream works on it.
+        """Description of a buffer on a GPU, version 3. Where another library made the memory and may still work on it,
+        the default stream follows that work, and is named.
 
         Raises:
             AttributeError: the buffer is on the host or OpenGL's, or its elements share bytes.
+            DeviceError: the driver fails.
         """
         place = self.place
         if place.gpu == HOST or is_packed(self.dtype):
@@ -393,8 +395,10 @@ class TensorBuffer:
             raise AttributeError(str(error)) from error
         self.wait_event()
         from jitdelegate.runtime.cuda_array import interface
+        from jitdelegate.runtime.dlpack import DEFAULT_STREAM
 
-        return interface(address, self.dtype, self.shape, readonly=place.is_readonly)
+        stream = DEFAULT_STREAM if place.hand_over(DEFAULT_STREAM) else None
+        return interface(address, self.dtype, self.shape, readonly=place.is_readonly, stream=stream)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """DLPack's (kind, number) of the device; raises the errors of `place`."""
@@ -413,12 +417,14 @@ class TensorBuffer:
         """A DLPack capsule of the memory, which it keeps alive.
 
         Args:
-            stream: of the consumer; nothing is enqueued for the memory once the event has come.
+            stream: of the consumer on a GPU, which then follows the work of the library that made the memory: None or 1
+                for the default one, 2 for the thread's, -1 for none. Our own work has ended.
             max_version: newest version that the consumer reads; None for those before 1.0.
             dl_device: where the consumer wants it: on its own device, or copied to the host.
             copy: True asks for a copy on the host, False forbids one.
         Raises:
-            BufferError: the consumer cannot have it in this way.
+            BufferError: the consumer cannot have it in this way, or names stream 0, which DLPack does not allow.
+            DeviceError: the driver does not know the stream.
             TensorBufferError: the buffer was destroyed.
         """
         from jitdelegate.runtime import dlpack
@@ -433,9 +439,14 @@ class TensorBuffer:
             if copy is False or wanted != (dlpack.CPU, 0):
                 raise BufferError(f"{self!r} can be copied to the host only, and only where copies are allowed")
             buffer = self._copied()
-        place = buffer.place
+        place, memory = buffer.place, buffer._memory()
+        if place.gpu != HOST:
+            if stream == 0:
+                raise BufferError("the consumer's stream is 0, which DLPack does not allow; expected 1, 2 or a handle")
+            if stream != dlpack.NO_STREAM:
+                place.hand_over(stream or dlpack.DEFAULT_STREAM)
         return dlpack.share(
-            buffer._memory(),
+            memory,
             self.dtype,
             self.shape,
             wanted,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jitdelegate.engine.load_path import recompile
-from jitdelegate.errors import DeviceError, ProgramError, TensorError
+from jitdelegate.engine.load_path import REPLACEABLE, recompile
+from jitdelegate.errors import DeviceError, TensorError
 from jitdelegate.program.program import NO_TENSOR
 
 TYPE_CHECKING = False
@@ -128,24 +128,24 @@ class CompiledInterpreter:
             executable.announce()
         try:
             executable.session.invoke()  # type: ignore[union-attr]
-        except ProgramError as error:
-            self._recompile(str(error))
+        except REPLACEABLE as error:
+            self._recompile(error)
             self._session.invoke()
 
     @property
     def _session(self) -> Any:
         return self.executable.session
 
-    def _recompile(self, reason: str) -> None:
-        """Replace a program whose weights are damaged; inputs, outputs and variables keep their memory.
+    def _recompile(self, error: Exception) -> None:
+        """Replace a program after one of `REPLACEABLE`; inputs, outputs and variables keep their memory.
 
         Raises:
             DeviceError: it cannot be replaced. After `allocate_tensors`, LiteRT runs the model.
         """
-        recompile(self.executable, self._session, reason)
+        recompile(self.executable, self._session, error)
         if self._session is None:
             self.release()
-            raise DeviceError(f"{reason}; {self.executable.reason} {NOT_READY}")
+            raise DeviceError(f"{error}; {self.executable.reason} {NOT_READY}")
 
     def put(self, tensor_index: int, value: Any) -> bool:
         """Copy an array into a tensor of `kept`, if it has the tensor's type and shape; whether it has."""
@@ -243,8 +243,8 @@ class CompiledInterpreter:
         """Check the weights now: replacing the program later would separate a view from the memory in use."""
         try:
             self._session.verify()
-        except ProgramError as error:
-            self._recompile(str(error))
+        except REPLACEABLE as error:
+            self._recompile(error)
 
     def _is_port(self, tensor_index: int) -> bool:
         return tensor_index in self._input_positions or tensor_index in self._output_positions

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.io_binding import IOBinding
 
     Specialize = Callable[[Executable, Parts], Executable]
-    Recompile = Callable[[Executable, IOBinding | None, str], None]
+    Recompile = Callable[[Executable, IOBinding | None, Exception], None]
 
 NO_MEMORY = "there is no memory for it"
 
@@ -186,7 +186,7 @@ class HostedModel(DelegateClient):
         try:
             return _kernel(executable, nodes, shapes, context)
         except ProgramError as error:
-            self._recompile(executable, None, str(error))
+            self._recompile(executable, None, error)
             return _kernel(executable, nodes, shapes, context)
 
 

@@ -2,7 +2,8 @@
 
     options -> resolve_target -> devices -> find_key -> Key -> fetch -> Executable -> make_session
 
-`load` calls them for a model, `specialize` for one of its further programs. `recompile` replaces a damaged program.
+`load` calls them for a model, `specialize` for one of its further programs. `recompile` replaces a program that is
+damaged, or whose GPU fails.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from jitdelegate.base.options import DEBUG_LEVEL
 from jitdelegate.base.targets import AUTO, CPU
 from jitdelegate.engine.executable import Executable
 from jitdelegate.engine.model_file import ChangedModelError
-from jitdelegate.errors import DeviceError, OptionError, ProgramError
+from jitdelegate.errors import DeviceError, GpuError, OptionError, ProgramError
 from jitdelegate.program.program import LITERT
 from jitdelegate.runtime.cache.key import CHOSEN, TOOLCHAIN, model_key, variant_parts
 from jitdelegate.runtime.cache.store import open_store
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 WIDENED = "SVDF: LiteRT's kernel takes states of int8 for int16, so a copy of the model runs, whose states are int16."
 OPENINGS = 3
 """Attempts to open a model whose file changes meanwhile."""
+REPLACEABLE = ProgramError, GpuError
+"""Errors of runs after which `recompile` finds another program."""
 
 
 def load(source: ModelFile, *, notes: Sequence[str] = (), hosted: bool = False) -> Executable:
@@ -215,30 +218,48 @@ def make_session(executable: Executable) -> None:
         _start(executable)
 
 
-def recompile(executable: Executable, failed: IOBinding | None, reason: str) -> None:
-    """Replace a damaged program: by the file's content if that is whole now, else by compiling it again.
+def recompile(executable: Executable, failed: IOBinding | None, error: Exception) -> None:
+    """Replace a damaged program: by the file's content if that is whole now, else by compiling it again. A program
+    whose GPU failed is replaced by that for the next device.
 
     Args:
-        failed: the session that found the damage. Its states and persistent memory go to the new session. Nothing
-            happens if another thread has replaced it already.
-        reason: the damage.
+        failed: the session that found the damage, or whose GPU failed. Its states and persistent memory go to the new
+            session. Nothing happens if another thread has replaced it already.
+        error: one of `REPLACEABLE`.
     Raises:
         ModelError: the program has to be compiled, and the model's file is missing or changed.
-        DeviceError: out of memory, or the model falls back to LiteRT and loses its variables.
+        DeviceError: out of memory, there is no further device, or the model loses its variables.
     """
     with executable.lock:
         if executable.session is not failed:
             return
         try:
-            _replace(executable, reason, was_whole=failed is not None and _has_changed(failed))
-            executable.damage = f"the entry was damaged: {reason}"
-            if failed is not None and executable.session is not None:
-                executable.session.take_over(failed)
-        except MemoryError as error:
-            raise _no_memory(executable.source) from error
-        if failed is not None and executable.session is None and failed.program.states:
-            why = executable.reason.rstrip(".")
-            raise DeviceError(f"{reason}; {why}; on LiteRT its variables have their first values again")
+            if isinstance(error, GpuError):
+                _leave_device(executable, failed, error)
+            else:
+                _replace(executable, str(error), was_whole=failed is not None and _has_changed(failed))
+                executable.damage = f"the entry was damaged: {error}"
+            if failed is not None:
+                _take_over(executable, failed, error)
+        except MemoryError as trouble:
+            raise _no_memory(executable.source) from trouble
+
+
+def _take_over(executable: Executable, failed: IOBinding, error: Exception) -> None:
+    """
+    Raises:
+        DeviceError: the variables are lost.
+    """
+    session = executable.session
+    if session is not None:
+        try:
+            session.take_over(failed)
+        except GpuError:  # the memory of the variables has failed too
+            session.reset_states(resources=True)
+            raise DeviceError(f"{error}; on the CPU its variables have their first values again") from error
+    elif failed.program.states:
+        why = executable.reason.rstrip(".")
+        raise DeviceError(f"{error}; {why}; on LiteRT its variables have their first values again")
 
 
 def _open(
@@ -269,10 +290,50 @@ def _open(
         except DeviceError as error:
             if len(executable.devices) == 1:
                 raise
-            executable.note(f"not on {device.target.title}: {error}")
+            _tell_left(executable, error)
             tried = sum(taken for name, taken in seconds.items() if name != "fingerprint")
             seconds = {"device": tried, "fingerprint": seconds["fingerprint"]}
     raise AssertionError("the last device returns or raises")
+
+
+def _leave_device(executable: Executable, failed: IOBinding | None, error: GpuError) -> None:
+    """Start the program for the next device.
+
+    Raises:
+        GpuError: `error`, as there is none, or as nobody knows whether the run has changed the variables.
+    """
+    if len(executable.devices) == 1 or (failed is not None and _has_states(failed)):
+        raise error
+    _tell_left(executable, error)
+    executable.devices = executable.devices[1:]
+    key, source = executable.key, executable.source
+    variant = variant_parts(key.subgraph, key.shapes, key.values)
+    executable.key = find_key(executable.device, source.options, source.fingerprint(), variant)
+    fetch(executable, source.store)
+    try:
+        make_session(executable)
+    except ProgramError as damage:
+        _replace(executable, str(damage), was_whole=False)
+
+
+def _has_states(failed: IOBinding) -> bool:
+    """Whether there are variables with other than their first values."""
+    try:
+        return bool(failed.program.states) and any(content is not None for content in failed.states_so_far())
+    except GpuError:
+        return False  # they are gone
+
+
+def _tell_left(executable: Executable, error: DeviceError) -> None:
+    """Note why the device does not run the program; where it failed, warn too, once per model."""
+    target, notes = executable.device.target, executable.notes
+    is_known = any(note.startswith(f"not on {target.title}: ") for note in notes)
+    executable.note(f"not on {target.title}: {error}")
+    if isinstance(error, GpuError) and not is_known:
+        from jitdelegate.base.user_warning import warn_user  # not before: few GPUs fail
+        from jitdelegate.errors import DelegateWarning
+
+        warn_user(f"{executable.source.name} runs on {target.left_to}: {error}", DelegateWarning)
 
 
 def _log(executable: Executable) -> None:
@@ -286,7 +347,7 @@ def _open_session(executable: Executable) -> None:
     try:
         make_session(executable)
     except ProgramError as error:
-        recompile(executable, None, str(error))
+        recompile(executable, None, error)
     executable.seconds["open"] = time.perf_counter() - start
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from jitdelegate.engine.compiled_interpreter import copied
-from jitdelegate.engine.load_path import recompile
-from jitdelegate.errors import ProgramError, TensorError
+from jitdelegate.engine.load_path import REPLACEABLE, recompile
+from jitdelegate.errors import TensorError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ class ShapeInputInterpreter:
         self.executable = executable
         try:
             outputs = executable.session.run(inputs)
-        except ProgramError as error:
-            recompile(executable, executable.session, str(error))
+        except REPLACEABLE as error:
+            recompile(executable, executable.session, error)
             self.invoke()
             return
         ports = executable.program.outputs

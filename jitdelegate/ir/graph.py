@@ -110,6 +110,7 @@ class Tensor:
         has_rank: False where the file says that even the rank is unknown.
         is_matrix: of a constant, whether another subgraph multiplies by it.
         is_static: of a value that an uncompiled operator writes, whether LiteRT has said that this is its shape.
+        is_inner: whether it is no value of the file, but what an operator computes on the way to its results.
     """
 
     name: str
@@ -124,6 +125,7 @@ class Tensor:
     grid: Quant | None = None
     is_matrix: bool = False
     is_static: bool = False
+    is_inner: bool = False
 
     @property
     def title(self) -> str:

@@ -66,7 +66,7 @@ class _Expansion:
             return self._outputs[lowering]
         assert lowering.shape is not None
         target = self._draft.tensors[self._node.outputs[0]]
-        return self._draft.add(Tensor(target.name, lowering.shape, lowering.dtype or target.dtype))
+        return self._draft.add(Tensor(target.name, lowering.shape, lowering.dtype or target.dtype, is_inner=True))
 
     def _append(self, lowering: Lowering) -> None:
         """Appends one kernel; the kernels that it reads from are there already."""

@@ -52,6 +52,10 @@ class Place:
         """
         return self.address
 
+    def hand_over(self, stream: int) -> bool:
+        """Let a stream of a GPU follow the work of others on the memory; whether there may be any."""
+        return False
+
     def load(self, target: int, nbytes: int) -> None:
         """Copy the first bytes to an address of the host."""
         ctypes.memmove(target, self.address, nbytes)

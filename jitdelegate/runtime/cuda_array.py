@@ -74,8 +74,14 @@ def _dtype(typestr: str) -> str:
     return name
 
 
-def interface(address: int, dtype: str, shape: tuple[int, ...], *, readonly: bool) -> dict[str, Any]:
-    """The description of a dense array that no stream works on; types without a letter are raw bytes ("V")."""
+def interface(
+    address: int, dtype: str, shape: tuple[int, ...], *, readonly: bool, stream: int | None = None
+) -> dict[str, Any]:
+    """The description of a dense array; types without a letter are raw bytes ("V").
+
+    Args:
+        stream: whose work the consumer has to follow, by the interface's numbers; None for no work.
+    """
     size = bits_of(dtype) // MEMORY_BITS
     kind = _LETTERS.get(dtype.rstrip("0123456789"), "V")
     order = "|" if size == 1 else "<" if sys.byteorder == "little" else ">"
@@ -85,5 +91,5 @@ def interface(address: int, dtype: str, shape: tuple[int, ...], *, readonly: boo
         "data": (address, readonly),
         "strides": None,
         "version": 3,
-        "stream": None,
+        "stream": stream,
     }

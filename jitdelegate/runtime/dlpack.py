@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 """Kinds of devices (`DLDeviceType`)."""
 HOSTS, GPUS = (CPU, CUDA_HOST), (CUDA, CUDA_MANAGED)
-DEFAULT_STREAM = 1
-"""CUDA's default stream, in the numbering of `__dlpack__`."""
+DEFAULT_STREAM, NO_STREAM = 1, -1
+"""CUDA's default stream, and that of a consumer who sees to the order himself, in the numbering of `__dlpack__`."""
 VERSION = (1, 1)
 """The newest version that is read; all of major number 1 are alike."""
 _READ_ONLY = 1

@@ -245,7 +245,7 @@ class IOBinding:
     def take_over(self, other: IOBinding) -> None:
         """Replace another session of the same model: take its states and its persistent memory."""
         self._staging, self._staged = other._staging, None
-        for position, content in enumerate(other.states_so_far()):
+        for position, content in enumerate(other.states_so_far() if other.program.states else ()):
             if content is not None:
                 self.write_state(position, content)
 

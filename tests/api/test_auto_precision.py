@@ -16,7 +16,7 @@ from jitdelegate.engine import load_path
 from jitdelegate.engine.choose_precision import ROUNDS, fastest, largest_error
 from jitdelegate.engine.load_path import find_key
 from jitdelegate.engine.model_file import ModelFile
-from jitdelegate.errors import DeviceError, OptionError
+from jitdelegate.errors import DeviceError, OptionError, ProgramError
 from jitdelegate.program.program import Program
 from jitdelegate.program.read import read
 from jitdelegate.runtime.cache.key import CHOSEN, INPUTS, Key, fingerprint, variant_parts
@@ -182,7 +182,7 @@ def test_the_inputs_are_read_once_for_all_programs_of_a_model(compiler: Precise,
     main = load_path.load(ModelFile(scale_and_shift_model(), options))
     path.unlink()
     compiler.keys.clear()
-    load_path.recompile(main, main.session, "somebody damaged it")
+    load_path.recompile(main, main.session, ProgramError("somebody damaged it"))
     further = load_path.specialize(main, variant_parts(0, ((2, 3),)))
     assert [key.part(INPUTS) for key in compiler.keys] == [known] * 2
     assert {key.part(CHOSEN) for key in compiler.keys} == {main.program.part(CHOSEN)} != {""}

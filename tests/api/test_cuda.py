@@ -293,25 +293,6 @@ def test_where_the_gpu_cannot_serve_the_cpu_takes_over_and_cuda_says_why(
     assert driver.leaks() == []
 
 
-def test_after_an_illegal_address_new_models_run_on_the_cpu(
-    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def crash(values: list[Any], memory: Any) -> None:
-        memory.read(4, 4)
-
-    monkeypatch.setattr("jitdelegate.runtime.cuda.context._held", {})
-    install(monkeypatch, library({"scale": crash, "shift": crash}))
-    model = load()
-    for said in (
-        "^cuStreamSynchronize failed with CUDA_ERROR_ILLEGAL_ADDRESS",
-        "refuses all further work of a process",
-    ):
-        with pytest.raises(DeviceError, match=said):
-            model(X)
-    on_the_cpu("the GPU has failed in this process")
-    assert [key.part("target") for key in compiler.keys] == ["cuda", "cpu"]
-
-
 def test_a_missing_compiler_leaves_auto_to_the_cpu_and_fails_cuda(compiler: Compiler, gpu: Library) -> None:
     compiler.error = DeviceError("No module named 'numba'; install jitdelegate's extra cuda")
     on_the_cpu("No module named 'numba'")

@@ -260,6 +260,48 @@ def test_dlpacks_producers_are_told_to_let_the_default_stream_wait(driver: Libra
     assert new.asked == [{"stream": LEGACY_STREAM, "max_version": (1, 1)}] and old.asked == [{"stream": LEGACY_STREAM}]
 
 
+def orders(driver: Library) -> list[tuple[str, int]]:
+    """From now on, the calls that order streams, as (function, stream)."""
+    told: list[tuple[str, int]] = []
+    for name, at in (("cuEventRecord", 1), ("cuStreamWaitEvent", 0), ("cuStreamSynchronize", 0)):
+        call = getattr(driver, name)
+        setattr(driver, name, lambda *given, n=name, a=at, c=call: (told.append((n, given[a])), c(*given))[1])
+    return told
+
+
+@pytest.mark.parametrize(("consumer", "waits"), [(None, [1]), (1, [1]), (2, [2]), ("own", ["own"]), (-1, [])])
+def test_consumers_of_shared_memory_follow_its_producer(consumer: Any, waits: list[Any], driver: Library) -> None:
+    """By events alone: nobody waits on the host."""
+    plain = GpuArray(X, driver)
+    with plain:
+        producer, own = (Driver(driver).create_stream() for _ in range(2))
+    driver._find(producer, Stream).pending.append(lambda: driver.memory.write(plain.address, (X + 1).tobytes()))
+    plain._changes = {"stream": producer}
+    buffer, told = TensorBuffer.create_from_cuda_array(plain), orders(driver)
+    capsule = buffer.__dlpack__(stream=own if consumer == "own" else consumer)
+    assert told == [("cuStreamWaitEvent", own if stream == "own" else stream) for stream in waits]
+    told.clear()
+    assert buffer.__cuda_array_interface__["stream"] == 1 and told == [("cuStreamWaitEvent", 1)]
+    for stream in waits:
+        with plain:
+            Driver(driver).synchronize(own if stream == "own" else stream)
+        np.testing.assert_array_equal(plain.read(), X + 1)
+    del capsule
+    with plain:
+        Driver(driver).synchronize(1)
+        for stream in (producer, own):
+            Driver(driver).destroy_stream(stream)
+
+
+def test_a_consumer_on_no_stream_is_refused_and_our_own_memory_needs_no_order(driver: Library) -> None:
+    running = session(driver)
+    buffer, told = TensorBuffer(running.make_place(0, on_device=True), "float32", (2, 3)), orders(driver)
+    with pytest.raises(BufferError, match="the consumer's stream is 0, which DLPack does not allow"):
+        buffer.__dlpack__(stream=0)
+    buffer.__dlpack__(stream=2)
+    assert buffer.__cuda_array_interface__["stream"] is None and told == []
+
+
 def test_a_run_while_the_default_stream_cannot_be_followed_is_refused(driver: Library) -> None:
     running, x = session(driver), GpuArray(X, driver, stream=LEGACY_STREAM)
     buffer = TensorBuffer.create_from_cuda_array(x)

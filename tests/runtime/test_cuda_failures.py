@@ -13,7 +13,7 @@ import pytest
 from jitdelegate.errors import DeviceError
 from jitdelegate.runtime.cuda import context
 from jitdelegate.runtime.cuda.device import Device
-from jitdelegate.runtime.cuda.driver import Driver
+from jitdelegate.runtime.cuda.driver import STICKY, Driver
 from jitdelegate.runtime.cuda.memory import GpuMemory
 from jitdelegate.runtime.cuda.weights import Weights
 from tests.child import in_child
@@ -29,7 +29,7 @@ RELEASES = {"cuMemFree_v2", "cuMemFreeHost", "cuEventDestroy_v2", "cuGraphDestro
 
 
 class Failing(Library):
-    """A driver of whose calls one fails, and all after it but questions about devices.
+    """A driver of whose calls one fails; after a sticky error all others too, but questions about devices.
 
     Attributes:
         left: calls that work before.
@@ -38,19 +38,21 @@ class Failing(Library):
 
     _is_ending = staticmethod(sys.is_finalizing)
 
-    def __init__(self, left: int) -> None:
+    def __init__(self, left: int, code: int = ILLEGAL_ADDRESS) -> None:
         super().__init__(lambda launched, memory: KERNELS[launched.name](launched.values, memory), KINDS)
         self.gl_buffers = {name: GlBuffer(bytes(24)) for name in (7, 8)}
-        self.left = left
+        self.left, self.code, self.is_sticky = left, code, code in STICKY
         self.refused: list[str] = []
 
     def enter(self, name: str) -> None:
         if self._is_ending():
             os.write(2, f"{name} is called while Python ends".encode())
-        if name not in WITHOUT_INITIALISATION and not name.startswith("cuDevice"):
+        is_question = name in WITHOUT_INITIALISATION or name.startswith("cuDevice")
+        if not name.startswith("cuGetError") and not (self.is_sticky and is_question):
             if not self.left:
                 self.refused.append(name)
-                raise CudaError(ILLEGAL_ADDRESS)
+                self.left -= not self.is_sticky
+                raise CudaError(self.code)
             self.left -= 1
         super().enter(name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
@@ -120,6 +121,7 @@ def compiled(template: Template, architecture: str) -> back_end.Cubin:
     assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0), (template, architecture)
     assert template.threads * -(-cubin.registers // 8) * 8 <= REGISTERS, (template, architecture)
     assert ("mma.sync" in code) == template.uses_tensor_cores, (template, architecture)
+    assert {*re.findall(r"[\w.]+\.ftz[\w.]*", code)} <= {"ex2.approx.ftz.f32"}, "denormal numbers are kept"
     return cubin
 
 

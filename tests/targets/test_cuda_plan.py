@@ -43,8 +43,8 @@ def mapped(shape: tuple[int, ...], access: IndexMap, output: tuple[int, ...], dt
 REFUSED = {
     "a tensor": (mapped((1 << 29,), IndexMap((0,), (0,), (1,)), (1 << 29,)), "'data' has 2147483648 bytes"),
     "elements of one byte": (
-        mapped(((1 << 31) - 1,), IndexMap((0,), (0,), (1,)), ((1 << 31) - 1,), "int8"),
-        "'data' has 2147483647 elements",
+        mapped(((1 << 30) + 1,), IndexMap((0,), (0,), (1,)), ((1 << 30) + 1,), "int8"),
+        "'data' has 1073741825 elements",
     ),
     "weights padded to whole tiles": (
         node_of(Contract(groups=1 << 20), (1, 1, 5, 1 << 20), (1 << 20, 1, 1, 1), (1, 1, 5, 1 << 20)),

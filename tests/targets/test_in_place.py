@@ -22,7 +22,9 @@ from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cuda.code.gpu import gpu_of
 from jitdelegate.targets.cuda.plan.plan import plan
+from jitdelegate.targets.planning import steps
 from jitdelegate.targets.planning.in_place import MOST_IN_CODE, aliases
+from jitdelegate.targets.planning.parts import find_parts
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.cuda_execute import run as run_on_cuda
 from tests.targets.execute import program_of
@@ -313,15 +315,34 @@ def test_random_graphs_answer_alike_in_shared_memory_and_on_their_own_results(se
     session.close()
 
 
-@pytest.mark.parametrize("architecture", ["sm_75", "sm_89", "sm_90"])
-@pytest.mark.parametrize("start", [0, 1, 2])
-def test_a_window_that_was_a_part_of_what_it_is_written_over(architecture: str, start: int) -> None:
-    """The simulator refuses a launch that writes what it reads as constant, as pointers that do not alias let it."""
+def update_by_a_part_of_itself() -> Graph:
     draft = Draft()
     given, place = draft.given((4, 64)), draft.given((2,), "int32")
     data = draft.doubled(given)
     part = draft.node(Map(Arg(0), (IndexMap.along(0, 1),)), (data,), (2, 64))
-    graph = draft.graph(draft.update(data, part, place))
+    return draft.graph(draft.update(data, part, place))
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_a_window_that_was_a_part_of_what_it_is_written_over(architecture: str, start: int) -> None:
+    """Blocks have no order, so a launch must not write what it reads by another pointer."""
+    graph = update_by_a_part_of_itself()
     feeds = [numbers((4, 64), "float32"), np.array([start, 0], np.int32)]
     found = run_on_cuda(graph, feeds, architecture)
     np.testing.assert_array_equal(found[0], run_graph(graph, feeds)[0])
+
+
+def test_on_cuda_no_plan_lets_a_launch_write_what_it_reads_by_another_pointer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "find_parts", lambda graph, rules, fixed: find_parts(graph, rules))
+    with pytest.raises(AssertionError, match="update writes what it reads by another pointer"):
+        plan(update_by_a_part_of_itself(), gpu_of("sm_75"), "float32")
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_graphs_of_updates_answer_alike_on_cuda(seed: int) -> None:
+    graph = random_graph(random.Random(seed))
+    feeds = [numbers(graph.tensors[index].shape, graph.tensors[index].dtype) for index in graph.inputs]
+    found = run_on_cuda(graph, feeds, ("sm_75", "sm_90")[seed % 2], schedule="random", seed=seed)
+    for one, expected in zip(found, run_graph(graph, feeds), strict=True):
+        np.testing.assert_array_equal(one, expected)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import _thread
 import os
 
-from jitdelegate.errors import DeviceError
+from jitdelegate.errors import DeviceError, GpuError
 from jitdelegate.runtime.cuda.driver import CAPTURE_RELAXED, StickyError, try_release
 
 TYPE_CHECKING = False
@@ -68,12 +68,12 @@ class Current:
     def __enter__(self) -> None:
         """
         Raises:
-            DeviceError: the context is lost, or the driver refuses.
+            GpuError: the context is lost, or the driver refuses.
         """
         if self._context.is_lost:  # its addresses and handles may belong to others now
-            raise DeviceError("another library reset the GPU, and what the model had there is gone: load it again")
+            raise GpuError("another library reset the GPU, and what the model had there is gone: load it again")
         if self._context.failure:
-            raise DeviceError(self._context.failure)
+            raise GpuError(self._context.failure)
         driver = self._context.driver
         try:
             driver.push_context(self._context.handle)
@@ -116,7 +116,7 @@ def refuse_failed(device: Device) -> None:
     """
     held = _held.get((os.getpid(), device.ordinal))
     if held is not None and held.failure:
-        raise DeviceError(held.failure)
+        raise GpuError(held.failure)
 
 
 def hold_context(device: Device) -> Context:

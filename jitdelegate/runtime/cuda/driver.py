@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from struct import Struct
 
-from jitdelegate.errors import DeviceError
+from jitdelegate.errors import DeviceError, GpuError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -106,7 +106,11 @@ _PROGRAMMATIC_STREAM_SERIALIZATION = 6
 _BEGINS_EARLY = ctypes.create_string_buffer(Struct("=i4xi60x").pack(_PROGRAMMATIC_STREAM_SERIALIZATION, 1), 72)
 
 
-class StickyError(DeviceError):
+CALLERS = frozenset({INVALID_VALUE, 400, *range(900, 910)})
+"""Errors for which a caller's memory, stream or capture may be to blame; all others are the GPU's."""
+
+
+class StickyError(GpuError):
     """After it, every call for this GPU fails, as long as the process lives."""
 
 
@@ -163,7 +167,7 @@ class Driver:
 
     def _failure(self, name: str, code: int) -> DeviceError:
         kind, sentence = (self._text(function, code) for function in ("cuGetErrorName", "cuGetErrorString"))
-        error = StickyError if code in STICKY else DeviceError
+        error = StickyError if code in STICKY else DeviceError if code in CALLERS else GpuError
         return error(f"{name} failed with {kind or 'an unknown error'} ({code}): {sentence or 'no text for it'}")
 
     def _text(self, function: str, code: int) -> str:
@@ -256,13 +260,13 @@ class Driver:
         """The address of device memory, at a multiple of 256 and not zeroed; for `free`.
 
         Raises:
-            DeviceError: out of memory; says how much was requested and how much is free.
+            GpuError: out of memory; says how much was requested and how much is free.
         """
         address = _device_pointer()
         code = self._library.cuMemAlloc_v2(ctypes.byref(address), nbytes)
         if code == OUT_OF_MEMORY:
             free, total = self.memory()
-            raise DeviceError(f"no GPU memory of {nbytes} bytes: {free} of {total} bytes are free")
+            raise GpuError(f"no GPU memory of {nbytes} bytes: {free} of {total} bytes are free")
         if code:
             raise self._failure("cuMemAlloc_v2", code)
         return address.value
@@ -281,7 +285,7 @@ class Driver:
         address = _pointer()
         code = self._library.cuMemHostAlloc(ctypes.byref(address), nbytes, 0)
         if code == OUT_OF_MEMORY:
-            raise DeviceError(f"no pinned host memory of {nbytes} bytes")
+            raise GpuError(f"no pinned host memory of {nbytes} bytes")
         if code:
             raise self._failure("cuMemHostAlloc", code)
         return int(address.value or 0)

@@ -43,7 +43,7 @@ def _load_module(program: Program, driver: Driver, image: int) -> int:
     except StickyError:  # it may be of any work before
         raise
     except DeviceError as error:
-        raise DeviceError(
+        raise type(error)(
             f"the driver, which speaks CUDA {dotted(driver.version)}, refuses a kernel for {program.features}: {error}"
         ) from error
 

@@ -105,6 +105,18 @@ class DevicePlace(Place):
             driver.wait_for(self._event.handle, stream)
         return self.address
 
+    def hand_over(self, stream: int) -> bool:
+        """Let what another library enqueues in a stream of its own from now on follow the producer's work; whether
+        there may be any.
+
+        Raises:
+            DeviceError: the driver does not know the stream, or it is being captured.
+        """
+        if self._event is not None:
+            with self.context.current():
+                self.acquire(stream)
+        return self._event is not None
+
     def release(self, stream: int) -> None:
         """The work in the stream that needs the address has been enqueued."""
 

@@ -125,21 +125,14 @@ class GlobalShadow:
         """
         self.granule = granule
         self.wrote, self.read = (np.zeros(nbytes // granule, np.int64) for _ in range(2))
-        self.may_race, self.constant = (np.zeros(nbytes // granule, np.bool_) for _ in range(2))
+        self.may_race = np.zeros(nbytes // granule, np.bool_)
         for start, size in raced:
             self.may_race[start // granule : (start + size) // granule] = True
 
-    def on_read(self, group: Group, offsets: Array, nbytes: int, *, is_constant: bool) -> None:
-        """Notes a read by the active lanes; Fault "race" where another thread wrote in this launch.
-
-        Args:
-            is_constant: whether it is an `ld.global.nc`, of what the launch must not write.
-        """
+    def on_read(self, group: Group, offsets: Array, nbytes: int) -> None:
+        """Notes a read by the active lanes; Fault "race" where another thread wrote in this launch."""
         cells, lanes = self._cells(offsets, nbytes), group.active.lanes
         wrote, may_race = self.wrote[cells], self.may_race[cells]
-        if is_constant:
-            _require(lanes, wrote == 0, "race", "reads through ld.global.nc what the same launch writes")
-            self.constant[cells] = True
         good = may_race | is_before(group, lanes, wrote)
         _require(lanes, good, "race", "reads global memory that another thread writes")
         note_reads(self.read, group, lanes, cells)
@@ -153,8 +146,6 @@ class GlobalShadow:
             return
         good = may_race | (is_before(group, lanes, self.wrote[cells]) & is_before(group, lanes, self.read[cells]))
         _require(lanes, good, "race", "writes global memory that another thread touches in this launch")
-        message = "writes what the same launch reads through ld.global.nc"
-        _require(lanes, ~self.constant[cells], "race", message)
         _claim(self.wrote, group, lanes, cells, "writes global memory at the same time as another thread", agree)
 
     def touched(self, base: int) -> list[tuple[int, int, bool]]:

@@ -41,15 +41,16 @@ class GlobalSpace:
         self._require_late(group, addresses, width * count, "reads")
         columns = self.memory.load(group, addresses, width, count)
         if self.shadow:
-            self.shadow.on_read(group, addresses - GLOBAL_BASE, width * count, is_constant=False)
+            self.shadow.on_read(group, addresses - GLOBAL_BASE, width * count)
         return columns
 
     def load_constant(self, group: Group, addresses: Array, width: int, count: int) -> list[Array]:
-        """As `load`, of memory that the launch does not write."""
-        columns = self.load(group, addresses, width, count)
-        if self.shadow:
-            self.shadow.on_read(group, addresses - GLOBAL_BASE, width * count, is_constant=True)
-        return columns
+        """As `load`, of memory that no launch writes."""
+        bad = ~self.memory.is_constant(addresses, width * count)
+        if bad.any():
+            message = "reads through ld.global.nc what launches may write"
+            raise Fault("race", message, group.active.lanes[np.flatnonzero(bad)[0]])
+        return self.load(group, addresses, width, count)
 
     def store(self, group: Group, addresses: Array, width: int, columns: list[Array]) -> None:
         """See Space."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from jitdelegate.tflite.read import Reading
 
 TOOLCHAIN = "numba-cuda 0.30.4"
+OUTPUT = 6
+"""Index of the output of `scale_and_shift_model`."""
 
 
 def scale_and_shift_model() -> bytes:
@@ -41,6 +43,8 @@ class Compiler:
         keys: what it was asked for.
         error: what it raises.
         reason: why it leaves the model to LiteRT.
+        output: index of the output of its program.
+        changes: what else is different in it.
     """
 
     def __init__(self) -> None:
@@ -50,6 +54,8 @@ class Compiler:
         self.keys: list[Key] = []
         self.error: Exception | None = None
         self.reason = ""
+        self.output = 1
+        self.changes: dict[str, Any] = {}
 
     def __call__(
         self,
@@ -76,7 +82,9 @@ class Compiler:
         operators = tuple(
             Operator(index=index, op=op, place="cuda", kernel=min(index, 1)) for index, op in enumerate(("MUL", "ADD"))
         )
-        return scale_and_shift(key=key.parts, features=key.part("features"), operators=operators)
+        made = scale_and_shift(key=key.parts, features=key.part("features"), operators=operators, **self.changes)
+        made.outputs[0].index = self.output
+        return made
 
 
 def install_compiler(monkeypatch: pytest.MonkeyPatch, made: Compiler | None = None) -> Compiler:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from jitdelegate.errors import CompileError
-from jitdelegate.ir.forms import View
+from jitdelegate.ir.forms import Contract, Depthwise, Map, MatMul, Pool, Recurrent, Reduce, View
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.program.check import LARGEST_GRID
 from jitdelegate.targets.cuda.code.choices import Choices, Question, Step, nothing
@@ -41,6 +41,8 @@ ALIGN = 256
 LARGEST_MEMORY = 1 << 31
 """A tensor, a constant or an intermediate has fewer bytes than this: kernels count in int32."""
 LARGEST_NUMBER = (1 << 31) - 1
+GROWING = Contract, Depthwise, Map, MatMul, Pool, Reduce
+"""Forms whose results may be larger than all that they are computed of."""
 WIDEST = 8
 """Most bytes of an element."""
 STORED = {
@@ -135,7 +137,8 @@ class Writer:
     @cached_property
     def _wide(self) -> set[int]:
         """Results that stay float32, complex numbers, and Views of them; also Views of the graph's inputs, and tensors
-        that only a View shows, as an output of the graph: a copy of another width would be a launch."""
+        that only a View shows, as an output of the graph: a copy of another width would be a launch. In float16, also
+        what an operator computes for itself alone: a sum of squares may overflow where the result does not."""
         graph = self.graph
         wide = {index for index, tensor in enumerate(graph.tensors) if tensor.dtype == "complex64"}
         views = [node for node in graph.nodes if isinstance(node.form, View)]
@@ -145,9 +148,26 @@ class Writer:
                 shown.update(node.inputs)
         for node in graph.nodes:
             is_view = isinstance(node.form, View) and not wide.union(graph.inputs).isdisjoint(node.inputs)
-            if form_of(node).stays_float32 or is_view:
+            is_moved = form_of(node).moves_only and wide.isdisjoint(node.inputs)
+            if form_of(node).stays_float32 or is_view or (self._may_overflow(node) and not is_moved):
                 wide.update(node.outputs)
         return wide | shown
+
+    def _may_overflow(self, node: Node) -> bool:
+        """Whether a node's sums or products, which other results have in float16, are seen by its own operator alone;
+        but for those of recurrent cells, whose functions of them are constant long before."""
+        (output,) = node.outputs
+        if self.precision != "float16" or not isinstance(node.form, GROWING) or output in self.graph.outputs:
+            return False
+        tensor, readers = self.graph.tensors[output], self.graph.readers[output]
+        is_gate = any(isinstance(self.graph.nodes[position].form, Recurrent) for position in readers)
+        return tensor.is_inner and tensor.dtype == "float32" and not is_gate
+
+    def of_node(self, node: Node) -> Writer:
+        """This writer, or one that multiplies in float32 where a node reads nothing but what is kept from overflows."""
+        computed = [index for index in node.inputs if index != ABSENT and not self.graph.tensors[index].is_constant]
+        is_wide = self._may_overflow(node) and self._wide.issuperset(computed)
+        return replace(self, precision="float32") if is_wide else self
 
     def part(self, index: int) -> Part:
         """Where a tensor lies in the tensor that has its memory: that may be itself."""

@@ -32,7 +32,8 @@ def lower(template: Template) -> str:
 
     The kernel passes all parameters as one tuple to an intrinsic function, whose body `Template.write` writes. Numba
     flattens tuples: each number and pointer is a parameter of the C function, and the tuple, which Numba builds of them
-    again, is left out. Pointers are aligned to POINTER_ALIGN and do not alias.
+    again, is left out. Pointers to constants are aligned to POINTER_ALIGN and alias no other; of pointers to tensors,
+    which `Code.await_launches` makes anew, NVVM knows neither.
     """
 
     def typed(context: Any, arguments: Any) -> Any:

@@ -96,6 +96,9 @@ def plan(graph: Graph, gpu: Gpu, precision: str, choices: Choices | None = None,
         [Touch(buffers[index], writer.parts.get(index), writes) for index, writes in launch.accesses()]
         for launch in writer.launches
     ]
+    for launch, (changed, *others) in zip(writer.launches, touches, strict=True):
+        is_apart = launch.form != "Update" or changed.buffer not in [touch.buffer for touch in others]
+        assert is_apart, f"{launch.template.family} writes what it reads by another pointer"
     # inputs are needed from the first launch on, outputs after the last one
     steps = [*([touch.buffer for touch in own] for own in touches), [buffers[index] for index in writer.graph.outputs]]
     steps[0] += (buffers[index] for index in writer.graph.inputs)
@@ -172,8 +175,9 @@ def _write(writer: Writer, steps: Steps) -> Buffers:
             elif isinstance(node.form, Update):
                 copy(writer, node.inputs[0], node.outputs[0])
             if not isinstance(node.form, View):
-                writer.begin(*task.nodes, step=partial(ACCEPTS.write, task))
-                ACCEPTS.write(task, writer)
+                own = writer if task.fusion else writer.of_node(node)
+                own.begin(*task.nodes, step=partial(ACCEPTS.write, task))
+                ACCEPTS.write(task, own)
     faults.settle()
     return buffers
 
