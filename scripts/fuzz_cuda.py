@@ -1,13 +1,14 @@
 """Random graphs on the CUDA target in the PTX simulator: any GPU, any precision, any order of warps.
 
-    python -m scripts.fuzz_cuda [--rounds 100] [--seed 0] [--seconds S] [--graphs parts] [--through session]
+    python -m scripts.fuzz_cuda [--rounds 100] [--seed 0] [--seconds S] [--graphs parts] [--through session|both]
 
 In float32, results are compared with the forms' references; the tolerance comes from the rounding of the CPU target on
 the same graph. In other precisions this is done only for fused graphs, where rounded inputs also add to the tolerance;
 otherwise only the checks of the simulator count: bounds, races, barriers, uninitialized memory. Half of the graphs take
 any candidate for each kernel, and most of the fused ones fuse all that they can. Launches run one by one, with separate
 memory for each tensor; with a session, the whole program runs on a stub of the driver, with as many branches as
-possible, in any order. Exit status 1 if some graph fails; it is printed, with the seed that draws it again.
+possible, in any order. Through both routes, kernels also run on the CPU by LLVM (tests/gpu/second_route), and all bits
+are compared. Exit status 1 if some graph fails; it is printed, with the seed that draws it again.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from scripts.fuzz_graphs import GRAPHS, GRAPHS_HELP, LIMIT, difference
 from tests.gpu.simulator import SimulationError
 from tests.ops.litert import model_of
 from tests.targets.cuda_execute import run
+from tests.targets.cuda_routes import bits, on_the_cpu, simulated
 from tests.targets.cuda_session import run_session
 from tests.targets.execute import execute
 from tests.targets.fused_draws import fused_graph_of
@@ -68,7 +70,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first graph; the next one has the next seed")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no further graph after this time")
     parser.add_argument("--graphs", choices=GRAPHS, default="any", help=GRAPHS_HELP)
-    parser.add_argument("--through", choices=("launches", "session"), default="launches", help="what runs the kernels")
+    parser.add_argument(
+        "--through", choices=("launches", "session", "both"), default="launches", help="what runs the kernels"
+    )
     arguments = parser.parse_args(argv)
     draw = GRAPHS[arguments.graphs]
     end, counts = time.monotonic() + arguments.seconds, Counter[str]()
@@ -76,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
         if time.monotonic() > end:
             break
         graph = draw(seed)
-        answer = check(graph, seed, is_fused=draw is fused_graph_of, in_session=arguments.through == "session")
+        answer = check(graph, seed, is_fused=draw is fused_graph_of, through=arguments.through)
         counts[answer.partition(":")[0]] += 1
         if answer.startswith("wrong"):
             print(f"seed {seed}: {answer}\n{graph_text(graph)}", flush=True)
@@ -84,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if counts["wrong"] else 0
 
 
-def check(drawn: Graph, seed: int, *, is_fused: bool = False, in_session: bool = False) -> str:
+def check(drawn: Graph, seed: int, *, is_fused: bool = False, through: str = "launches") -> str:
     """ "ok", "refused: ..." with jitdelegate's sentence, or "wrong: ..."."""
     model = read(model_of(drawn))
     folded = passes.run(model.graphs[0], passes=passes.FOLD)
@@ -101,7 +105,12 @@ def check(drawn: Graph, seed: int, *, is_fused: bool = False, in_session: bool =
     feeds = [numbers.uniform(-2, 2, graph.tensors[i].shape).astype(np.float32) for i in graph.inputs]
     try:
         with all_fused() if is_fused and draw.random() < 0.7 else nullcontext():
-            if in_session:
+            if through == "both":
+                ways = architecture, precision, schedule, seed, choices
+                found = run(graph, feeds, *ways, module_of=simulated)
+                if bits(run(graph, feeds, *ways, module_of=on_the_cpu)) != bits(found):
+                    return f"wrong: {architecture}, {precision}, {schedule}: both routes differ"
+            elif through == "session":
                 with patch.object(branches, "WORTH", np.inf):
                     found = run_session(graph, feeds, architecture, precision, seed, choices)
             else:

@@ -24,6 +24,11 @@ def test_floats_become_integers_clamped_and_nan_becomes_zero(opcode, expected):
     assert apply(opcode, ["s32", "f32"], HALVES).tolist() == expected
 
 
+def test_nan_becomes_the_highest_bit_where_64_bits_are_read_or_written():
+    assert apply("cvt.rzi.s64.f32", ["s64", "f32"], HALVES).tolist()[5:] == [2**63 - 1, -(2**63), -(2**63)]
+    assert apply("cvt.rzi.s32.f64", ["s32", "f64"], HALVES.astype(np.float64)).tolist()[6:] == [-(2**31)] * 2
+
+
 def test_floats_round_to_whole_floats():
     assert apply("cvt.rni.f32.f32", ["f32", "f32"], HALVES[:5]).tolist() == [0, 2, 2, 0, -2]
 

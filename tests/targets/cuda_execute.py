@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,6 +52,11 @@ def _module(ptx: str) -> Module:
     return Module(ptx)
 
 
+def simulated(template: Template, architecture: str) -> Module:
+    """Its kernel in the simulator."""
+    return _module(ptx_of(template, architecture))
+
+
 def run(
     graph: Graph,
     inputs: Sequence[np.ndarray],
@@ -59,8 +65,13 @@ def run(
     schedule: str = "lockstep",
     seed: int = 0,
     choices: Choices | None = None,
+    module_of: Callable[[Template, str], Any] = simulated,
 ) -> list[np.ndarray]:
-    """The outputs of a lowered graph. Every tensor has memory of its own, so that nobody reaches into a neighbour's."""
+    """The outputs of a lowered graph. Every tensor has memory of its own, so that nobody reaches into a neighbour's.
+
+    Args:
+        module_of: gives what runs a template's kernel on an architecture, by default the simulator.
+    """
     planned = plan(graph, GPUS[architecture], precision, choices)
     memory = Memory()
     places = {index: memory.allocate(max(1, size)) for index, (_, size) in planned.blocks.items()}
@@ -75,8 +86,7 @@ def run(
     ends = {places[root]: places[root] + size for root, (_, size) in planned.blocks.items()}
     for step, launch in enumerate(planned.launches):
         memory.touched = []
-        module = _module(ptx_of(launch.template, architecture))
-        module.launch(
+        module_of(launch.template, architecture).launch(
             launch.template.symbol,
             grid=launch.grid,
             block=(launch.template.threads, 1, 1),

@@ -27,9 +27,13 @@ def test_random_graphs_of_one_kind_compute_what_the_forms_say(
     assert script("fuzz_cuda").main(arguments) == 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("graphs", ["any", "fused", "parts"])
-def test_random_graphs_run_in_sessions(graphs: str, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--rounds", "8", "--seed", "7", "--graphs", graphs, "--through", "session"]
+@pytest.mark.parametrize(
+    ("graphs", "through"), [("any", "session"), ("fused", "session"), ("parts", "session"), ("any", "both")]
+)
+def test_random_graphs_run_in_sessions_and_by_both_routes(
+    graphs: str, through: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--rounds", "8", "--seed", "7", "--graphs", graphs, "--through", through]
     assert script("fuzz_cuda").main(arguments) == 0, capsys.readouterr().out
 
 

@@ -39,7 +39,11 @@ def _conversion(decoder: Decoder, instruction: Instruction, target: Type, source
     if not target.is_float:
         if source.is_float:
             assert rounding is not None
-            return lambda values: float_to_integer(rounding(values.astype(np.float64)), target)
+            is_wide = 64 in (target.bits, source.bits)  # then NaN becomes the highest bit alone, else 0
+            of_nan = target.decode(np.array(is_wide << target.bits - 1, target.raw))
+            return lambda values: np.where(
+                np.isnan(values), of_nan, float_to_integer(rounding(values.astype(np.float64)), target)
+            )
         return lambda values: _integer_to_integer(values, target, "sat" in instruction.parts)
     steps: list[Callable[[Array], Array]] = []
     if rounding is not None:

@@ -73,19 +73,19 @@ def _matrix_form(decoder: Decoder, instruction: Instruction, count: int) -> bool
 
 @dataclass(frozen=True)
 class Element:
-    """An input type of mma: its width, and how registers become numbers."""
+    """An input type of mma: its width, and how registers become float64, so that sums are rounded once."""
 
     bits: int
     values: Callable[[Array], Array]
 
 
 def _tf32_values(raw: Array) -> Array:
-    return (raw & np.uint32(0xFFFFE000)).view(np.float32)
+    return (raw & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
 
 
 ELEMENTS = {
-    "f16": Element(16, lambda raw: raw.view(np.float16).astype(np.float32)),
-    "bf16": Element(16, lambda raw: bf16_values(raw.view(np.uint16))),
+    "f16": Element(16, lambda raw: raw.view(np.float16).astype(np.float64)),
+    "bf16": Element(16, lambda raw: bf16_values(raw.view(np.uint16)).astype(np.float64)),
     "tf32": Element(32, _tf32_values),
     "s8": Element(8, lambda raw: raw.view(np.int8).astype(np.float64)),
     "u8": Element(8, lambda raw: raw.view(np.uint8).astype(np.float64)),
