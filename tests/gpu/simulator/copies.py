@@ -42,6 +42,10 @@ class CopyQueue:
                 left.append((lanes[stays], offsets[stays], contents[stays], number[stays]))
         self.pending = left
 
+    def are_under_way(self, mask: Array) -> bool:
+        """Whether a copy of these lanes (bool per lane) has not arrived."""
+        return any(mask[lanes].any() for lanes, *_ in self.pending)
+
     def wait_all(self, group: Group) -> None:
         """cp.async.wait_all: commits, then waits for everything."""
         self.commit(group)
