@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 import pytest
 
@@ -11,11 +9,7 @@ from jitdelegate.ir.expr import Arg, unary
 from jitdelegate.ir.forms import IndexMap, Normalize, Statistic
 from jitdelegate.ir.graph import Graph
 from jitdelegate.targets.cuda.forms.normalize import NormalizeTemplate
-from tests.gpu import mutate
-from tests.gpu.mutate import NoSuchPlaceError
-from tests.gpu.simulator import SimulationError
-from tests.targets import cuda_execute
-from tests.targets.cuda_execute import assert_compiles_everywhere, ptx_of, templates_of
+from tests.targets.cuda_execute import assert_compiles_everywhere, templates_of
 from tests.targets.cuda_graphs import compare, graph_of, stored_between
 from tests.targets.normalize_graphs import WHOLE, integers, layer, shares_in_order, softmax
 
@@ -76,32 +70,3 @@ def test_normalize_compiles_everywhere_without_local_memory() -> None:
     templates = templates_of(stored_between(layer((400, 1024), (1,), (1024,), (1024,))), precision="float16")
     templates += templates_of(shares_in_order((400, 1000)))
     assert_compiles_everywhere([each for each in templates if each.family == "normalize"])
-
-
-BUGS = {
-    "a barrier is missing": mutate.remove_barrier,
-    "rows that do not exist are stored": mutate.drop_branch_before_store,
-    "results are stored beside their place": lambda text, number: mutate.shift_global_store(text, 4, number),
-}
-PLACES = 3
-"""In how many places a bug is planted. Later barriers keep threads of one warp apart, which the simulator does too."""
-
-
-@pytest.mark.parametrize("name", BUGS)
-def test_a_planted_bug_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, places = layer((1, 40, 3), (1,), (3,), (1, 40, 3)), 0
-    for number in range(PLACES):
-        with contextlib.suppress(NoSuchPlaceError):
-            text = BUGS[name](ptx_of(templates_of(graph)[0], "sm_90"), number)
-            monkeypatch.setattr(cuda_execute, "ptx_of", lambda template, architecture, text=text: text)
-            assert any(_is_seen(graph, schedule) for schedule in ("lockstep", "random")), f"place {number}"
-            places += 1
-    assert places
-
-
-def _is_seen(graph: Graph, schedule: str) -> bool:
-    try:
-        compare(graph, schedule=schedule)
-    except (SimulationError, AssertionError):
-        return True
-    return False
