@@ -190,11 +190,12 @@ def graphs_of_tests() -> Iterator[Fed]:
             graph = case.graph(op)
             if op.check(graph, graph.nodes[0]) is None:
                 yield Fed(lower(graph))
-    for form, feeds, shape, dtype in index_graphs.EXAMPLES.values():
+    with_rest = index_graphs.scattered((15, 1), (3, 18))
+    for form, feeds, shape, dtype in (*index_graphs.EXAMPLES.values(), with_rest):
         has_places = len(feeds) > 1
         yield Fed(index_graphs.graph_of(form, feeds, shape, dtype), tuple(feeds) if has_places else None)
-    starts = np.array([(0, 4), (3, 4), (8, 4), (9, 4), (3, 4)], np.int32)
-    windows = [np.ones((9, 16), np.float32), index_graphs.numbers((5, 1, 8)), starts]
+    starts = np.array([(0, 4), (9, 4), (3, 4), (8, 4), (3, 4), (5, 0), (-1, 4), (2, 8), (6, 9), (7, 3)], np.int32)
+    windows = [np.ones((9, 16), np.float32), index_graphs.numbers((len(starts), 1, 8)), starts]
     yield Fed(index_graphs.graph_of(Update(clamps=False), windows, (9, 16), "float32"), tuple(windows))
     yield from map(Fed, _of_edges())
 
@@ -247,5 +248,6 @@ def families(only: str = "") -> dict[str, dict[tuple[str, Template], list[Settin
 def _spread(used: Sequence[Setting]) -> list[Setting]:
     """At most `USES_OF_TEMPLATE` of them, small ones first, which kill as well as large ones mostly."""
     unique = {id(setting.fed): setting for setting in reversed(used)}
-    ranked = sorted(unique.values(), key=lambda setting: setting.fed.elements, reverse=True)
-    return ranked[:: -(-len(ranked) // USES_OF_TEMPLATE)][::-1]
+    ranked = sorted(unique.values(), key=lambda setting: setting.fed.elements)
+    count = min(len(ranked), USES_OF_TEMPLATE)
+    return [ranked[number * len(ranked) // count] for number in range(count)]
