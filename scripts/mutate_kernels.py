@@ -11,7 +11,8 @@ without asynchronous copies and dependent launches. Each runs in several graphs 
   than tests allow;
 - equal, where its text proves that it computes the same (tests/gpu/equal_mutants.py);
 - idle, where it makes no difference in any of its graphs: a comparison that always has the same answer, a guard that
-  always holds, a place that no thread comes to. A kernel that traps there proves it;
+  always holds, a place that no thread comes to. A kernel that traps there shows it, for these graphs: another one may
+  kill the mutant;
 - alive otherwise. Equal and idle ones do not count.
 
 Exit status: 0 at least 95 % were killed, 1 fewer were, 2 wrong arguments.
