@@ -1,12 +1,19 @@
 """Plants bugs in the PTX of all families of CUDA kernels, and says which of them no test could see.
 
-    python -m scripts.mutate_kernels [--only TEXT] [--most 6] [--graphs 4] [--seed 0] [--seconds S] [--json]
+    python -m scripts.mutate_kernels RESULTS [--only TEXT] [--most 6] [--seed 0] [--seconds S]
 
-Each family is tried on small graphs that use it: cases of operators and random fused graphs, in float32 and float16,
-for a GPU with asynchronous copies and for one without. A mutant is killed where the simulator objects, in lockstep or
-with warps that take turns at random, or results differ by more than tests allow. A mutant that makes no difference in
-any of its graphs is idle, and not counted: a comparison that always has the same answer, a guard that always holds, a
-place that no thread comes to. This is proved by a kernel that traps there. All others that live are listed.
+RESULTS is a file with a line of JSON for each mutant. Mutants that are there are not tried again: a run that ended
+early goes on, and after a change of kernels only those of changed PTX are tried.
+
+Of each kind of bug (tests/gpu/mutate.py), each family gets up to `--most` mutants, in templates for GPUs with and
+without asynchronous copies and dependent launches. Each runs in several graphs (scripts/kernel_uses.py). It is
+- killed, where the simulator objects, in lockstep or with warps that take turns at random, or results differ by more
+  than tests allow;
+- equal, where its text proves that it computes the same (tests/gpu/equal_mutants.py);
+- idle, where it makes no difference in any of its graphs: a comparison that always has the same answer, a guard that
+  always holds, a place that no thread comes to. A kernel that traps there shows it, for these graphs: another one may
+  kill the mutant;
+- alive otherwise. Equal and idle ones do not count.
 
 Exit status: 0 at least 95 % were killed, 1 fewer were, 2 wrong arguments.
 """
@@ -18,216 +25,173 @@ import json
 import random
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import product
-from unittest.mock import patch
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count, product
+from pathlib import Path
+from re import Match
+from typing import Any
 
 import numpy as np
+from xxhash import xxh3_64_hexdigest
 
-from jitdelegate import passes
-from jitdelegate.errors import CompileError
-from jitdelegate.ir.graph import Graph
-from jitdelegate.ops import OPS
-from jitdelegate.passes.lower import lower
-from jitdelegate.passes.support import unsupported
-from jitdelegate.targets.cuda.code.gpu import GPUS
 from jitdelegate.targets.cuda.code.template import Template
-from jitdelegate.targets.cuda.plan.plan import plan
-from jitdelegate.tflite.read import read
-from tests.gpu.mutate import MUTATIONS, witness
+from scripts.kernel_uses import RUNS, TOLERANCES, Run, Setting, families
+from tests.gpu.equal_mutants import proof
+from tests.gpu.mutate import BOUND, MUTATIONS, Mutation, witness
 from tests.gpu.simulator import SimulationError
-from tests.ops.litert import model_of
 from tests.targets import cuda_execute
-from tests.targets.fused_draws import fused_graph_of
 
-ARCHITECTURES = ("sm_90", "sm_75")
-PRECISIONS = ("float32", "float16")
-FUSED_DRAWS = 60
-TOLERANCES = {"float32": 2e-6, "float16": 1e-2}
 LEAST_KILLED = 0.95
-GRAPHS_OF_TEMPLATE = 3
-LARGEST = 60_000
-"""Elements of all tensors of a graph, which the simulator runs in a second or two."""
+IDLE_RUNS = 2
+"""Of `RUNS`, which show whether a mutant is idle: the order of warps does not matter for that."""
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A graph and how it is compiled."""
+@dataclass(eq=False)
+class Subject:
+    """A template and some graphs that have it."""
 
-    graph: Graph
     architecture: str
-    precision: str
-
-
-@dataclass
-class Tried:
-    """Mutants of one kind in one family.
-
-    Attributes:
-        planted: all; `killed` and `idle` of them.
-        survivors: lines of the others.
-    """
-
-    family: str
-    kind: str
-    planted: int = 0
-    killed: int = 0
-    idle: int = 0
-    survivors: tuple[str, ...] = ()
-
-
-def settings() -> Iterator[Setting]:
-    """All graphs that are not too large, large ones first, in all ways to compile them."""
-    graphs = [lower(case.graph(op)) for op in OPS.values() for case in op.cases if _is_taken(op, case)]
-    for seed in range(FUSED_DRAWS):
-        model = read(model_of(fused_graph_of(seed)))
-        folded = passes.run(model.graphs[0], passes=passes.FOLD)
-        if not unsupported(model, folded):
-            graphs.append(passes.run(folded, passes=passes.REWRITE))
-    small = sorted((graph for graph in graphs if _elements(graph) <= LARGEST), key=_elements, reverse=True)
-    for graph, architecture, precision in product(small, ARCHITECTURES, PRECISIONS):
-        yield Setting(graph, architecture, precision)
-
-
-def _is_taken(op: object, case: object) -> bool:
-    graph = case.graph(op)  # type: ignore[attr-defined]
-    return op.check(graph, graph.nodes[0]) is None  # type: ignore[attr-defined,no-any-return]
-
-
-def _elements(graph: Graph) -> int:
-    return sum(int(np.prod(tensor.shape)) for tensor in graph.tensors)
-
-
-def families(most: int, only: str) -> dict[tuple[str, str], dict[Template, list[Setting]]]:
-    """(family, architecture) -> at most `most` of its templates, each with some of the largest graphs that use it."""
-    found: dict[tuple[str, str], dict[Template, list[Setting]]] = defaultdict(dict)
-    for setting in settings():
-        try:
-            planned = plan(setting.graph, GPUS[setting.architecture], setting.precision)
-        except CompileError:
-            continue
-        for template in {launch.template for launch in planned.launches}:
-            if only in template.family:
-                known = found[template.family, setting.architecture]
-                if template in known or len(known) < most:
-                    known.setdefault(template, []).append(setting)
-    return {
-        key: {template: used[:GRAPHS_OF_TEMPLATE] for template, used in known.items()}
-        for key, known in sorted(found.items())
-    }
-
-
-def _outputs(setting: Setting, texts: dict[Template, str], schedule: str) -> list[np.ndarray]:
-    """What the graph gives where templates have these texts; raises SimulationError."""
-    own = cuda_execute.ptx_of
-    draw = np.random.default_rng(0)
-    feeds = [_feed(draw, setting.graph, index) for index in setting.graph.inputs]
-
-    def ptx_of(template: Template, architecture: str) -> str:
-        return texts.get(template) or own(template, architecture)
-
-    with patch.object(cuda_execute, "ptx_of", ptx_of), np.errstate(all="ignore"):
-        return cuda_execute.run(setting.graph, feeds, setting.architecture, setting.precision, schedule)
-
-
-def _feed(draw: np.random.Generator, graph: Graph, index: int) -> np.ndarray:
-    tensor = graph.tensors[index]
-    kind = np.dtype(tensor.dtype)
-    if kind.kind == "f":
-        return draw.uniform(-2, 2, tensor.shape).astype(kind)
-    return draw.integers(0, 2 if kind.kind == "b" else 3, tensor.shape).astype(kind)
-
-
-@dataclass(frozen=True)
-class Use:
-    """A template in a graph.
-
-    Attributes:
-        right: what the graph gives without a bug.
-    """
-
     template: Template
-    setting: Setting
-    right: Sequence[np.ndarray]
+    settings: Sequence[Setting]
+    known: dict[tuple[Setting, Run], Sequence[np.ndarray]] = field(default_factory=dict)
 
-    def is_killed(self, text: str) -> bool:
-        """Whether some order of warps gives other numbers, or the simulator objects."""
-        near = TOLERANCES[self.setting.precision]
-        for schedule in ("lockstep", "random"):
+    @cached_property
+    def text(self) -> str:
+        """The PTX without a bug."""
+        return cuda_execute.ptx_of(self.template, self.architecture)
+
+    def right(self, setting: Setting, run: Run) -> Sequence[np.ndarray]:
+        """What a graph gives without a bug."""
+        if (setting, run) not in self.known:
+            self.known[setting, run] = setting.run(run, {})
+        return self.known[setting, run]
+
+    def killed_by(self, mutant: str) -> str:
+        """What the simulator objects to, or "wrong"; "" where nothing shows the bug."""
+        for run, setting in product(RUNS, self.settings):
+            right, near = self.right(setting, run), TOLERANCES[setting.precision]
             try:
-                found = _outputs(self.setting, {self.template: text}, schedule)
-            except SimulationError:
-                return True
-            for one, other in zip(found, self.right, strict=True):
-                if not np.allclose(one, other, rtol=near, atol=near, equal_nan=True):
-                    return True
-        return False
+                found = setting.run(run, {self.template: mutant})
+            except SimulationError as error:
+                return error.kind
+            if not all(_are_near(one, other, near) for one, other in zip(found, right, strict=True)):
+                return "wrong"
+        return ""
 
-    def is_idle(self, text: str) -> bool:
-        """Whether the witness of a bug runs."""
+    def is_idle(self, trap: str) -> bool:
+        """Whether no graph comes to a trap."""
         try:
-            _outputs(self.setting, {self.template: text}, "lockstep")
+            for run, setting in product(RUNS[:IDLE_RUNS], self.settings):
+                setting.run(run, {self.template: trap})
         except SimulationError:
             return False
         return True
 
+    def outcome(self, kind: str, place: Match[str]) -> dict[str, str]:
+        """What becomes of a bug, with its reason."""
+        mutant = MUTATIONS[kind].planted(self.text, place)
+        if by := self.killed_by(mutant):
+            return {"outcome": "killed", "by": by}
+        if reason := kind == BOUND and proof(self.text, place, mutant):
+            return {"outcome": "equal", "by": reason}
+        return {"outcome": "idle" if self.is_idle(witness(self.text, place, mutant)) else "alive", "by": ""}
 
-def tried(
-    family: str, used: dict[Template, list[Setting]], most: int, draw: random.Random, end: float
-) -> Iterator[Tried]:
-    """A family's mutants, at most `most` of each kind in each template."""
-    known = {kind: Tried(family, kind) for kind in MUTATIONS}
-    for template, settings in used.items():
-        if time.monotonic() > end:
-            break
-        uses = [Use(template, setting, _outputs(setting, {}, "lockstep")) for setting in settings]
-        text = cuda_execute.ptx_of(template, settings[0].architecture)
-        for kind, mutation in MUTATIONS.items():
-            places = mutation.places(text)
-            for place in draw.sample(places, min(most, len(places))):
-                if time.monotonic() > end:
-                    break
-                one, mutant = known[kind], mutation.planted(text, place)
-                one.planted += 1
-                if any(use.is_killed(mutant) for use in uses):
-                    one.killed += 1
-                elif all(use.is_idle(witness(text, place, mutant)) for use in uses):
-                    one.idle += 1
-                else:
-                    one.survivors += (f"{template.symbol}: {' '.join(place.group().split())}",)
-        cuda_execute._module.cache_clear()
-    yield from (one for one in known.values() if one.planted)
+
+def _are_near(one: np.ndarray, other: np.ndarray, near: float) -> bool:
+    if one.dtype.kind != "f":
+        return np.array_equal(one, other)
+    return np.allclose(one, other, rtol=near, atol=near, equal_nan=True)
+
+
+def sampled(
+    family: str, known: Mapping[tuple[str, Template], list[Setting]], most: int, seed: int
+) -> Iterator[tuple[str, Subject, Match[str]]]:
+    """(kind, template, place) of at most `most` mutants of each kind in a family, the same ones first for any `most`.
+    Templates of several graphs come first, of one architecture and then of another."""
+    draw = random.Random(f"{seed} {family}")
+    subjects = [Subject(*key, settings) for key, settings in known.items()]
+    draw.shuffle(subjects)
+    subjects.sort(key=lambda one: -len(one.settings))
+    turns = defaultdict[str, Iterator[int]](count)
+    subjects = sorted(subjects, key=lambda one: next(turns[one.architecture]))
+    for kind, mutation in MUTATIONS.items():
+        for subject, place in _places(subjects, mutation, most, random.Random(f"{seed} {family} {kind}")):
+            yield kind, subject, place
+
+
+def _places(
+    subjects: Sequence[Subject], mutation: Mutation, most: int, draw: random.Random
+) -> list[tuple[Subject, Match[str]]]:
+    """A place in each of the first templates that have one."""
+    found = []
+    for subject in subjects[: 4 * most]:
+        if len(found) < most and (places := mutation.places(subject.text)):
+            found.append((subject, draw.choice(places)))
+    return found
+
+
+def line_of(text: str, place: Match[str]) -> str:
+    """The instruction of a place."""
+    end = text.find("\n", place.end())
+    return " ".join(text[place.start() : end].split())
+
+
+def tables(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Markdown: killed of those that count, and equal and idle ones, by kind and by family."""
+    for key in ("kind", "family"):
+        yield f"| {key} | killed | of | equal | idle |\n| --- | ---: | ---: | ---: | ---: |"
+        for name in [*dict.fromkeys(one[key] for one in results), ""]:
+            counts = Counter(one["outcome"] for one in results if not name or one[key] == name)
+            numbers = counts["killed"], counts["killed"] + counts["alive"], counts["equal"], counts["idle"]
+            yield f"| {name or 'all'} | {' | '.join(map(str, numbers))} |"
+        yield ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: see above."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, metavar="RESULTS", help="a file of JSON lines, made or gone on with")
     parser.add_argument("--only", default="", metavar="TEXT", help="a part of the families' names")
-    parser.add_argument("--most", type=int, default=6, help="mutants of each kind in each template (default: 6)")
-    parser.add_argument("--graphs", type=int, default=4, help="templates of each family and GPU (default: 4)")
-    parser.add_argument("--seed", type=int, default=0, help="of the sample of places")
+    parser.add_argument("--most", type=int, default=6, help="mutants of each kind in each family (default: 6)")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample of templates and places")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="plant no further bug after this time")
-    parser.add_argument("--json", action="store_true", help="print JSON at the end")
     arguments = parser.parse_args(argv)
-    draw, end = random.Random(arguments.seed), time.monotonic() + arguments.seconds
+    end = time.monotonic() + arguments.seconds
+    old = arguments.results.read_text().splitlines() if arguments.results.exists() else []
+    known = {one["mutant"]: one for one in map(json.loads, old)}
     results = []
-    for (family, architecture), used in families(arguments.graphs, arguments.only).items():
-        for one in tried(f"{family} {architecture}", used, arguments.most, draw, end):
-            results.append(one)
-            if not arguments.json:
-                rest = one.planted - one.idle
-                print(f"{one.family:<30}{one.kind:<28}{one.killed:>4} of {rest:>4}, {one.idle} idle")
-                for line in one.survivors:
-                    print(f"    lives: {line}")
-                sys.stdout.flush()
-    killed, rest = sum(one.killed for one in results), sum(one.planted - one.idle for one in results)
-    if arguments.json:
-        print(json.dumps([vars(one) for one in results], indent=2))
-    elif rest:
-        print(f"{killed} of {rest} killed, {100 * killed / rest:.1f} %")
-    return 0 if rest and killed >= LEAST_KILLED * rest else 1
+    with arguments.results.open("a") as file:
+        for family, used in families(arguments.only).items():
+            for kind, subject, place in sampled(family, used, arguments.most, arguments.seed):
+                text = MUTATIONS[kind].planted(subject.text, place)
+                mutant = xxh3_64_hexdigest(f"{subject.architecture} {text}".encode())
+                if mutant not in known:
+                    if time.monotonic() > end:
+                        continue
+                    begun = time.process_time()
+                    known[mutant] = {
+                        "family": family,
+                        "kind": kind,
+                        **subject.outcome(kind, place),
+                        "template": subject.template.symbol,
+                        "architecture": subject.architecture,
+                        "line": text.count("\n", 0, place.start()) + 1,
+                        "place": line_of(subject.text, place),
+                        "mutant": mutant,
+                        "seconds": round(time.process_time() - begun, 2),
+                    }
+                    print(json.dumps(known[mutant]), file=file, flush=True)
+                results.append(known[mutant])
+            cuda_execute._module.cache_clear()
+    print(*tables(results), sep="\n")
+    for one in results:
+        if one["outcome"] == "alive":
+            print("alive: {family} {architecture} {kind}: {template}:{line}: {place}".format(**one))
+    killed, alive = (sum(one["outcome"] == outcome for one in results) for outcome in ("killed", "alive"))
+    return 0 if killed and killed >= LEAST_KILLED * (killed + alive) else 1
 
 
 if __name__ == "__main__":

@@ -74,9 +74,8 @@ def drop_branch_before_store(text: str, number: int = 0) -> str:
     return text[: before[-1].start()] + text[before[-1].end() :]
 
 
-_COMPARISON = r"\bsetp\.(lt|le|gt|ge)\.([us]\d+)(\s+)(%\w+)([^;]*);"
+COMPARISON = r"\bsetp\.(lt|le|gt|ge)\.([us]\d+)(\s+)(%\w+)([^;]*);"
 _NEAREST = {"lt": "le", "le": "lt", "gt": "ge", "ge": "gt"}
-_OTHER_LANE = {"bfly": "down", "down": "up", "up": "down", "idx": "bfly"}
 _STORE = r"(\bst\.(?:[\w:]+\.)*?(?:{})[\w.:]*\s+\[\s*[%\w$]+)\s*(?:\+\s*(-?\d+))?\s*\]"
 _LOAD = r"(\bld\.(?:[\w:]+\.)*?(?:global|shared)[\w.:]*\s+[^\[;]*\[\s*[%\w$]+)\s*(?:\+\s*(-?\d+))?\s*\]"
 
@@ -103,6 +102,7 @@ swap_mma_registers = Mutation(
 )
 """Exchanges the two B registers of an mma that has two."""
 
+BOUND = "a bound is one off"
 MUTATIONS = {
     "bar.sync is missing": remove_barrier,
     "bar.warp.sync is missing": _without(r"\bbar\.warp\.sync\s[^;]*;"),
@@ -112,13 +112,11 @@ MUTATIONS = {
     "one copy more is under way": raise_wait_group,
     "copies are not committed": _without(r"\bcp\.async\.commit_group\s*;"),
     "zeros are not filled in": drop_zero_fill,
-    "a bound is one off": Mutation(
-        _COMPARISON, lambda match: "setp.{}.{}{}{}{};".format(_NEAREST[match.group(1)], *match.groups()[1:])
+    BOUND: Mutation(
+        COMPARISON, lambda match: "setp.{}.{}{}{}{};".format(_NEAREST[match.group(1)], *match.groups()[1:])
     ),
     "a load or store is unguarded": drop_global_predicate,
-    "a lane is another": Mutation(
-        r"\bshfl\.sync\.(bfly|down|up|idx)\b", lambda match: f"shfl.sync.{_OTHER_LANE[match.group(1)]}"
-    ),
+    "a lane is another": Mutation(r"\bshfl\.sync\.(bfly|idx)\b", lambda match: "shfl.sync.up"),
     "a stride is one off": Mutation(r"(\b(?:mad|mul)\.(?:lo|wide)\.[us]\d+\s+[^;]*?,\s*)(\d+)(\s*[,;])", _one_more),
     "a store lies beside its place": Mutation(_STORE.format("global|shared"), _shifted(16)),
     "a load lies beside its place": Mutation(_LOAD, _shifted(16)),
@@ -130,13 +128,22 @@ MUTATIONS = {
 
 def witness(text: str, place: re.Match[str], mutant: str) -> str:
     """The text with a trap where a bug makes a difference: a thread for which a comparison has another answer, or a
-    guard holds it back, or that comes to the place at all."""
-    if re.fullmatch(_COMPARISON, place.group()):
-        wrong, predicate = mutant[place.start() : len(mutant) - (len(text) - place.end())], place.group(4)
-        both = place.group().replace(predicate, "%right", 1), wrong.replace(predicate, "%wrong", 1)
-        check = f"{{ .reg .pred %right, %wrong; {' '.join(both)} xor.pred %right, %right, %wrong; @%right trap; }} "
+    guard holds it back, or that executes what is changed at all."""
+    before, name = text[: place.start()], re.match(r"(?:setp|mul|mad)\.[\w.]*", place.group())
+    if name:
+        end = text.index(";", place.end() - 1) + 1
+        both = text[place.start() : end], mutant[place.start() : end + len(mutant) - len(text)]
+        kind = "pred" if name.group().startswith("setp") else "b64" if ".wide." in name.group() else "b32"
+        right, wrong = (
+            re.sub(r"%\w+", into, one, count=1) for into, one in zip(("%right", "%wrong"), both, strict=True)
+        )
+        differ = "xor.pred" if kind == "pred" else f"setp.ne.{kind}"
+        check = f"{{ .reg .{kind} %right, %wrong; .reg .pred %differ; {right} {wrong} "
+        check += f"{differ} %differ, %right, %wrong; @%differ trap; }} "
     elif guard := re.match(r"@(!?)(%?\w+)\s", place.group()):
         check = f"@{'' if guard.group(1) else '!'}{guard.group(2)} trap; "
+    elif guard := re.search(r"@!?%?\w+\s+$", before):
+        check = f"trap; {guard.group()}"
     else:
         check = "trap; "
-    return text[: place.start()] + check + text[place.start() :]
+    return before + check + text[place.start() :]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.gpu import mutate
+from tests.gpu.equal_mutants import proof
 from tests.gpu.simulator import SimulationError
 from tests.gpu.small_gemm import PTX, relative_error
 
@@ -113,3 +114,34 @@ def test_a_witness_traps_where_a_bug_makes_a_difference(body, kind, rows, expect
     mutation = mutate.MUTATIONS[kind]
     place = next(place for place in mutation.places(PTX) if place.group() == body)
     assert outcome(mutate.witness(PTX, place, mutation.planted(PTX, place)), rows=rows) == expected
+
+
+LARGER = """
+setp.{} %p1, %r1, %r2; selp.b32 %r3, %r1, %r2, %p1; st.global.u32 [%rd1], %r3;
+"""
+FIRST_OF_EQUALS = """
+setp.eq.f32 %p1, %f1, %f2; setp.{} %p2, %r1, %r2; and.pred %p3, %p1, %p2;
+setp.gt.f32 %p4, %f2, %f1; or.pred %p5, %p4, %p3; // the better one
+selp.f32 %f3, %f2, %f1, %p5; selp.b32 %r3, %r2, %r1, %p5;
+shfl.sync.bfly.b32 %r4, %r3, %r5, 31, -1; st.global.f32 [%rd1], %f3;
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "is_equal"),
+    [
+        (LARGER.format("gt.s32"), True),
+        (LARGER.format("gt.s32").replace("%r2, %p1", "0, %p1"), False),  # a rectified number, of others
+        (LARGER.format("gt.s32") + "@%p1 bra $L1;", False),
+        (LARGER.format("gt.s32") + "$L1: selp.b32 %r6, 1, 2, %p1;", False),
+        (LARGER.format("gt.s32").replace("selp", "mov.u32 %r1, 3; selp"), False),
+        (FIRST_OF_EQUALS.format("gt.s32"), True),
+        (FIRST_OF_EQUALS.format("gt.s32").replace("eq.f32", "ge.f32"), False),
+        (FIRST_OF_EQUALS.format("gt.s32").replace("eq.f32", "ne.f32"), False),
+        (FIRST_OF_EQUALS.format("gt.s32").replace("%r2, %r1, %p5", "%r2, %r6, %p5"), False),
+    ],
+)
+def test_a_bound_may_be_one_off_where_equal_values_are_selected(text, is_equal):
+    bound = mutate.MUTATIONS[mutate.BOUND]
+    place = bound.places(text)[0]
+    assert bool(proof(text, place, bound.planted(text, place))) == is_equal

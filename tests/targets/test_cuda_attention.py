@@ -13,14 +13,10 @@ from jitdelegate.ir.graph import Graph
 from jitdelegate.targets.cuda.code.gpu import GPUS
 from jitdelegate.targets.cuda.plan.plan import plan
 from jitdelegate.targets.cuda.products import attention as attention_module
-from jitdelegate.targets.cuda.products import matmul as matmul_module
-from jitdelegate.targets.cuda.walks.matmul_mma import MMA_TILES
-from tests.gpu import mutate
 from tests.targets.cuda_execute import compiled, templates_of
 from tests.targets.cuda_graphs import compare
-from tests.targets.matmul_graphs import attention, feeds_of, matmul
+from tests.targets.matmul_graphs import attention, feeds_of
 from tests.targets.part_graphs import Draft
-from tests.targets.planted_bugs import Bug, Planting, replaced
 
 NEAR = {"float32": 3e-6, "float16": 3e-3, "bfloat16": 2e-2, "tf32": 2e-3}
 """Of means of numbers below 1."""
@@ -167,34 +163,6 @@ def test_queries_and_values_that_an_epilogue_reads_too_are_copied(operand: int) 
     graph = own.graph(own.node(*second, (2, 16, 16)))
     assert families(graph) == ["map", "attention_ffma"]
     compare(graph, "float32", feeds_of(graph), NEAR["float32"] * 3)
-
-
-BUGS: dict[str, tuple[str, Bug]] = {
-    "a barrier is missing": ("tf32", mutate.remove_barrier),
-    "copies are waited for too late": ("tf32", mutate.raise_wait_group),
-    "keys that do not exist are copied": ("tf32", mutate.drop_zero_fill),
-    "rows of a matrix are taken for columns": ("tf32", mutate.transpose_ldmatrix),
-    "halves of keys or values are exchanged": ("tf32", mutate.swap_mma_registers),
-    "results beyond the last row are stored": ("float32", mutate.drop_branch_before_store),
-    "the product of matrices lacks a barrier": ("tf32", mutate.remove_barrier),
-    "the product of matrices waits too late": ("tf32", mutate.raise_wait_group),
-    "keys that do not exist count": ("float32", replaced(r"(selp\.f32\s+%f\d+, )(%f\d+), 0fFF800000", r"\1\2, \2")),
-}
-"""What is planted, into the kernel of which precision."""
-
-
-@pytest.mark.parametrize("name", BUGS)
-def test_a_planted_bug_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In each of the first places where it fits, and by one of two orders of warps."""
-    precision, bug = BUGS[name]
-    only(monkeypatch, (2, 2), 16)
-    monkeypatch.setattr(matmul_module, "MMA_TILES", MMA_TILES[-2:-1])
-    monkeypatch.setattr(matmul_module, "SLICES", (2,))
-    graph = attention((9, 8, 20 if "do not exist" in name else 80, 12), adj_y=True)
-    graph = matmul((20, 60, 30)) if "product of matrices" in name else graph
-    (template,) = templates_of(graph, "sm_90", precision)
-    planting = Planting(graph, template.family, precision, tolerance=NEAR[precision], feeds=feeds_of(graph))
-    assert planting.unseen(monkeypatch, bug, 3) == []
 
 
 @pytest.mark.parametrize("architecture, precision", [("sm_75", "float16"), ("sm_90", "float32"), ("sm_120", "float16")])

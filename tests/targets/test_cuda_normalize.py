@@ -9,11 +9,9 @@ from jitdelegate.ir.expr import Arg, unary
 from jitdelegate.ir.forms import IndexMap, Normalize, Statistic
 from jitdelegate.ir.graph import Graph
 from jitdelegate.targets.cuda.forms.normalize import NormalizeTemplate
-from tests.gpu import mutate
 from tests.targets.cuda_execute import assert_compiles_everywhere, templates_of
 from tests.targets.cuda_graphs import compare, graph_of, stored_between
 from tests.targets.normalize_graphs import WHOLE, integers, layer, shares_in_order, softmax
-from tests.targets.planted_bugs import Planting
 
 IN_REGISTERS = [
     layer((5, 17), (1,), (17,), (5, 17)),
@@ -72,18 +70,3 @@ def test_normalize_compiles_everywhere_without_local_memory() -> None:
     templates = templates_of(stored_between(layer((400, 1024), (1,), (1024,), (1024,))), precision="float16")
     templates += templates_of(shares_in_order((400, 1000)))
     assert_compiles_everywhere([each for each in templates if each.family == "normalize"])
-
-
-BUGS = {
-    "a barrier is missing": mutate.remove_barrier,
-    "rows that do not exist are stored": mutate.drop_branch_before_store,
-    "results are stored beside their place": lambda text, number: mutate.shift_global_store(text, 4, number),
-}
-PLACES = 3
-"""In how many places a bug is planted. Later barriers keep threads of one warp apart, which the simulator does too."""
-
-
-@pytest.mark.parametrize("name", BUGS)
-def test_a_planted_bug_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = layer((1, 40, 3), (1,), (3,), (1, 40, 3))
-    assert Planting(graph, "normalize", "float32", tolerance=1e-6).unseen(monkeypatch, BUGS[name], PLACES) == []

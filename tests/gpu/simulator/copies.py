@@ -42,6 +42,10 @@ class CopyQueue:
                 left.append((lanes[stays], offsets[stays], contents[stays], number[stays]))
         self.pending = left
 
+    def are_under_way(self, mask: Array) -> bool:
+        """Whether a copy of these lanes (bool per lane) has not arrived."""
+        return any(mask[lanes].any() for lanes, *_ in self.pending)
+
 
 def _arrive(group: Group, lanes: Array, offsets: Array, contents: Array) -> None:
     group.shared.data[offsets[:, None] + np.arange(contents.shape[1])] = contents

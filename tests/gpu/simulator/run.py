@@ -125,6 +125,9 @@ class Strands:
         if self.group.is_early(lanes.lanes):
             message = "a thread ends that has not waited for the launches before this one"
             raise self.error("early", message, self.program[number].sources[-1:], int(lanes.lanes[0]))
+        if self.group.copies.are_under_way(lanes.mask):
+            message = "a thread ends, and with it its block's shared memory, before its cp.async was waited for"
+            raise self.error("in flight", message, self.program[number].sources[-1:], int(lanes.lanes[0]))
 
     def release(self, blocks: Array) -> None:
         """Lets the waiting lanes of the released blocks (bool per block of the batch) go on."""

@@ -184,7 +184,7 @@ class AttentionKernel(ABC):
     def _query_chunk(self, row: Value, at: Value, unit: int, exists: Value) -> list[Value]:
         template, sizes = self.template, self.sizes
         width, row = min(template.query_width, unit), row + self.first_row
-        start = self._start(0, self.code.minimum(row, sizes.rows - 1))
+        start = self._start(0, row)
         numbers = [at + step for step in range(0, unit, width)]
         return [
             value
