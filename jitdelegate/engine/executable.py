@@ -107,6 +107,10 @@ class Executable:
 
         return Workspace(self.program, self.source.threads)
 
+    def become(self, other: Executable) -> None:
+        """Run the model as another executable of it does, which nobody uses from now on."""
+        vars(self).update({**vars(other), "lock": self.lock})
+
     def fall_back(self, reason: str) -> None:
         """Run the model on LiteRT from now on, for this reason."""
         self.session = None

@@ -305,15 +305,9 @@ def _leave_device(executable: Executable, failed: IOBinding | None, error: GpuEr
     if len(executable.devices) == 1 or (failed is not None and _has_states(failed)):
         raise error
     _tell_left(executable, error)
-    executable.devices = executable.devices[1:]
-    key, source = executable.key, executable.source
+    key = executable.key
     variant = variant_parts(key.subgraph, key.shapes, key.values)
-    executable.key = find_key(executable.device, source.options, source.fingerprint(), variant)
-    fetch(executable, source.store)
-    try:
-        make_session(executable)
-    except ProgramError as damage:
-        _replace(executable, str(damage), was_whole=False)
+    executable.become(_open(executable.source, executable.devices[1:], variant, executable.notes, {}))
 
 
 def _has_states(failed: IOBinding) -> bool:
@@ -326,14 +320,13 @@ def _has_states(failed: IOBinding) -> bool:
 
 def _tell_left(executable: Executable, error: DeviceError) -> None:
     """Note why the device does not run the program; where it failed, warn too, once per model."""
-    target, notes = executable.device.target, executable.notes
-    is_known = any(note.startswith(f"not on {target.title}: ") for note in notes)
+    target, source = executable.device.target, executable.source
     executable.note(f"not on {target.title}: {error}")
-    if isinstance(error, GpuError) and not is_known:
+    if isinstance(error, GpuError) and source.failure_told.acquire(blocking=False):
         from jitdelegate.base.user_warning import warn_user  # not before: few GPUs fail
         from jitdelegate.errors import DelegateWarning
 
-        warn_user(f"{executable.source.name} runs on {target.left_to}: {error}", DelegateWarning)
+        warn_user(f"{source.name} runs on {target.left_to}: {error}", DelegateWarning)
 
 
 def _log(executable: Executable) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 
 from jitdelegate.errors import DeviceError, ModelError
@@ -53,6 +54,7 @@ class ModelFile:
         narrow_states: whether LiteRT needs a copy of the model with wider states, because its kernel would write past
             the end of the original ones.
         listener: called with each executable that has operators on LiteRT; None for nobody.
+        failure_told: taken for good by the thread that warns of a failed GPU.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class ModelFile:
         self.store = store or _open_store(options)
         self.listener = listener
         self.narrow_states = False
+        self.failure_told = _thread.allocate_lock()
         self._source = _keep(source)
         self._given = os.fsdecode(source) if isinstance(source, str | os.PathLike) else ""
         self._fingerprint = ""
@@ -306,7 +309,7 @@ class ModelFile:
     def apart(self) -> ModelFile:
         """A copy without LiteRT's instance, for a delegate in that instance, which would otherwise never be freed."""
         other = ModelFile(self._source, self.options, self._litert_arguments, self.listener, self.store)
-        other._fingerprint, other._given = self._fingerprint, self._given
+        other._fingerprint, other._given, other.failure_told = self._fingerprint, self._given, self.failure_told
         return other
 
     @property

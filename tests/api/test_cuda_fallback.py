@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 import jitdelegate
-from jitdelegate.errors import DelegateWarning, DeviceError
+from jitdelegate.errors import DelegateWarning, DeviceError, ModelError
 from jitdelegate.program.program import State
 from jitdelegate.runtime.cuda import context
+from jitdelegate.targets.cpu.target import CpuDevice
 from tests.api.test_cuda import EXPECTED, X, load
 from tests.gpu.stub import compiler as stub_compiler
 from tests.gpu.stub.compiler import Compiler, scale_and_shift_model
@@ -162,6 +163,31 @@ def test_a_model_goes_on_where_another_library_reset_the_gpu(cache: str, gpu: Li
         load(serialization_dir=cache).close()
         with pytest.warns(DelegateWarning, match="runs on the CPU: another library reset the GPU"):
             np.testing.assert_array_equal(np.asarray(model(X)), EXPECTED)
+
+
+def test_a_model_stays_on_the_gpu_until_the_cpu_is_ready(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Other threads find a session at all times, and an attempt that fails changes nothing."""
+    monkeypatch.setattr(context, "_held", {})
+    driver, path = install(monkeypatch, Failing(ALL, OUT_OF_MEMORY)), tmp_path / "model.tflite"
+    path.write_bytes(scale_and_shift_model())
+    model = jitdelegate.load(path, serialization_dir=False)
+    model._opened.note("not on a GPU: another signature has an operator that it lacks.")
+    path.unlink()
+    driver.left = 1
+    with pytest.warns(DelegateWarning, match="runs on the CPU"), pytest.raises(ModelError, match="Could not open"):
+        model(X)
+    path.write_bytes(scale_and_shift_model())
+    driver.left, open_session = 1, CpuDevice.session
+
+    def session(*given: Any) -> Any:
+        np.testing.assert_array_equal(np.asarray(model(X)), EXPECTED)
+        return open_session(*given)
+
+    monkeypatch.setattr(CpuDevice, "session", session)
+    np.testing.assert_array_equal(np.asarray(model(X)), EXPECTED)
+    assert (driver.calls["cuGraphLaunch"], model.report().target) == (1, "cpu")
 
 
 def with_variable(compiler: Compiler, monkeypatch: pytest.MonkeyPatch, code: int) -> tuple[Failing, jitdelegate.Model]:
