@@ -22,7 +22,8 @@ class RowBatches:
         inputs: names of the model's inputs.
         batch_size: rows of one inference. A model of a fixed size determines it; one that leaves it open gets always
             this size, so that one program serves every number of rows: the last batch is filled up with its last row.
-            But one row alone goes through the program of one row where the model was loaded with such a one.
+            But one row alone goes through the program of one row where the model was loaded with such a one for
+            its shapes.
     """
 
     def __init__(self, model: Model, batch_size: int | None = None) -> None:
@@ -43,7 +44,7 @@ class RowBatches:
         if rows is not None and batch_size not in (None, rows):
             raise TensorError(f"batch_size is {batch_size}, but the model's inputs are {_listed(model.inputs)}")
         self.batch_size: int = rows or batch_size or DEFAULT_BATCH_SIZE
-        self._takes_one = rows is None and all(tensor.shape[0] == 1 for tensor in model.inputs)
+        self._lone = {} if rows else {tensor.name: tensor.shape for tensor in model.inputs}
 
     def run(self, columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Outputs by name, with as many rows as the inputs have.
@@ -62,8 +63,9 @@ class RowBatches:
             raise TensorError(f"inputs have {counts or 'no'} rows, expected one number for all")
         (count,) = set(counts.values())
         results: dict[str, NDArray[Any]] = {}
+        takes_one = self._lone == {name: (1, *array.shape[1:]) for name, array in arrays.items()}
         for start in range(0, max(count, 1), self.batch_size):
-            size = 1 if self._takes_one and count - start == 1 else self.batch_size
+            size = 1 if takes_one and count - start == 1 else self.batch_size
             batch = {name: _filled_up(array[start : start + size], size) for name, array in arrays.items()}
             for name, output in self._model.run(batch).items():
                 found = numpy.asarray(output)

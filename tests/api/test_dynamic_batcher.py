@@ -30,7 +30,9 @@ class Doubling:
     """
 
     inputs = tuple(
-        TensorInfo(Port(name=name, index=index, shape=(1, 1), shape_signature=(-1, -1), dtype="float32", nbytes=4))
+        TensorInfo(
+            Port(name=name, index=index, shape=(1, index + 1), shape_signature=(-1, -1), dtype="float32", nbytes=4)
+        )
         for index, name in enumerate("ab")
     )
 
@@ -419,9 +421,10 @@ def test_a_lone_client_waits_for_nobody() -> None:
         async with _doubling(model, max_delay=3600) as batcher:
             for number in range(3):
                 await _within(batcher(_two(number)))
+            await _within(batcher(_two(3, (4, 2))))  # there is no program of one such row
 
     asyncio.run(serve())
-    assert model.seen == [(1, 1)] * 3
+    assert model.seen == [*[(1, 1)] * 3, (8, 4)]
 
 
 def test_a_row_waits_for_as_many_as_asked_last() -> None:
