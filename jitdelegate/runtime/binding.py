@@ -105,9 +105,12 @@ class Binding:
         copies: (target, source, bytes) of outputs in spare memory whose place is on the host, which `finish` makes.
         staged: (position, spare memory) of tensors on a GPU, which `start` and `finish` copy.
         is_direct: whether there are none of both.
+        changes_inputs: whether an output lies where an input lies, so that a second run has other inputs.
     """
 
-    __slots__ = ("_inputs", "_ports", "_spares", "addresses", "copies", "is_direct", "places", "staged")
+    __slots__ = (
+        *("_inputs", "_ports", "_spares", "addresses", "changes_inputs", "copies", "is_direct", "places", "staged"),
+    )
 
     def __init__(self, program: Program, places: Sequence[Place]) -> None:
         """
@@ -133,7 +136,9 @@ class Binding:
             if place.gpu != HOST:
                 self._reach(position)
         aliases = {self._inputs + made: given for given, made in program.aliases if given < self._inputs}
-        for position, others in overlaps(self.places, self._inputs):
+        shared = overlaps(self.places, self._inputs)
+        self.changes_inputs = bool(shared)
+        for position, others in shared:
             for other in others:
                 if other >= self._inputs or not self.places[position].is_at(self.places[other]):
                     raise overlapping(ports[position], ports[other])

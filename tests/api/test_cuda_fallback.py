@@ -8,15 +8,17 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 import jitdelegate
 from jitdelegate.errors import DelegateWarning, DeviceError, ModelError
-from jitdelegate.program.program import State
+from jitdelegate.program.program import Port, Signature, State
 from jitdelegate.runtime.cuda import context
 from jitdelegate.targets.cpu.target import CpuDevice
+from jitdelegate.tflite.write import ModelBuilder
 from tests.api.test_cuda import EXPECTED, X, load
 from tests.gpu.stub import compiler as stub_compiler
 from tests.gpu.stub.compiler import Compiler, scale_and_shift_model
@@ -29,7 +31,7 @@ from tests.gpu.stub.library import (
     OUT_OF_MEMORY,
     Library,
 )
-from tests.gpu.stub.programs import X_OFFSET, Y_OFFSET, library
+from tests.gpu.stub.programs import SCALE, SHIFT, X_OFFSET, Y_OFFSET, library
 from tests.runtime.test_cuda_failures import ALL, Failing
 
 
@@ -58,12 +60,13 @@ def interpreted(cache: str) -> list[Any]:
     return [running.get_tensor(stub_compiler.OUTPUT)]
 
 
+def gpu_or_cpu(cache: str) -> jitdelegate.Options:
+    both = jitdelegate.HardwareAccelerator.GPU | jitdelegate.HardwareAccelerator.CPU
+    return jitdelegate.Options(both, gpu_options=jitdelegate.GpuOptions(serialization_dir=cache))
+
+
 def on_buffers(cache: str) -> list[Any]:
-    options = jitdelegate.Options(
-        jitdelegate.HardwareAccelerator.GPU | jitdelegate.HardwareAccelerator.CPU,
-        gpu_options=jitdelegate.GpuOptions(serialization_dir=cache),
-    )
-    with jitdelegate.CompiledModel.from_buffer(scale_and_shift_model(), options=options) as model:
+    with jitdelegate.CompiledModel.from_buffer(scale_and_shift_model(), options=gpu_or_cpu(cache)) as model:
         x, y = (jitdelegate.TensorBuffer.create("float32", shape) for shape in ((2, 3), (3, 2)))
         x.write(X)
         model.run_by_index(0, [x], [y])
@@ -141,11 +144,7 @@ def test_after_an_illegal_address_models_go_on_and_new_ones_start_on_the_cpu(
 def test_a_request_that_fails_says_so_and_later_runs_are_the_cpus(cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jitdelegate.runtime.cuda.context._held", {})
     install(monkeypatch, library(CRASHING))
-    options = jitdelegate.Options(
-        jitdelegate.HardwareAccelerator.GPU | jitdelegate.HardwareAccelerator.CPU,
-        gpu_options=jitdelegate.GpuOptions(serialization_dir=cache),
-    )
-    with jitdelegate.CompiledModel.from_buffer(scale_and_shift_model(), options=options) as model:
+    with jitdelegate.CompiledModel.from_buffer(scale_and_shift_model(), options=gpu_or_cpu(cache)) as model:
         x, y = (jitdelegate.TensorBuffer.create("float32", shape) for shape in ((2, 3), (3, 2)))
         x.write(X)
         model.run_async([x], [y])
@@ -188,6 +187,69 @@ def test_a_model_stays_on_the_gpu_until_the_cpu_is_ready(
     monkeypatch.setattr(CpuDevice, "session", session)
     np.testing.assert_array_equal(np.asarray(model(X)), EXPECTED)
     assert (driver.calls["cuGraphLaunch"], model.report().target) == (1, "cpu")
+
+
+def stepping_model() -> bytes:
+    """A signature that replaces the tensor s: f32[2,3] by s * 3 + 2.5."""
+    model = ModelBuilder()
+    s = model.input((2, 3), name="s")
+    scaled = model.op("MUL", [s, model.constant(np.array([SCALE], np.float32))], (2, 3))
+    changed = model.op("ADD", [scaled, model.constant(np.array([SHIFT], np.float32))], (2, 3))
+    model.output(changed)
+    model.signature("step", {"s": s}, {"s": changed})
+    return model.finish()
+
+
+def in_a_session(cache: str) -> Any:
+    session = jitdelegate.load(stepping_model(), serialization_dir=cache).session("s")
+    for _ in range(2):
+        session.run("step")
+    return session.state["s"]
+
+
+def in_an_array(cache: str) -> Any:
+    model, s = jitdelegate.load(stepping_model(), serialization_dir=cache), np.zeros((2, 3), np.float32)
+    for _ in range(2):
+        model.run({"s": s}, "step", out={"s": s})
+    return s
+
+
+def in_a_buffer(cache: str) -> Any:
+    with jitdelegate.CompiledModel.from_buffer(stepping_model(), options=gpu_or_cpu(cache)) as model:
+        (buffer,) = model.create_input_buffers(0)
+        model.run_by_index(0, [buffer], [buffer])
+        model.run_async([buffer], [buffer]).wait()
+        return buffer.read()
+
+
+@pytest.mark.parametrize("has_graphs", [True, False])
+@pytest.mark.parametrize("code", [OUT_OF_MEMORY, ILLEGAL_ADDRESS])
+@pytest.mark.parametrize("live", [in_a_session, in_an_array, in_a_buffer])
+def test_a_run_that_may_have_changed_its_inputs_is_not_repeated(
+    live: Callable[[str], Any],
+    code: int,
+    has_graphs: bool,
+    compiler: Compiler,
+    cache: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiler.output, step = 4, Signature(key="step", graph=0, inputs=(("s", 0),), outputs=(("s", 4),))
+    changed = Port(name="t", index=4, shape=(2, 3), dtype="float32", nbytes=24)
+    compiler.changes = {"outputs": (changed,), "signatures": (step,)}
+    jitdelegate.load(stepping_model(), serialization_dir=cache, target="cpu").close()
+    if not has_graphs:
+        refused = DeviceError("no graphs")
+        monkeypatch.setattr("jitdelegate.runtime.cuda.session.capture", Mock(side_effect=refused))
+    every, were_right = install(monkeypatch, Failing(ALL, code)), 0
+    outcome(live, cache)
+    for left in range(ALL - every.left):
+        context._held.clear()
+        install(monkeypatch, Failing(left, code))
+        found, _ = outcome(live, cache)
+        if not isinstance(found, DeviceError):
+            assert (np.asarray(found) == SHIFT * SCALE + SHIFT).all(), left
+            were_right += 1
+    assert were_right > 10
 
 
 def with_variable(compiler: Compiler, monkeypatch: pytest.MonkeyPatch, code: int) -> tuple[Failing, jitdelegate.Model]:

@@ -6,7 +6,7 @@ import _thread
 import ctypes
 import os
 
-from jitdelegate.errors import DeviceError, ProgramError
+from jitdelegate.errors import DeviceError, GpuError, ProgramError
 from jitdelegate.runtime.buffers import borrow
 from jitdelegate.runtime.cache.key import TOOLCHAIN
 from jitdelegate.runtime.cuda.context import hold_context
@@ -25,7 +25,7 @@ from jitdelegate.runtime.io_binding import IOBinding
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
+    from typing import Any, TypeVar
 
     from jitdelegate.program.program import Port, Program
     from jitdelegate.runtime.binding import Binding, Place
@@ -33,11 +33,14 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.cuda.binding import CudaBinding
     from jitdelegate.runtime.cuda.context import Context, Current
     from jitdelegate.runtime.cuda.device import Device
+    from jitdelegate.runtime.cuda.mark import Mark
     from jitdelegate.runtime.cuda.memory import DevicePlace, GpuMemory
     from jitdelegate.runtime.cuda.profile import LaunchClock
     from jitdelegate.runtime.cuda.requests import CudaRequests
     from jitdelegate.runtime.cuda.status import CudaStatus
     from jitdelegate.runtime.event import Event
+
+    Made = TypeVar("Made")
 
 MOST_GRAPHS = 8
 """Routes whose graphs a session keeps, the most recently used ones."""
@@ -222,10 +225,12 @@ class CudaSession(IOBinding):
         assert isinstance(binding, CudaBinding), "a binding of another session"
         self._refuse_fork()
         self._follow_requests()
-        with self._lock, self._current():
-            self._refuse_capture()
-            self._enqueue_bound(binding, self._wait)
+
+        def then() -> None:
+            self._wait()
             binding.finish()
+
+        self._enqueue_bound(binding, then)
 
     def run_async(self, binding: Binding, needs: Sequence[Event] = (), after: Sequence[Event] = ()) -> Event:
         """See `IOBinding.run_async`. The request is work in the session's stream, and follows other work of the GPU
@@ -241,14 +246,13 @@ class CudaSession(IOBinding):
         if self._enqueued is None:
             self._enqueued = CudaRequests()
         self._enqueued.make_room()
-        with self._lock, self._current():
-            self._refuse_capture()
-            for event in (*needs, *after):
-                if isinstance(event, CudaEvent):
-                    event.mark.follow(self._stream)
+        add = self._enqueued.add
+
+        def then() -> Mark:
             assert self._context
-            add, context = self._enqueued.add, self._context
-            mark = self._enqueue_bound(binding, lambda: add(context, self._stream, self._end_of_request(binding)))
+            return add(self._context, self._stream, self._end_of_request(binding))
+
+        mark = self._enqueue_bound(binding, then, (*needs, *after))
         return CudaRequest(mark, self._enqueued, self, needs, may_be_refused=self._status is not None)
 
     def _end_of_request(self, binding: CudaBinding) -> Callable[[], None]:
@@ -272,19 +276,37 @@ class CudaSession(IOBinding):
                 return False
         return not any(event.done and event._failure() for event in needs)
 
-    def _enqueue_bound(self, binding: CudaBinding, then: Callable[[], Any]) -> Any:
-        """Enqueues one inference on a binding's memory; the answer of `then`, which is called after that."""
-        route = binding.acquire(self._stream)
+    def _enqueue_bound(self, binding: CudaBinding, then: Callable[[], Made], events: Sequence[Event] = ()) -> Made:
+        """Enqueues one inference on a binding's memory, after events; the answer of `then`, which is called after that.
+
+        Raises:
+            DeviceError: no GpuError once the run may have changed its inputs, as it cannot be repeated then.
+        """
+        has_begun = False
         try:
-            try:
-                self._enqueue(self._bound_work(route))
-            except BaseException:
-                try_release(binding.release, self._stream)
-                raise
-            binding.release(self._stream)
-            return then()
-        except BaseException:  # a part of the work may use memory that nobody keeps alive
-            try_release(self._driver.synchronize, self._stream)
+            with self._lock, self._current():
+                self._refuse_capture()
+                for event in events:
+                    if isinstance(event, CudaEvent):
+                        event.mark.follow(self._stream)
+                route = binding.acquire(self._stream)
+                try:
+                    try:
+                        work = self._bound_work(route)
+                        has_begun = not work.graph
+                        self._enqueue(work)
+                        has_begun = True
+                    except BaseException:
+                        try_release(binding.release, self._stream)
+                        raise
+                    binding.release(self._stream)
+                    return then()
+                except BaseException:  # a part of the work may use memory that nobody keeps alive
+                    try_release(self._driver.synchronize, self._stream)
+                    raise
+        except GpuError as error:
+            if has_begun and binding.changes_inputs:
+                raise DeviceError(f"{error}; the run may have changed those of its inputs that are outputs") from error
             raise
 
     def _bound_work(self, route: Route) -> Work:
