@@ -74,6 +74,8 @@ class Benchmark:
         shown = bool(self._arguments.report_peak_memory_footprint)
         overall_bytes = peak_bytes() - before
         print_line("\n".join(lines.memory_lines(init_bytes, overall_bytes, peak=shown)))
+        report = ours.report()  # by now, as a GPU may have failed
+        self._facts |= {"accelerators": [report.target], "features": report.features}
         self._facts |= {"init_bytes": init_bytes, "overall_bytes": overall_bytes}
         self._keep(init, warm_up, own)
         self._save_outputs(ours)
@@ -103,8 +105,6 @@ class Benchmark:
             "name": arguments.benchmark_name,
             "model": arguments.graph,
             "model_size_mb": os.path.getsize(arguments.graph) / MEGABYTE,
-            "accelerators": [report.target],
-            "features": report.features,
             "signature": self._entry.called,
             "fully_accelerated": report.fully_delegated,
             "operators": len(report.operators),

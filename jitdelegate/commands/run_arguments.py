@@ -12,6 +12,7 @@ from typing import Any
 
 from jitdelegate.base.options import FIELDS, DelegateOptions
 from jitdelegate.base.tables import complain
+from jitdelegate.base.user_warning import PlainWarnings
 from jitdelegate.commands.arguments import add_options_file, add_target, add_truth, threads
 from jitdelegate.commands.measurement.entry import Entry, Shape
 from jitdelegate.engine.model_file import default_threads
@@ -129,9 +130,10 @@ def options_of(arguments: argparse.Namespace, **usual: Any) -> DelegateOptions:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No warnings about operators on LiteRT and about the cache: the commands tell both in their own words."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DelegateWarning)
+    """No warnings about operators on LiteRT and about the cache: the commands tell both in their own words. That a GPU
+    has failed and the CPU runs the model is told."""
+    with PlainWarnings(DelegateWarning):
+        warnings.filterwarnings("ignore", r"(?!.* runs on the CPU: )", DelegateWarning)
         warnings.simplefilter("ignore", CacheWarning)
         yield
 

@@ -17,6 +17,9 @@ from jitdelegate.commands import analyze, benchmark, diff, warm
 from jitdelegate.commands.measurement.statistics import Statistics
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models, small_models
+from tests.gpu.stub import compiler as stub_compiler
+from tests.gpu.stub.compiler import Compiler
+from tests.gpu.stub.library import OUT_OF_MEMORY, Library
 
 SHORT = ["--num_runs=4", "--min_secs=0", "--warmup_min_secs=0", "--startup_runs=0", "--num_threads=1"]
 NUMBER = r"[-+.e\d]+"
@@ -49,6 +52,18 @@ def test_the_lines_are_benchmark_model_s(model: str, capsys: pytest.CaptureFixtu
 def test_dry_run_runs_nothing(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert benchmark.main([model, "--dry_run", *SHORT]) == 0
     assert capsys.readouterr().out.count("count=0\n") == 2
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_gpu_that_fails_is_told_of(
+    tmp_path: Path, compiler: Compiler, gpu: Library, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiler.output, path = stub_compiler.OUTPUT, tmp_path / "model.tflite"
+    path.write_bytes(stub_compiler.scale_and_shift_model())
+    gpu.fail("cuGraphLaunch", OUT_OF_MEMORY)
+    assert benchmark.main([str(path), f"--result_json={tmp_path / 'r.json'}", *SHORT]) == 0
+    assert json.loads((tmp_path / "r.json").read_text())["accelerators"] == ["cpu"]
+    assert "model.tflite' runs on the CPU: cuGraphLaunch failed with" in capsys.readouterr().err
 
 
 def test_statistics_are_in_the_words_of_benchmark_model() -> None:
