@@ -307,7 +307,11 @@ def _leave_device(executable: Executable, failed: IOBinding | None, error: GpuEr
     _tell_left(executable, error)
     key = executable.key
     variant = variant_parts(key.subgraph, key.shapes, key.values)
-    executable.become(_open(executable.source, executable.devices[1:], variant, executable.notes, {}))
+    other = _open(executable.source, executable.devices[1:], variant, executable.notes, {})
+    if executable.session is failed:
+        executable.become(other)
+    else:  # the model was closed meanwhile
+        other.close()
 
 
 def _has_states(failed: IOBinding) -> bool:

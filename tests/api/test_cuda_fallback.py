@@ -189,6 +189,22 @@ def test_a_model_stays_on_the_gpu_until_the_cpu_is_ready(
     assert (driver.calls["cuGraphLaunch"], model.report().target) == (1, "cpu")
 
 
+def test_a_model_that_is_closed_meanwhile_stays_closed(
+    cache: str, monkeypatch: pytest.MonkeyPatch, gpu: Library
+) -> None:
+    open_session, model = CpuDevice.session, load(serialization_dir=cache)
+    gpu.fail("cuGraphLaunch", OUT_OF_MEMORY)
+
+    def session(*given: Any) -> Any:
+        model.close()
+        return open_session(*given)
+
+    monkeypatch.setattr(CpuDevice, "session", session)
+    with pytest.raises(DeviceError, match="the model is closed"):
+        model(X)
+    assert model._opened.session is None
+
+
 def stepping_model() -> bytes:
     """A signature that replaces the tensor s: f32[2,3] by s * 3 + 2.5."""
     model = ModelBuilder()
