@@ -26,9 +26,11 @@ from tests.gpu.stub.install import install
 from tests.gpu.stub.library import (
     CONTEXT_IS_DESTROYED,
     ILLEGAL_ADDRESS,
+    INVALID_GRAPHICS_CONTEXT,
     INVALID_VALUE,
     LAUNCH_FAILED,
     OUT_OF_MEMORY,
+    GlBuffer,
     Library,
 )
 from tests.gpu.stub.programs import SCALE, SHIFT, X_OFFSET, Y_OFFSET, library
@@ -187,6 +189,19 @@ def test_a_model_stays_on_the_gpu_until_the_cpu_is_ready(
     monkeypatch.setattr(CpuDevice, "session", session)
     np.testing.assert_array_equal(np.asarray(model(X)), EXPECTED)
     assert (driver.calls["cuGraphLaunch"], model.report().target) == (1, "cpu")
+
+
+def test_a_thread_without_the_opengl_context_of_its_buffers_keeps_the_gpu(cache: str, gpu: Library) -> None:
+    gpu.gl_buffers = {7: GlBuffer(X.tobytes()), 8: GlBuffer(bytes(24))}
+    with jitdelegate.CompiledModel.from_buffer(scale_and_shift_model(), options=gpu_or_cpu(cache)) as model:
+        x = jitdelegate.TensorBuffer.create_from_gl_buffer(0x90D2, 7, "float32", (2, 3))
+        y = jitdelegate.TensorBuffer.create_from_gl_buffer(0x90D2, 8, "float32", (3, 2))
+        gpu.fail("cuGraphicsMapResources", INVALID_GRAPHICS_CONTEXT)
+        with pytest.raises(DeviceError, match="CUDA_ERROR_INVALID_GRAPHICS_CONTEXT"):
+            model.run_by_index(0, [x], [y])
+        model.run_by_index(0, [x], [y])
+        np.testing.assert_array_equal(y.read(), EXPECTED)
+    assert gpu.calls["cuGraphLaunch"] == 1
 
 
 def test_a_model_that_is_closed_meanwhile_stays_closed(

@@ -106,8 +106,8 @@ _PROGRAMMATIC_STREAM_SERIALIZATION = 6
 _BEGINS_EARLY = ctypes.create_string_buffer(Struct("=i4xi60x").pack(_PROGRAMMATIC_STREAM_SERIALIZATION, 1), 72)
 
 
-CALLERS = frozenset({INVALID_VALUE, 400, *range(900, 910)})
-"""Errors for which a caller's memory, stream or capture may be to blame; all others are the GPU's."""
+CALLERS = frozenset({INVALID_VALUE, *range(205, 209), *range(210, 214), 219, 400, *range(900, 910)})
+"""Errors for which a caller's memory, OpenGL context, stream or capture may be to blame; all others are the GPU's."""
 
 
 class StickyError(GpuError):
