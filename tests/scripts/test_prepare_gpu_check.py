@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from jitdelegate.errors import DeviceError, JitDelegateError
 from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case, ints
 from jitdelegate.program.read import read
+from jitdelegate.targets.cuda.code.template import Template
 from jitdelegate.tflite.write import ModelBuilder
 from scripts.gpu_check import bundle
 from scripts.gpu_check.bundle import BATCHES, EXAMPLE, FORM, MODEL, Entry, Prepared, read_bundle
@@ -89,14 +91,29 @@ def test_every_operator_that_litert_quantizes_has_forms_that_expect_what_it_answ
     np.testing.assert_array_equal(expected.array, run_litert(each.content, [feed.array for feed in each.feeds]))
 
 
-def test_families_that_no_operator_alone_has_are_in_graphs_of_several() -> None:
-    found = {
-        launch.template.family
-        for one in families()
-        for precision in one.precisions
-        for launch in plan_of(one.content, (), "sm_90", precision).launches
-    }
-    assert found >= {"attention_ffma", "attention_mma", "attention_combine", "fourier"}
+def kernels(of: type[Template] = Template) -> Iterator[type[Template]]:
+    """The package's, by the classes that they are made from."""
+    for one in of.__subclasses__():
+        yield from (one, *kernels(one))
+
+
+def test_every_family_of_kernels_is_in_a_graph_of_a_few_operators() -> None:
+    """But the one that only GPUs without clusters have."""
+    found = {"contract_combine"}
+    for graph in [*families(), small_example(), *forms(), *quantized_forms()]:
+        with suppress(JitDelegateError):  # it is left out of the bundle, by name
+            for precision in graph.precisions:
+                planned = plan_of(graph.content, (), "sm_90", precision)
+                found.update(launch.template.family for launch in planned.launches)
+    own = [one for one in kernels() if one.__module__.startswith("jitdelegate.")]
+    assert found == {one.family for one in own if hasattr(one, "family")}
+
+
+def test_cells_and_joined_convolutions_of_bytes_are_prepared() -> None:
+    of_bytes = [one for one in families() if one.expected()[0].array.dtype == np.int8]
+    plans = [plan_of(one.content, (), "sm_90", "float32").launches for one in of_bytes]
+    assert {launch.template.family for plan in plans for launch in plan} >= {"cell", "separable_mma"}
+    assert {one.precisions for one in of_bytes} == {("float32",)}
     assert all(one.expected()[0].array.any() for one in families())
 
 
