@@ -152,6 +152,7 @@ def write_results(date: str, rows: Sequence[Row]) -> None:
     """The JSON, the tables, and the archive of both with what tools said."""
     text = report.table(date, rows)
     folder = Path(os.environ.get("OUT") or DOCS)
+    folder.mkdir(parents=True, exist_ok=True)
     report.write_json(folder / report.JSON, date, rows)
     report.replace_file(folder / report.TABLE, text)
     report.write_archive(folder)

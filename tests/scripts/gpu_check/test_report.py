@@ -55,8 +55,7 @@ def test_results_are_written_and_the_status_says_whether_all_marks_hold(
 
 
 def test_results_go_where_out_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    carried = tmp_path / "out"
-    carried.mkdir()
+    carried = tmp_path / "results" / "out"
     _, docs = results(monkeypatch, tmp_path, MACHINE, out=str(carried))
     assert {path.name for path in carried.iterdir()} == {"gpu-results.json", "gpu-results.md", "gpu-results.tgz"}
     assert list(docs.iterdir()) == []
