@@ -10,6 +10,7 @@ import numpy as np
 from jitdelegate.ir.graph import Quant, Tensor
 from jitdelegate.tflite.write import ModelBuilder
 from scripts.gpu_check.bundle import FORM
+from scripts.prepare_gpu_check.forms import UNIT
 from scripts.prepare_gpu_check.quantized import PRECISIONS as OF_QUANTIZED
 from scripts.prepare_gpu_check.quantized import litert_feeds
 from scripts.prepare_gpu_check.source import LITERT, Feed, Source
@@ -91,8 +92,7 @@ def separable(size: int = 12, channels: int = 32, outputs: int = 48) -> bytes:
             model.constant(weights, quant=Quant(tuple(scales), zeros, axis)),
             model.constant(random.integers(-2000, 2000, count, np.int32), quant=Quant(tuple(0.02 * scales), zeros)),
         ]
-        options = {"padding": "SAME", "stride_w": 1, "stride_h": 1}
-        shape = (1, size, size, count)
+        shape, options = (1, size, size, count), {**UNIT, **({"depth_multiplier": 1} if axis else {})}
         value = model.op(op, [value, *operands], shape, dtype="int8", options=options, quant=quant)
     model.output(value)
     return model.finish()

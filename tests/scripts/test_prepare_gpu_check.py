@@ -22,15 +22,16 @@ from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case, ints
 from jitdelegate.program.read import read
 from jitdelegate.targets.cuda.code.template import Template
+from jitdelegate.targets.reference.evaluate import run_graph
 from jitdelegate.tflite.write import ModelBuilder
 from scripts.gpu_check import bundle
 from scripts.gpu_check.bundle import BATCHES, EXAMPLE, FORM, MODEL, Entry, Prepared, read_bundle
-from scripts.gpu_check.weights import plan_of
+from scripts.gpu_check.weights import lowered, plan_of
 from scripts.one_op_models import MAKERS
 from scripts.prepare_gpu_check import __main__ as command
 from scripts.prepare_gpu_check import folder as folder_module
 from scripts.prepare_gpu_check.decoder import decoder
-from scripts.prepare_gpu_check.families import families
+from scripts.prepare_gpu_check.families import families, separable
 from scripts.prepare_gpu_check.folder import Folder, compiled, sources_of, stored
 from scripts.prepare_gpu_check.forms import between_pools, forms
 from scripts.prepare_gpu_check.networks import blocks_of, example, litert_outputs, network, networks, small_example
@@ -114,6 +115,9 @@ def test_cells_and_joined_convolutions_of_bytes_are_prepared() -> None:
     plans = [plan_of(one.content, (), "sm_90", "float32").launches for one in of_bytes]
     assert {launch.template.family for plan in plans for launch in plan} >= {"cell", "separable_mma"}
     assert {one.precisions for one in of_bytes} == {("float32",)}
+    pair = next(one for one in of_bytes if one.content == separable())
+    (found,) = run_graph(lowered(pair.content, ()), [feed.array for feed in pair.feeds])
+    np.testing.assert_array_equal(found, pair.expected()[0].array)
     assert all(one.expected()[0].array.any() for one in families())
 
 
