@@ -11,6 +11,7 @@ import pytest
 from scripts.gpu_check import __main__
 from scripts.gpu_check.row import Row
 from scripts.gpu_check.sections import DEVICE, RUNS, SECTIONS, Section
+from scripts.gpu_check.side_by_side import QUICK
 from tests.scripts.gpu_check.machine import MACHINE, bundle, library, results, use
 
 
@@ -45,6 +46,26 @@ def test_a_section_writes_its_rows_as_it_finds_them(tmp_path: Path, monkeypatch:
     rows = tmp_path / "rows"
     assert __main__.main([str(tmp_path), "--section", "device", "--rows", str(rows)]) == 0
     assert json.loads(rows.read_text().splitlines()[0])["note"] == "Stub 9000"
+
+
+def test_sections_get_the_arguments_of_their_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = use(monkeypatch, library())
+    results(monkeypatch, tmp_path, [])
+    commands: dict[str, list[str]] = {}
+
+    def note(some: list[Section], budget: float, command: Any, name: str) -> list[list[Row]]:
+        commands.update({one.name: command(one, tmp_path / "rows") for one in some})
+        return [MACHINE] if some == [DEVICE] else []
+
+    monkeypatch.setattr(__main__, "run_sections", note)
+    __main__.main([str(tmp_path), "--run", "first"])
+    assert {one.name: tuple(commands[one.name][-1:]) for one in RUNS["first"] if one.arguments} == {
+        "orders": ("100",),
+        RUNS["first"][-1].name: (QUICK,),
+    }
+    assert __main__.main(commands["orders"][3:]) == 0
+    runs = [json.loads(line)["note"] for line in (tmp_path / "rows").read_text().splitlines()]
+    assert runs == ["100 runs in each of 1 orders"] * 2 and driver.leaks() == []
 
 
 def test_every_section_has_its_module_and_correctness_comes_before_speed() -> None:
