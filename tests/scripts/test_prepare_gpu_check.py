@@ -23,6 +23,7 @@ from jitdelegate.ops.case import Case, ints
 from jitdelegate.program.read import read
 from jitdelegate.targets.cuda.code.template import Template
 from jitdelegate.targets.reference.evaluate import run_graph
+from jitdelegate.tflite.read import read as read_model
 from jitdelegate.tflite.write import ModelBuilder
 from scripts.gpu_check import bundle
 from scripts.gpu_check.bundle import BATCHES, EXAMPLE, FORM, MODEL, Entry, Prepared, read_bundle
@@ -38,7 +39,7 @@ from scripts.prepare_gpu_check.networks import blocks_of, example, litert_output
 from scripts.prepare_gpu_check.quantized import quantized_forms
 from scripts.prepare_gpu_check.source import Feed, Source, limits
 from tests.api.small_models import convolution, two_outputs, uncompiled
-from tests.ops.litert import model_of, run_litert
+from tests.ops.litert import all_outputs, model_of, run_litert
 
 POOL = Case(((1, 6, 6, 3),), {"stride_w": 2, "stride_h": 2, "filter_width": 2, "filter_height": 2})
 
@@ -70,6 +71,24 @@ def test_every_operator_with_cases_has_a_form_and_images_also_lie_between_layers
     assert len(set(names)) == len(names)
     assert {name for name, op in OPS.items() if op.cases and not op.custom} <= {name.split()[1] for name in names}
     assert sum(name.endswith("CONV_2D between layers") for name in names) > 10
+
+
+def test_every_form_feeds_what_its_model_takes_and_expects_what_it_gives() -> None:
+    for one in [*forms(), *families(), *quantized_forms()]:
+        graph = read_model(one.content).graphs[0]
+        for ports, feeds in ((graph.inputs, one.feeds), (graph.outputs, one.expected())):
+            assert [graph.tensors[index].shape for index in ports] == [feed.array.shape for feed in feeds], one.name
+
+
+def test_a_form_with_states_expects_what_litert_answers_first() -> None:
+    of_states = [
+        one for one in forms() if any(tensor.is_variable for tensor in read_model(one.content).graphs[0].tensors)
+    ]
+    assert len(of_states) > 15
+    for one in of_states:
+        found = all_outputs(one.content, [feed.array for feed in one.feeds])
+        for array, feed in zip(found, one.expected(), strict=True):
+            np.testing.assert_allclose(array, feed.array, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["CONV_2D", "TRANSPOSE_CONV", "ADD", "RESIZE_BILINEAR"])
