@@ -14,7 +14,7 @@ RACE = "Error: Race reported between Write access at 0x10 in softmax and Read ac
 def main(option: str, tool: str = "", *command: str) -> int:
     """The exit status of the command."""
     if option == "--version":
-        print("Version 0")
+        sys.stdout.write("Version 0\n")
         return 0
     assert option == "--tool"
     status = subprocess.run(command, check=False).returncode
