@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         if arguments.section:
-            write_rows(arguments.section, arguments.folder, arguments.rows)
+            write_rows(arguments.section, arguments.folder, arguments.rows, arguments.arguments)
             return 0
         if arguments.apply:
             apply(report.joined(*map(report.read_json, arguments.apply)))
@@ -86,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--section", choices=list(SECTIONS), help=argparse.SUPPRESS)
     parser.add_argument("--rows", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--arguments", nargs="*", default=(), help=argparse.SUPPRESS)
     return parser
 
 
@@ -101,11 +102,15 @@ def _sections(arguments: argparse.Namespace) -> tuple[Section, ...]:
 BEFORE = (DEVICE, WEIGHTS)
 
 
-def write_rows(name: str, folder: Path, path: Path) -> None:
-    """Run one section in this process; each finding goes to the file at once."""
+def write_rows(name: str, folder: Path, path: Path, own: Sequence[str]) -> None:
+    """Run one section in this process; each finding goes to the file at once.
+
+    Args:
+        own: its arguments, which differ between commands.
+    """
     bundle = read_bundle(folder)
     with path.open("a") as file:
-        for row in SECTIONS[name].rows(bundle):
+        for row in replace(SECTIONS[name], arguments=tuple(own)).rows(bundle):
             file.write(json.dumps(row.to_dict()) + "\n")
             file.flush()
 
@@ -122,7 +127,7 @@ def check(sections: Sequence[Section], arguments: argparse.Namespace) -> int:
 
     def command(section: Section, path: Path) -> list[str]:
         own = [sys.executable, "-m", "scripts.gpu_check", str(arguments.folder)]
-        return [*own, "--section", section.name, "--rows", str(path)]
+        return [*own, "--section", section.name, "--rows", str(path), "--arguments", *section.arguments]
 
     rows = [row for found in run_sections([DEVICE], DEVICE.seconds, command, bundle.name) for row in found]
     gpu = report.facts(rows).get("GPU")
@@ -152,6 +157,7 @@ def write_results(date: str, rows: Sequence[Row]) -> None:
     """The JSON, the tables, and the archive of both with what tools said."""
     text = report.table(date, rows)
     folder = Path(os.environ.get("OUT") or DOCS)
+    folder.mkdir(parents=True, exist_ok=True)
     report.write_json(folder / report.JSON, date, rows)
     report.replace_file(folder / report.TABLE, text)
     report.write_archive(folder)

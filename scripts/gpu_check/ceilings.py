@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from jitdelegate.program.program import Launch, Program
@@ -39,28 +39,26 @@ class Ceilings:
     Attributes:
         launch: seconds from a launch that does nothing to the next one, in a graph.
         products: by PRODUCTS, multiply-adds a second.
+        clock: cycles a second while it computes.
     """
 
     launch: list[float]
     products: Mapping[str, list[float]]
-
-    @property
-    def clock(self) -> float:
-        """Cycles a second while it computes, taking it that it begins as many float32 multiply-adds as it can."""
-        return statistics.median(self.products["float32"]) / (gpu_of(gpu().kind).lanes * gpu().multiprocessors)
+    clock: float
 
 
 def measure(bundle: Bundle) -> Ceilings:
     """By the same events, graphs and medians as the launches of models."""
-    session = open_program(read(bundle.ceiling(bundle.kind(gpu()))))
-    try:
+    with closing(open_program(read(bundle.ceiling(bundle.kind(gpu()))))) as session:
         launch = launch_times(session)
         count = sum(family(session.program, launch) == "products" for launch in session.program.launches)
-        there = PRODUCTS[:count]
-        rates = {name: products(session, number, name) for number, name in enumerate(there, 1)}
-    finally:
-        session.close()
-    return Ceilings(launch, rates)
+        rates = {name: products(session, number, name) for number, name in enumerate(PRODUCTS[:count], 1)}
+    return Ceilings(launch, rates, clock_of(rates["float32"]))
+
+
+def clock_of(rates: Sequence[float]) -> float:
+    """Cycles a second while the GPU computes, taking it that it begins as many float32 multiply-adds as it can."""
+    return statistics.median(rates) / (gpu_of(gpu().kind).lanes * gpu().multiprocessors)
 
 
 def family(program: Program, launch: Launch) -> str:

@@ -43,6 +43,9 @@ def _of_program(prepared: Prepared, folder: Path) -> Iterator[Row]:
             options = {"precision": prepared.precision, "serialization_dir": str(cache)}
             with CompiledModel.create(str(model), HardwareAccelerator.GPU, **options) as opened:  # type: ignore[arg-type]
                 value = _worst(prepared, opened, on_device=on_device, is_async=is_async)
+                report = opened.report()
+            if (report.target, report.cache.outcome) != ("cuda", "hit"):  # right, but by other code than was prepared
+                value, note = None, f"it ran on {report.target}, the cache answered {report.cache.outcome!r}"
         except JitDelegateError as error:
             note = str(error)
         yield Row(SECTION, prepared.name, way, value, NRMSE, limit=prepared.limit, note=note)

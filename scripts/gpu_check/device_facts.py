@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from jitdelegate.runtime.cuda.driver import dotted
@@ -15,6 +15,7 @@ from scripts.gpu_check.bundle import Bundle
 from scripts.gpu_check.child import tool
 from scripts.gpu_check.gpu import gpu
 from scripts.gpu_check.row import LEFT_OUT, Row
+from scripts.gpu_check.sanitizer import SANITIZER
 
 SECTION = "device"
 PACKAGES = ("xxhash", "numpy", "flatbuffers", "llvmlite", "torch", "triton", "ai-edge-litert")
@@ -25,7 +26,6 @@ QUERIES = (
     *("power.limit", "temperature.gpu", "ecc.mode.current"),
     "mig.mode.current",
 )
-TOOLS = ("compute-sanitizer",)
 
 
 def rows(bundle: Bundle) -> Iterator[Row]:
@@ -41,8 +41,8 @@ def rows(bundle: Bundle) -> Iterator[Row]:
     yield _fact("Python", platform.python_version())
     for package in PACKAGES:
         yield _fact(package, _version(package))
-    for name in TOOLS:
-        yield _fact(name, tool(name) or "not installed")
+    sanitizer = tool(SANITIZER)
+    yield _fact(SANITIZER, _said([sanitizer, "--version"]) if sanitizer else "not installed")  # its path names users
     yield _fact("programs for", ", ".join(bundle.kinds))
     for name, reason in bundle.left_out.items():
         yield Row(SECTION, name, LEFT_OUT, note=reason)
@@ -55,11 +55,13 @@ def _fact(quantity: str, text: str) -> Row:
 
 def _nvidia_smi(query: str) -> str:
     program = shutil.which("nvidia-smi")
-    if program is None:
-        return "no nvidia-smi"
-    command = [program, f"--query-gpu={query}", "--format=csv,noheader"]
+    return _said([program, f"--query-gpu={query}", "--format=csv,noheader"]) if program else "no nvidia-smi"
+
+
+def _said(command: Sequence[str]) -> str:
+    """What a command prints, in one line; of several GPUs, one after another."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return (done.stdout or done.stderr).strip()
+    return " ".join((done.stdout or done.stderr).split())
 
 
 def _version(package: str) -> str:

@@ -23,34 +23,26 @@ ALL, LAUNCH = "all launches", "launch "
 def rows(bundle: Bundle) -> Iterator[Row]:
     """Per launch its time beside the predicted one, and per model the sums."""
     child = Child()
-    limits, clock = child.run(measure_ceilings, bundle)
-    yield Row(SECTION, "ceilings", "clock", clock, "1/s", note="cycles are predicted, this makes them seconds")
-    yield from one_by_one(
-        child, child.run(programs_of, bundle, MODEL), partial(measure, limits=limits, clock=clock), _failed
-    )
-
-
-def measure_ceilings(bundle: Bundle) -> tuple[Ceilings, float]:
-    """The GPU's limits and its clock, which only a process that has met the GPU can tell."""
-    limits = ceilings.measure(bundle)
-    return limits, limits.clock
+    limits = child.run(ceilings.measure, bundle)
+    yield Row(SECTION, "ceilings", "clock", limits.clock, "1/s", note="cycles are predicted, this makes them seconds")
+    yield from one_by_one(child, child.run(programs_of, bundle, MODEL), partial(measure, limits=limits), _failed)
 
 
 def _failed(prepared: Prepared, reason: str) -> Row:
     return Row(SECTION, prepared.name, ALL, note=reason)
 
 
-def measure(prepared: Prepared, *, limits: Ceilings, clock: float) -> list[Row]:
+def measure(prepared: Prepared, *, limits: Ceilings) -> list[Row]:
     """What `rows` says, of one program.
 
     Raises:
         JitDelegateError: it cannot be opened or run.
     """
-    found = list(_launches(prepared, limits, clock))
+    found = list(_launches(prepared, limits))
     return [*found, _sum(prepared, found)]
 
 
-def _launches(prepared: Prepared, limits: Ceilings, clock: float) -> Iterator[Row]:
+def _launches(prepared: Prepared, limits: Ceilings) -> Iterator[Row]:
     """In the order of a run, so that each launch computes on what those before it made."""
     nothing = statistics.median(limits.launch)
     session = open_session(prepared)
@@ -60,7 +52,9 @@ def _launches(prepared: Prepared, limits: Ceilings, clock: float) -> Iterator[Ro
             seconds = [
                 session.launch_seconds(number, TIMES, afresh=group == 0) / TIMES - nothing for group in range(GROUPS)
             ]
-            yield measured(SECTION, prepared.name, f"{LAUNCH}{number} {family}", seconds, predicted=cycles / clock)
+            yield measured(
+                SECTION, prepared.name, f"{LAUNCH}{number} {family}", seconds, predicted=cycles / limits.clock
+            )
     finally:
         session.close()
 

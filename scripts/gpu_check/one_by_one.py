@@ -39,7 +39,7 @@ class Child:
         """What the function answers there.
 
         Raises:
-            DeviceError: the process died, or the function did not end in time.
+            DeviceError: the process died, or the function failed or did not end in time.
         """
         try:
             return self._pool.submit(function, *arguments, **named).result(SECONDS)
@@ -47,6 +47,10 @@ class Child:
             raise DeviceError("the process died") from error
         except TimeoutError as error:
             raise DeviceError(f"it did not end within {SECONDS:g} s") from error
+        except JitDelegateError:
+            raise
+        except Exception as error:  # of other software, such as LiteRT
+            raise DeviceError(f"{type(error).__name__}: {error}") from error
 
     def close(self) -> None:
         """End the process, whatever it does."""

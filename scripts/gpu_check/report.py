@@ -13,6 +13,8 @@ from jitdelegate.errors import ProgramError
 from scripts.gpu_check.bundle import FORM
 from scripts.gpu_check.launches import ALL, LAUNCH
 from scripts.gpu_check.launches import SECTION as LAUNCHES
+from scripts.gpu_check.orders import DIFFER
+from scripts.gpu_check.orders import SECTION as ORDERS
 from scripts.gpu_check.row import LEFT_OUT, NRMSE, RATIO, SECONDS, Row, measured, newest
 
 JSON, TABLE, ARCHIVE = "gpu-results.json", "gpu-results.md", "gpu-results.tgz"
@@ -143,13 +145,16 @@ def _missed(row: Row) -> str:
 
 
 def _without_parts(rows: Sequence[Row]) -> list[Row]:
-    """Hundreds of small graphs become one row per precision: the worst; each one that fails keeps its own. Single
-    launches are in the JSON alone."""
+    """Hundreds of small graphs become one row per precision: the worst; each one that fails keeps its own. Programs
+    whose runs are equal become one row. Single launches are in the JSON alone."""
     forms = [row for row in rows if row.quantity == FORM]
     precisions = dict.fromkeys(row.subject.rpartition(", ")[2] for row in forms)
     summaries = [_worst(each, [row for row in forms if row.subject.endswith(f", {each}")]) for each in precisions]
     shown = [row for row in rows if row.quantity != FORM or not row.holds]
     shown = [row for row in shown if row.section != LAUNCHES or row.quantity in (ALL, FAMILY, "clock")]
+    equal = sum(bool(row.holds) for row in shown if row.quantity == DIFFER)
+    shown = [row for row in shown if row.quantity != DIFFER or not row.holds]
+    summaries += [Row(ORDERS, "programs whose runs are equal", "count", float(equal))] if equal else []
     place = next((place for place, row in enumerate(shown) if row.section == "correctness"), len(shown))
     return [*shown[:place], *summaries, *shown[place:]]
 

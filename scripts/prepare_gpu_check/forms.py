@@ -9,10 +9,10 @@ import numpy as np
 
 from jitdelegate.ir.graph import Graph, Node
 from jitdelegate.ops import OPS
-from jitdelegate.ops.case import Case, Weights, ints
+from jitdelegate.ops.case import Case, Weights, ints, is_fed
 from scripts.gpu_check.bundle import FORM
 from scripts.prepare_gpu_check.source import Feed, Source
-from tests.ops.litert import model_of
+from tests.ops.litert import model_of, states_of
 
 PRECISIONS = ("float32", "float16")
 LARGEST_HALF = 6e4
@@ -46,10 +46,23 @@ def forms() -> Iterator[Source]:
     """The operators' first cases, larger ones, and each as it is in a network: between layers that store 16 bits."""
     cases = [(name, case) for name, op in OPS.items() if not op.custom for case in op.cases[:FIRST_CASES]]
     for number, (name, case) in enumerate([*cases, *LARGER]):
-        graph, expected = case.graph(OPS[name]), case.outputs(OPS[name])
-        yield _form(f"{number} {name}", graph, case.feeds(), expected)
+        graph = case.graph(OPS[name])
+        feeds, expected = _first_run(name, case, graph)
+        yield _form(f"{number} {name}", graph, feeds, expected)
         if _may_lie_between(graph, expected):
             yield _between(f"{number} {name} between layers", name, case)
+
+
+def _first_run(name: str, case: Case, graph: Graph) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """What is fed and what is expected of the graph's first run, which finds zeros in its states."""
+    arrays, states, inputs = case.arrays(), states_of(graph), graph.nodes[0].inputs
+    arrays = [
+        array if index not in states else np.zeros_like(array) for index, array in zip(inputs, arrays, strict=True)
+    ]
+    fed = [index for index in graph.inputs if index not in states]
+    feeds = [array for index, array in zip(inputs, arrays, strict=True) if index in fed and array is not None]
+    outputs = OPS[name].reference(arrays, case.attrs)
+    return feeds, outputs[: len(outputs) - len(states)]
 
 
 def _form(name: str, graph: Graph, feeds: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Source:
@@ -67,9 +80,9 @@ def _may_lie_between(graph: Graph, expected: Sequence[np.ndarray]) -> bool:
 def _between(name: str, op: str, case: Case) -> Source:
     """The case on inputs that 16 bits hold exactly, with 1x1 pooling, which changes no value, before and behind."""
     pairs = list(zip(case.inputs, case.arrays(), strict=True))
-    feeds = [_rounded(array) for entry, array in pairs if isinstance(entry, tuple) and array is not None]
+    feeds = [_rounded(array) for entry, array in pairs if is_fed(entry) and array is not None]
     fed = iter(feeds)
-    arrays = [next(fed) if isinstance(entry, tuple) else array for entry, array in pairs]
+    arrays = [next(fed) if is_fed(entry) else array for entry, array in pairs]
     expected = OPS[op].reference(arrays, case.attrs)
     graph = between_pools(case.graph(OPS[op]))
     return replace(_form(name, graph, feeds, expected), precisions=("float16",))

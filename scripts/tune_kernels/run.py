@@ -132,8 +132,7 @@ def _begin(folder: Path) -> tuple[str, Times]:
         rates = ceilings.products(session, 1, next(iter(STEP)))
     finally:
         session.close()
-    limits = ceilings.Ceilings(launch, {next(iter(STEP)): rates})
-    return kind, Times(kind, device.name, limits.clock, statistics.median(launch))
+    return kind, Times(kind, device.name, ceilings.clock_of(rates), statistics.median(launch))
 
 
 def _measure(folder: Path, kind: str, number: int) -> dict[str, float]:

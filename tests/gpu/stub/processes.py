@@ -15,7 +15,7 @@ from functools import cache
 from itertools import count
 from pathlib import Path
 
-from tests.gpu.stub.library import Launched, Library, entry
+from tests.gpu.stub.library import Launched, Library
 from tests.gpu.stub.memory import DeviceMemory
 from tests.gpu.stub.simulator import SimulatedMemory, run_simulated
 
@@ -35,18 +35,6 @@ MEMORY = 1 << 25
 COMPARING = ("correctness", "orders", "CompiledModel", "run_once", "first_output")
 """Words of the command lines of processes that compare outputs."""
 START = "import os\nif os.environ.get({variable!r}):\n    from tests.gpu.stub.processes import install\n    install()\n"
-
-
-class StubbedGpu(Library):
-    """The driver's functions, and those of profilers."""
-
-    @entry
-    def cuProfilerStart(self) -> None:  # noqa: N802 - as in libcuda
-        """Nothing."""
-
-    @entry
-    def cuProfilerStop(self) -> None:  # noqa: N802
-        """Nothing."""
 
 
 def write_kernels(folder: Path, ptx: Mapping[str, bytes], kinds: Mapping[str, str]) -> None:
@@ -85,11 +73,11 @@ def install() -> None:
 
 
 @cache
-def _gpu() -> StubbedGpu:
+def _gpu() -> Library:
     folder = Path(os.environ[KERNELS])
     kinds = json.loads((folder / KINDS).read_text())
     if not any(word in argument for argument in sys.argv for word in COMPARING):
-        return StubbedGpu(lambda *_: None, kinds, total_bytes=MEMORY)
+        return Library(lambda *_: None, kinds, total_bytes=MEMORY)
     from tests.gpu.simulator import Memory, Module
 
     @cache
@@ -105,4 +93,4 @@ def _gpu() -> StubbedGpu:
             last = int(launched.values[0]) + 3  # with the sign of the first output
             memory.memory.write(last, bytes([memory.memory.read(last, 1)[0] ^ 0x80]))
 
-    return StubbedGpu(execute, kinds, memory=SimulatedMemory(Memory()))
+    return Library(execute, kinds, memory=SimulatedMemory(Memory()))

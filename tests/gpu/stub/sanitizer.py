@@ -11,8 +11,11 @@ from tests.gpu.stub.processes import FAULT
 RACE = "Error: Race reported between Write access at 0x10 in softmax and Read access at 0x20 in softmax"
 
 
-def main(option: str, tool: str, *command: str) -> int:
+def main(option: str, tool: str = "", *command: str) -> int:
     """The exit status of the command."""
+    if option == "--version":
+        sys.stdout.write("Version 0\n")
+        return 0
     assert option == "--tool"
     status = subprocess.run(command, check=False).returncode
     raced = int(tool == "racecheck" and os.environ.get(FAULT) == "race")

@@ -73,6 +73,17 @@ def test_a_kernel_that_fails_costs_only_its_own_program(tmp_path: Path, monkeypa
     assert second.holds
 
 
+def test_a_program_whose_files_are_damaged_costs_only_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, library())
+    found = bundle(tmp_path)
+    cut = replace(found.cases[0].programs["sm_90 float32"], path="cut")
+    (tmp_path / "cut").write_bytes((tmp_path / "program").read_bytes()[:100])
+    cases = [replace(found.cases[0], programs={**found.cases[0].programs, "sm_90 float32": cut})]
+    first, second = correctness.rows(replace(found, cases=cases))
+    assert first.holds is False and first.note.startswith("error: Error -5 while decompressing")
+    assert second.holds
+
+
 def test_a_process_that_dies_costs_only_its_own_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, library({**KERNELS, "scale": once(tmp_path / "ran", lambda memory: os._exit(1))}))
     first, second = correctness.rows(bundle(tmp_path))

@@ -9,20 +9,19 @@ import pytest
 
 from scripts.gpu_check import device_facts, report
 from scripts.gpu_check.row import Row
-from tests.scripts.gpu_check.machine import bundle, library, use
+from tests.scripts.gpu_check.machine import bundle, library, tools, use
 
 
 def test_facts_name_the_machine_and_what_was_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, library(name="Stub 9000", version=13010))
+    tools(monkeypatch, tmp_path, "compute-sanitizer", "echo NVIDIA Compute Sanitizer; echo Version 2025.3.1")
     rows = list(device_facts.rows(bundle(tmp_path)))
     known = report.facts(rows)
     assert known["GPU"] == "Stub 9000" and known["kind"] == "sm_90:132" and known["CUDA of the driver"] == "13.1"
     assert {"ecc.mode.current", "mig.mode.current", "clocks.max.sm"} <= known.keys()
-    assert not any(platform.node() in fact for fact in known.values())
+    assert known["compute-sanitizer"] == "NVIDIA Compute Sanitizer Version 2025.3.1"
+    assert not any(platform.node() in fact or str(tmp_path) in fact for fact in known.values())
     assert Row("device", "large", "left out", note="no room") in rows
-    monkeypatch.setattr(device_facts, "tool", lambda name: f"/usr/local/cuda/bin/{name}")
-    found = report.facts(device_facts.rows(bundle(tmp_path)))
-    assert found["compute-sanitizer"] == "/usr/local/cuda/bin/compute-sanitizer"
 
 
 def test_the_ceilings_are_launches_products_and_bytes_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

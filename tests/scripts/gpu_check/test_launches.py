@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.gpu_check import correctness, latency, launches
+from scripts.gpu_check import ceilings, correctness, latency, launches
 from scripts.gpu_check.bundle import MODEL, Entry
 from tests.gpu.stub.programs import KERNELS
 from tests.scripts.gpu_check.machine import CYCLES, bundle, library, once, use
@@ -40,10 +40,10 @@ def test_each_launch_stands_beside_its_prediction(tmp_path: Path, monkeypatch: p
 def test_measuring_programs_leaves_nothing_on_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = use(monkeypatch, library())
     found = bundle(tmp_path, group=MODEL)
-    limits, clock = launches.measure_ceilings(found)
+    limits = ceilings.measure(found)
     for prepared in found.prepared("sm_90"):
         assert correctness.compare(prepared) and latency.measure(prepared)
-        assert launches.measure(prepared, limits=limits, clock=clock)
+        assert launches.measure(prepared, limits=limits)
     assert driver.leaks() == []
 
 

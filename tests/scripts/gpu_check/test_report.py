@@ -13,6 +13,7 @@ import pytest
 from jitdelegate.errors import ProgramError
 from scripts.gpu_check import __main__, report
 from scripts.gpu_check.bundle import FORM, MODEL
+from scripts.gpu_check.orders import DIFFER
 from scripts.gpu_check.row import LEFT_OUT, NRMSE, RATIO, Row, measured
 from scripts.gpu_check.sections import DEVICE, Section
 from tests.scripts.gpu_check.machine import MACHINE, results
@@ -25,12 +26,14 @@ def test_the_table_names_the_gpu_and_counts_marks() -> None:
         Row("correctness", "1 MUL, float32", FORM, 1e-6, NRMSE, limit=1e-5),
         Row("correctness", "2 DIV, float32", FORM, 1e-3, NRMSE, limit=1e-5),
         Row("correctness", "net, float32", MODEL, 1e-6, NRMSE, limit=1e-5),
+        *(Row("orders", f"{number} ADD, float32", DIFFER, number // 3, limit=0.0) for number in range(4)),
         measured("latency", "net, float32", "kernels", [1e-4, 2e-4, 3e-4]),
         Row("WebGPU", "LiteRT WebGPU", "a call", note="no |\nadapter"),
     ]
     text = report.table("2026-01-02", rows)
     assert text.startswith("# Stub 9000, 2026-01-02\n")
-    assert "3 of 4 hold." in text and "2 DIV, float32, form: 1.0e-03, mark 1.0e-05 **exceeded**" in text
+    assert "| programs whose runs are equal | count | 3 |" in text and text.count(f"| {DIFFER} |") == 1
+    assert "6 of 8 hold." in text and "2 DIV, float32, form: 1.0e-03, mark 1.0e-05 **exceeded**" in text
     assert "2 of 3 graphs hold; worst is 2 DIV" in text and "0 ADD" not in text
     assert "| net, float32 | kernels | 0.2 ms | 0.1 ms to 0.3 ms |  |  |" in text
     assert "no / adapter" in text
@@ -55,8 +58,7 @@ def test_results_are_written_and_the_status_says_whether_all_marks_hold(
 
 
 def test_results_go_where_out_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    carried = tmp_path / "out"
-    carried.mkdir()
+    carried = tmp_path / "results" / "out"
     _, docs = results(monkeypatch, tmp_path, MACHINE, out=str(carried))
     assert {path.name for path in carried.iterdir()} == {"gpu-results.json", "gpu-results.md", "gpu-results.tgz"}
     assert list(docs.iterdir()) == []
