@@ -19,8 +19,8 @@ MOST_PIXELS = 4
 """Most rows of a product."""
 MOST_CHANNELS, MOST_SUMS = 16, 32
 """Most channels of products that a unit reads, and sums of these for all rows: a kernel has them in registers."""
-MOST_READS = 24
-"""Most elements of other tensors that it reads."""
+MOST_ACCESSES = 24
+"""Most elements of other tensors that it reads, and of results that it stores."""
 MOST_APPLIES = 2000
 """Operations of a result, equal ones counted again: graphs could double them from node to node."""
 Read = tuple[int, IndexMap]
@@ -84,9 +84,9 @@ class _Growth:
         if not self.shape or not 0 < pixels <= MOST_PIXELS or len(self._axes) > 1:
             return None
         self._grow()
-        sums = [(position, first) for position, own in self.channels.items() for first in own]
-        if not 0 < len(sums) <= min(MOST_CHANNELS, MOST_SUMS // pixels) or len(self.reads) > MOST_READS:
+        if not self.channels or self._is_full:
             return None
+        sums = [(position, first) for position, own in self.channels.items() for first in own]
         arguments = {one: Arg(number) for number, one in enumerate([*sums, *self.reads, *self.kept])}
         values = tuple(self._computed(position, self._own, arguments) for position in self.kept)
         if self.is_large:
@@ -107,13 +107,20 @@ class _Growth:
         """The axes of the results before the last one that are longer than 1."""
         return [axis for axis, size in enumerate(self.shape[:-1]) if size > 1]
 
+    @property
+    def _is_full(self) -> bool:
+        """Whether there is more than a kernel has registers and parameters for."""
+        most = min(MOST_CHANNELS, MOST_SUMS // prod(self.shape[:-1]))
+        return sum(map(len, self.channels.values())) > most or len(self.reads) + len(self.kept) > MOST_ACCESSES
+
     def _shape(self, position: int) -> Shape:
         return self.graph.tensors[self.graph.nodes[position].outputs[0]].shape
 
     def _grow(self) -> None:
-        """Asks nodes from the last one upwards: all readers of a result come before the node that gives it."""
+        """Asks nodes from the last one upwards, until there are too many: all readers of a result come before the node
+        that gives it."""
         self.accesses[self.last], pending = {self._own: None}, {self.last}
-        while pending:
+        while pending and not self._is_full:
             pending.remove(position := max(pending))
             if not self._enters(position):
                 result = self.graph.nodes[position].outputs[0]
