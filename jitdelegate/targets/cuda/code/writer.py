@@ -108,7 +108,7 @@ class Writer:
         """
         names = list(candidates)
         ranked = sorted(names, key=lambda name: cycles(candidates[name])) if cycles else names
-        question = Question(self._step, self._nodes, tuple(ranked), len(self.launches))
+        question = Question(self._step, tuple(ranked), len(self.launches))
         return candidates[self.choices.answer(problem, question)]
 
     def shape(self, index: int) -> tuple[int, ...]:
@@ -166,7 +166,7 @@ class Writer:
     def of_node(self, node: Node) -> Writer:
         """This writer, or one that multiplies in float32 where a node reads nothing but what is kept from overflows."""
         computed = [index for index in node.inputs if index != ABSENT and not self.graph.tensors[index].is_constant]
-        is_wide = self._may_overflow(node) and self._wide.issuperset(computed)
+        is_wide = self._may_overflow(node) and self._wide.issuperset((*computed, *node.outputs))
         return replace(self, precision="float32") if is_wide else self
 
     def part(self, index: int) -> Part:
