@@ -21,7 +21,7 @@ from jitdelegate.targets.reference.evaluate import run_graph
 from scripts.lowered_models import lowered
 from tests.conftest import models_dir
 from tests.ops.quantized_models import LstmModel
-from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
+from tests.targets.cuda_execute import assert_compiles_everywhere, ptx_of, run, templates_of
 from tests.targets.part_graphs import Draft
 
 OWN = IndexMap.along(0, 1)
@@ -209,6 +209,16 @@ def test_work_grows_like_the_steps_of_a_state(monkeypatch: pytest.MonkeyPatch) -
         assert not list(cells(draft.graph(state)))
         counts.append(len(asked))
     assert counts[1] < 3 * counts[0]
+
+
+def test_long_chains_of_work_are_not_too_deep_for_python() -> None:
+    draft = Draft((1, 8))
+    value = draft.node(Contract(), (0, draft.constant(np.ones((8, 8), np.float32)), ABSENT), (1, 8))
+    for _ in range(600):
+        value = draft.map(unary("abs", Arg(0)), value)
+    template, *_ = templates_of(draft.graph(value))
+    assert isinstance(template, CellTemplate)
+    assert "abs.f32" in ptx_of(template, "sm_90")
 
 
 @pytest.mark.parametrize("features", [{}, {"coupled": True}, {"peepholes": True}], ids=str)
