@@ -21,7 +21,8 @@ from jitdelegate.targets.reference.evaluate import run_graph
 from scripts.lowered_models import lowered
 from tests.conftest import models_dir
 from tests.ops.quantized_models import LstmModel
-from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
+from tests.targets.cuda_execute import assert_compiles_everywhere, ptx_of, run, templates_of
+from tests.targets.part_graphs import Draft
 
 OWN = IndexMap.along(0, 1)
 GATES = 4
@@ -189,12 +190,35 @@ def test_what_a_unit_does_not_have_to_itself_is_in_no_cell(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "limit, most", [("MOST_CHANNELS", 8), ("MOST_SUMS", 16), ("MOST_READS", 5), ("MOST_APPLIES", 12)]
+    "limit, most", [("MOST_CHANNELS", 8), ("MOST_SUMS", 16), ("MOST_ACCESSES", 7), ("MOST_APPLIES", 12)]
 )
 def test_cells_have_a_limited_size(limit: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for number, size in ((most, 5), (most - 1, 3)):
         monkeypatch.setattr(module, limit, number)
         assert [len(cell.positions) for cell in cells(LAST)] == [size]
+
+
+def test_work_grows_like_the_steps_of_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    elementwise, asked, counts = module._elementwise, list[Node](), list[int]()
+    monkeypatch.setattr(module, "_elementwise", lambda node: (asked.append(node), elementwise(node))[1])
+    for steps in (60, 120):
+        asked.clear()
+        draft, state = Draft(*[(1, 8)] * (1 + steps)), 0
+        for data in range(1, 1 + steps):
+            state = draft.map(Arg(0) * Arg(1), state, data)
+        assert not list(cells(draft.graph(state)))
+        counts.append(len(asked))
+    assert counts[1] < 3 * counts[0]
+
+
+def test_long_chains_of_work_are_not_too_deep_for_python() -> None:
+    draft = Draft((1, 8))
+    value = draft.node(Contract(), (0, draft.constant(np.ones((8, 8), np.float32)), ABSENT), (1, 8))
+    for _ in range(600):
+        value = draft.map(unary("abs", Arg(0)), value)
+    template, *_ = templates_of(draft.graph(value))
+    assert isinstance(template, CellTemplate)
+    assert "abs.f32" in ptx_of(template, "sm_90")
 
 
 @pytest.mark.parametrize("features", [{}, {"coupled": True}, {"peepholes": True}], ids=str)

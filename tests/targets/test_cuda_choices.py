@@ -44,7 +44,7 @@ def test_blocks_take_as_long_as_they_wait_or_keep_a_multiprocessor_busy(blocks: 
 
 def test_the_tuned_candidate_is_taken_where_it_is_offered() -> None:
     choices = Choices({"a": "second", "b": "gone"})
-    answers = [choices.answer(name, Question(nothing, (), ("first", "second"), 0)) for name in "aabc"]
+    answers = [choices.answer(name, Question(nothing, ("first", "second"), 0)) for name in "aabc"]
     assert answers == ["second", "second", "first", "first"]
     assert {name: question.uses for name, question in choices.asked.items()} == {"a": 2, "b": 1, "c": 1}
     assert choices.used() == {"a": "second"}

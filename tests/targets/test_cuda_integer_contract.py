@@ -182,8 +182,10 @@ def test_other_weights_than_bytes_are_refused() -> None:
         templates_of(replace(graph, tensors=tuple(wide)))
 
 
-def test_blocks_share_out_a_long_sum() -> None:
-    graph = problem((1, 7, 7, 512), (40, 3, 3, 512), (1, 7, 7, 40), kernel=(3, 3), padding=(1, 1, 1, 1), filter_zero=7)
+@pytest.mark.parametrize("channels", [484, 512])
+def test_blocks_share_out_a_long_sum(channels: int) -> None:
+    shapes = (1, 7, 7, channels), (40, 3, 3, channels), (1, 7, 7, 40)
+    graph = problem(*shapes, kernel=(3, 3), padding=(1, 1, 1, 1), filter_zero=7)
     assert [template.cluster > 1 for template in templates_of(graph)] == [True]
     assert kinds(graph, architecture="sm_80") == [Mma, Combine]
     check(graph)

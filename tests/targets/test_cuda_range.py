@@ -19,9 +19,11 @@ from jitdelegate.targets.cuda.code.choices import Choices
 from jitdelegate.targets.cuda.code.element import Element
 from jitdelegate.targets.cuda.code.gpu import GPUS
 from jitdelegate.targets.cuda.plan.plan import written
+from jitdelegate.targets.cuda.tuning import problems_of
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.cuda_execute import ptx_of, run, templates_of
 from tests.targets.cuda_graphs import graph_of, stored_between
+from tests.targets.part_graphs import Draft
 
 LARGEST = float(np.finfo(np.float16).max)
 SMALLEST = np.float32(2**-149)
@@ -80,6 +82,24 @@ def test_sums_of_squares_are_not_stored_in_float16(name: str, architecture: str)
     scale = float(np.abs(expected).max())
     assert 0 < scale <= LARGEST < float(np.square(data).max())
     np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-2 * scale)
+
+
+def test_constants_that_an_operator_repeats_for_itself_are_stored_as_they_are_read() -> None:
+    draft = Draft((4, 6))
+    repeated = draft.node(Map(operands=(IndexMap.along(1),)), [draft.constant(np.ones(6, np.float32))], (4, 6))
+    draft.tensors[repeated] = replace(draft.tensors[repeated], is_inner=True)
+    graph = draft.graph(draft.made(draft.map(Arg(0) * Arg(1), repeated, draft.made(0))))
+    feeds = [np.eye(4, 6, dtype=np.float32)]
+    np.testing.assert_allclose(run(graph, feeds, precision="float16"), run_graph(graph, feeds), rtol=1e-2)
+
+
+def test_tuning_measures_the_problem_that_was_asked() -> None:
+    case = OPS["LOCAL_RESPONSE_NORMALIZATION"].cases[0]
+    graph = lower(case.graph(OPS["LOCAL_RESPONSE_NORMALIZATION"]))
+    asked = problems_of(graph, GPUS["sm_90"], "float16", Choices())
+    assert asked
+    for one in asked:
+        assert all(list(plan.writer.choices.asked) == [one.problem] for plan in one.plans(2).values())
 
 
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])

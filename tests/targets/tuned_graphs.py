@@ -8,6 +8,7 @@ from jitdelegate.ir.forms import Contract, Depthwise, Form
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from tests.targets.cuda_graphs import Shape, stored_between
 from tests.targets.matmul_graphs import matmul
+from tests.targets.part_graphs import Draft
 
 
 def weighted(form: Form, data: Shape, weights: Shape, output: Shape) -> Graph:
@@ -25,7 +26,10 @@ def convolution() -> Graph:
 
 
 def fully_connected() -> Graph:
-    return weighted(Contract(kernel=(1, 1)), (1, 1, 1, 64), (40, 1, 1, 64), (1, 1, 1, 40))
+    """Between normalisations: a product of so few rows and a Map are a cell, of which there is one kind."""
+    draft = Draft((1, 64))
+    weights = draft.constant(np.random.default_rng(0).uniform(-1, 1, (40, 64)).astype(np.float32))
+    return draft.graph(draft.made(draft.node(Contract(), (draft.made(0), weights, ABSENT), (1, 40))))
 
 
 def depthwise(size: int = 16, channels: int = 64) -> Graph:

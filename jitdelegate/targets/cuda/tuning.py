@@ -178,7 +178,6 @@ class Asked:
 
     def _plan(self, candidate: str) -> Plan:
         writer = self._writer.apart(Choices({**self._writer.choices.tuned, self.problem: candidate}))
-        writer.begin(*self.question.nodes, step=self.question.step)
         self.question.step(writer)
         return plan_apart(writer, self._buffers)
 

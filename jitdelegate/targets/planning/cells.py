@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from jitdelegate.ir.expr import RESULT, Arg, Expr, substitute
+from jitdelegate.ir.expr import Arg, Expr, substitute
 from jitdelegate.ir.forms import Contract, IndexMap, Map, Shape
 from jitdelegate.ir.graph import Graph, Node, form_of
 from jitdelegate.passes.fuse_elementwise import applies
@@ -19,10 +19,11 @@ MOST_PIXELS = 4
 """Most rows of a product."""
 MOST_CHANNELS, MOST_SUMS = 16, 32
 """Most channels of products that a unit reads, and sums of these for all rows: a kernel has them in registers."""
-MOST_READS = 24
-"""Most elements of other tensors that it reads."""
-MOST_APPLIES = 2000
-"""Operations of a result, equal ones counted again: graphs could double them from node to node."""
+MOST_ACCESSES = 24
+"""Most elements of other tensors that it reads, and of results that it stores."""
+MOST_APPLIES = 200
+"""Operations of a result, equal ones counted again: graphs could double them from node to node, and Python's functions
+of expressions call themselves."""
 Read = tuple[int, IndexMap]
 """A tensor, and which of its elements belongs to each element of a cell's results."""
 
@@ -75,8 +76,7 @@ class _Growth:
     kept: list[int] = field(default_factory=list)
     channels: dict[int, tuple[int, ...]] = field(default_factory=dict)
     reads: dict[Read, None] = field(default_factory=dict)
-    is_large: bool = False
-    _known: dict[Read, Expr] = field(default_factory=dict)
+    _values: dict[Read, Expr] = field(default_factory=dict)
 
     def cell(self) -> Cell | None:
         """The cell; None where there is no product, or too much."""
@@ -84,13 +84,17 @@ class _Growth:
         if not self.shape or not 0 < pixels <= MOST_PIXELS or len(self._axes) > 1:
             return None
         self._grow()
+        if not self.channels or self._is_full:
+            return None
         sums = [(position, first) for position, own in self.channels.items() for first in own]
-        if not 0 < len(sums) <= min(MOST_CHANNELS, MOST_SUMS // pixels) or len(self.reads) > MOST_READS:
-            return None
         arguments = {one: Arg(number) for number, one in enumerate([*sums, *self.reads, *self.kept])}
-        values = tuple(self._computed(position, self._own, arguments) for position in self.kept)
-        if self.is_large:
-            return None
+        for position in sorted(self.inside):
+            for access in self.accesses[position]:
+                found = self._computed(position, access, arguments)
+                if applies(found) > MOST_APPLIES:
+                    return None
+                self._values[self.graph.nodes[position].outputs[0], access] = found
+        values = tuple(self._values[self.graph.nodes[position].outputs[0], self._own] for position in self.kept)
         return Cell(tuple(sorted(self.inside)), tuple(self.kept), self.channels, tuple(self.reads), values)
 
     @property
@@ -107,13 +111,21 @@ class _Growth:
         """The axes of the results before the last one that are longer than 1."""
         return [axis for axis, size in enumerate(self.shape[:-1]) if size > 1]
 
+    @property
+    def _is_full(self) -> bool:
+        """Whether there is more than a kernel has registers and parameters for."""
+        most = min(MOST_CHANNELS, MOST_SUMS // prod(self.shape[:-1]))
+        is_wide = sum(map(len, self.channels.values())) > most or len(self.reads) + len(self.kept) > MOST_ACCESSES
+        return is_wide or len(self.inside) > MOST_APPLIES
+
     def _shape(self, position: int) -> Shape:
         return self.graph.tensors[self.graph.nodes[position].outputs[0]].shape
 
     def _grow(self) -> None:
-        """Asks nodes from the last one upwards: all readers of a result come before the node that gives it."""
+        """Asks nodes from the last one upwards, until there are too many: all readers of a result come before the node
+        that gives it."""
         self.accesses[self.last], pending = {self._own: None}, {self.last}
-        while pending:
+        while pending and not self._is_full:
             pending.remove(position := max(pending))
             if not self._enters(position):
                 result = self.graph.nodes[position].outputs[0]
@@ -171,22 +183,14 @@ class _Growth:
         position = self.graph.writer[read[0]]
         if position is None or position not in self.inside:
             return arguments[read]
-        if position in self.kept:
-            return arguments[position]
-        if read not in self._known:
-            self._known[read] = self._computed(position, read[1], arguments)
-        return self._known[read]
+        return arguments[position] if position in self.kept else self._values[read]
 
     def _computed(self, position: int, access: IndexMap, arguments: Mapping[object, Arg]) -> Expr:
-        """What a node gives at an access."""
-        if self.is_large:
-            return RESULT
+        """What a node gives at an access, after those that it reads."""
         node = self.graph.nodes[position]
         sums = [arguments[position, access.starts[-1]]] if position in self.channels else []
         operands = (self._value((index, _composed(own, access)), arguments) for index, own in _elementwise(node))
-        found = substitute(form_of(node).epilogue, [*sums, *operands])
-        self.is_large |= applies(found) > MOST_APPLIES
-        return found
+        return substitute(form_of(node).epilogue, [*sums, *operands])
 
 
 def _elementwise(node: Node) -> list[Read]:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeVar
 
-from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.code.element import Element
 from jitdelegate.targets.cuda.code.sizes import flattened
 
@@ -52,14 +51,13 @@ class Question:
     """A choice that a plan made.
 
     Attributes:
-        step: writes the launches of `nodes`, for which it was made.
+        step: writes the launches for which it was made.
         ranked: names of all candidates, by the cost model, the best first.
         launch: number of the first launch after the choice.
         uses: how often a plan asked for this problem.
     """
 
     step: Step
-    nodes: tuple[Node, ...]
     ranked: tuple[str, ...]
     launch: int
     uses: int = 0

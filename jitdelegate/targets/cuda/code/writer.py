@@ -108,7 +108,7 @@ class Writer:
         """
         names = list(candidates)
         ranked = sorted(names, key=lambda name: cycles(candidates[name])) if cycles else names
-        question = Question(self._step, self._nodes, tuple(ranked), len(self.launches))
+        question = Question(self._step, tuple(ranked), len(self.launches))
         return candidates[self.choices.answer(problem, question)]
 
     def shape(self, index: int) -> tuple[int, ...]:
@@ -166,8 +166,12 @@ class Writer:
     def of_node(self, node: Node) -> Writer:
         """This writer, or one that multiplies in float32 where a node reads nothing but what is kept from overflows."""
         computed = [index for index in node.inputs if index != ABSENT and not self.graph.tensors[index].is_constant]
-        is_wide = self._may_overflow(node) and self._wide.issuperset(computed)
-        return replace(self, precision="float32") if is_wide else self
+        is_wide = self._may_overflow(node) and self._wide.issuperset((*computed, *node.outputs))
+        return self._in_float32 if is_wide else self
+
+    @cached_property
+    def _in_float32(self) -> Writer:
+        return replace(self, precision="float32")  # one for all nodes, since it finds anew which tensors are wide
 
     def part(self, index: int) -> Part:
         """Where a tensor lies in the tensor that has its memory: that may be itself."""

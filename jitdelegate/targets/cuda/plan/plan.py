@@ -32,7 +32,7 @@ from jitdelegate.targets.cuda.plan.narrow_weights import narrow_weights
 from jitdelegate.targets.planning.buffer_plan import Buffers, Life, check_steps, lives_of, plan_memory
 from jitdelegate.targets.planning.constants import Constants
 from jitdelegate.targets.planning.epilogue import reach
-from jitdelegate.targets.planning.steps import Steps, find_steps
+from jitdelegate.targets.planning.steps import Steps, Task, find_steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -175,11 +175,16 @@ def _write(writer: Writer, steps: Steps) -> Buffers:
             elif isinstance(node.form, Update):
                 copy(writer, node.inputs[0], node.outputs[0])
             if not isinstance(node.form, View):
-                own = writer if task.fusion else writer.of_node(node)
-                own.begin(*task.nodes, step=partial(ACCEPTS.write, task))
-                ACCEPTS.write(task, own)
+                _launch(task, writer)
     faults.settle()
     return buffers
+
+
+def _launch(task: Task, writer: Writer) -> None:
+    """Writes a task's launches."""
+    own = writer if task.fusion else writer.of_node(task.nodes[-1])
+    own.begin(*task.nodes, step=partial(_launch, task))
+    ACCEPTS.write(task, own)
 
 
 def _rename(writer: Writer, buffers: Buffers, node: Node) -> None:

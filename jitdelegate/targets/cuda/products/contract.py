@@ -81,6 +81,7 @@ def write(writer: Writer, problem: ConvProblem) -> None:
     choice = choose(writer, problem)
     template, parts = choice.template, choice.parts
     template.check(writer.gpu)
+    problem = problem.counting(template.steps) if template.halos else problem
     cycles = template.cycles(writer.gpu, parts, *problem.size) + meeting_cycles(writer.gpu, template.cluster)
     if parts == template.cluster:
         output, extra = TensorPointer(problem.output), writer.epilogue(problem.node)[1]
@@ -118,10 +119,6 @@ def write_launch(
     records = records_of(problem, shapes, sizes[1:], parts)
     along = max(parts, len(phases))
     count = CHUNK // template.stored.nbytes
-    biases = (
-        problem.biases(phase, tile.columns, shape[1] - phase.steps if template.halos else 0)
-        for phase, shape in zip(phases, shapes, strict=True)
-    )
     weights = (part for phase in phases for part in template.packed(phase.matrices(*sizes)))
     writer.launch(
         template,
@@ -138,7 +135,7 @@ def write_launch(
                 [phase.weights for phase in phases],
                 lambda: (pairs_of_int4(part, count) if problem.are_packed else part for part in weights),
             ),
-            writer.constant(np.concatenate(list(biases))),
+            writer.constant(np.concatenate([problem.biases(phase, tile.columns) for phase in phases])),
             NoPointer() if template.is_direct else writer.constant(np.concatenate(tables)),
             (writer.constant(np.full(CHUNK, problem.halo, template.source.dtype)),) if template.halos else (),
             (writer.constant(packed(records)),) if template.is_scattered else (),

@@ -188,15 +188,20 @@ class ConvProblem:
             E=len(epilogue.operands),
         )
 
-    def biases(self, phase: Phase, tile_n: int, beyond: int = 0) -> np.ndarray:
-        """[groups, N]: the bias of each group, padded with zeros to whole tiles.
+    def counting(self, steps: int) -> ConvProblem:
+        """The problem for sums that have pixels outside the image where K is padded to whole tiles of `steps`."""
+        outside = self.halo * self.filter_zero
+        phases = (
+            replace(one, bias=one.bias + one.bias.dtype.type((whole(one.steps, steps) - one.steps) * outside))
+            for one in self.phases
+        )
+        return replace(self, phases=tuple(phases)) if outside else self
 
-        Args:
-            beyond: steps of K in its padding, which the sum of the data counts as pixels outside the image.
-        """
+    def biases(self, phase: Phase, tile_n: int) -> np.ndarray:
+        """[groups, N]: the bias of each group, padded with zeros to whole tiles."""
         padded = np.zeros((self.groups, whole(self.outputs, tile_n)), phase.bias.dtype)
         padded[:, : self.outputs] = phase.bias.reshape(self.groups, self.outputs)
-        return padded + padded.dtype.type(beyond * self.halo * self.filter_zero) if beyond else padded
+        return padded
 
     def table(self, phase: Phase, width: int, tile_k: int) -> np.ndarray:
         """int32[K / width, 2]: the entries of each chunk, K padded to whole tiles (at least one)."""
