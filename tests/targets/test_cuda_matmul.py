@@ -63,7 +63,7 @@ def test_tensor_cores_take_every_layout(adjoint: tuple[bool, bool], precision: s
 def test_large_tiles_have_tails(number: int, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "FFMA_TILES" if precision == "float32" else "MMA_TILES"
     monkeypatch.setattr(matmul_module, name, getattr(matmul_module, name)[number : number + 1])
-    check(matmul((130, 37, 66), ((), ()), (False, True)), precision)
+    check(matmul((130, 37, 66), ((), ()), (False, True)), precision, schedule="random", seed=3)
     check(matmul((132, 36, 68), ((), ()), (True, False)), precision)
 
 
@@ -92,11 +92,6 @@ def test_tiles_of_bytes_stay_in_registers(tile: FfmaTile, monkeypatch: pytest.Mo
 def test_an_epilogue_follows_rows_and_columns(columns: int, precision: str) -> None:
     for extra in [(columns,), (2, 5, 1)]:
         check(matmul((5, 9, columns), ((2,), (2,)), (False, False), extra, (2, 5, columns)), precision)
-
-
-@pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_no_order_of_warps_changes_anything(precision: str) -> None:
-    check(matmul((33, 70, 40), ((), ()), (False, True)), precision, schedule="random", seed=3)
 
 
 @pytest.mark.parametrize("adjoint", ADJOINTS, ids=str)
