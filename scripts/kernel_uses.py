@@ -216,7 +216,7 @@ def _of_edges() -> Iterator[Graph]:
     yield from integer_depthwise.CASES.values()
     for shape in [(1, 9, 10, 16), (2, 17, 33, 8), (1, 5, 6, 7), (1, 30, 9, 64)]:
         yield from (depthwise.layer(shape), depthwise.layer(shape, stride=(2, 2)))
-        yield depthwise.layer(shape, (5, 5), padding=(2, 2, 2, 2))
+        yield depthwise.layer(shape, kernel=(5, 5), padding=(2, 2, 2, 2))
         yield Pair(shape, 24).graph
         yield Pair(shape, 40, stride=(2, 2), kernel=(5, 5), padding=(2, 2, 2, 2)).graph
     for kind, case in product(("mean", "max"), pool.WINDOWS):

@@ -192,7 +192,7 @@ def test_another_meaning_of_an_instruction_is_seen(bug: str, monkeypatch: pytest
 
 def test_a_missing_barrier_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BARRIERS, "bar.sync 0;", OF_WARP)
-    way = "matmul", "sm_75", "float32"
+    way = "normalize", "sm_75", "float32"
     assert outputs(*way, on_the_cpu.__wrapped__, "random") != outputs(*way, simulated)
 
 
