@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, product
 from typing import NamedTuple
 from unittest.mock import patch
@@ -24,10 +24,9 @@ from jitdelegate.passes.lower import lower
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import unsupported
 from jitdelegate.targets.cuda.code.choices import Choices, Question
-from jitdelegate.targets.cuda.code.gpu import GPUS
+from jitdelegate.targets.cuda.code.gpu import GPUS, Costs
 from jitdelegate.targets.cuda.code.template import Template
 from jitdelegate.targets.cuda.plan.plan import plan
-from jitdelegate.targets.cuda.products import recurrent as recurrent_kernel
 from jitdelegate.targets.cuda.walks import split_k
 from jitdelegate.tflite.read import read
 from scripts.fuzz_cuda import AnyChoices
@@ -163,10 +162,10 @@ class Setting:
 @contextmanager
 def _clusters() -> Iterator[None]:
     """Small graphs have clusters too, where a GPU and a kernel have them."""
+    free = Costs(cluster=-1e9, exchange=-1e9)
     with (
         patch.object(split_k, "FEWEST_OF_CLUSTER", 1),
-        patch.object(split_k, "CLUSTER_CYCLES", -(10**9)),
-        patch.object(recurrent_kernel, "CLUSTER_CYCLES", -(10**9)),
+        patch.dict(GPUS, {name: replace(gpu, costs=free) for name, gpu in GPUS.items()}),
     ):
         yield
 
@@ -217,7 +216,7 @@ def _of_edges() -> Iterator[Graph]:
     yield from integer_depthwise.CASES.values()
     for shape in [(1, 9, 10, 16), (2, 17, 33, 8), (1, 5, 6, 7), (1, 30, 9, 64)]:
         yield from (depthwise.layer(shape), depthwise.layer(shape, stride=(2, 2)))
-        yield depthwise.layer(shape, (5, 5), padding=(2, 2, 2, 2))
+        yield depthwise.layer(shape, kernel=(5, 5), padding=(2, 2, 2, 2))
         yield Pair(shape, 24).graph
         yield Pair(shape, 40, stride=(2, 2), kernel=(5, 5), padding=(2, 2, 2, 2)).graph
     for kind, case in product(("mean", "max"), pool.WINDOWS):

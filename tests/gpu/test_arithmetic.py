@@ -1,4 +1,6 @@
-"""Every arithmetic instruction computes what the PTX manual says, checked against numpy or worked examples."""
+"""What arithmetic instructions compute at the edges, as the PTX manual says.
+
+`tests/targets/test_cuda_second_route.py` checks what kernels compute elsewhere."""
 
 from __future__ import annotations
 
@@ -12,30 +14,18 @@ S32 = RNG.integers(-(2**31), 2**31, 32).astype(np.int32)
 T32 = RNG.integers(-(2**31), 2**31, 32).astype(np.int32)
 S64 = RNG.integers(-(2**63), 2**63, 32)
 T64 = RNG.integers(-(2**63), 2**63, 32)
-F32 = RNG.standard_normal(32).astype(np.float32)
-G32 = RNG.standard_normal(32).astype(np.float32)
-H32 = RNG.standard_normal(32).astype(np.float32)
 
 
 @pytest.mark.parametrize(
     ("opcode", "expected"),
     [
-        ("add.s32", S32 + T32),
-        ("sub.s32", S32 - T32),
-        ("mul.lo.s32", S32 * T32),
         ("mul.hi.s32", ((S32.astype(np.int64) * T32) >> 32).astype(np.int32)),
-        ("min.s32", np.minimum(S32, T32)),
-        ("max.s32", np.maximum(S32, T32)),
         ("rem.s32", np.fmod(S32, T32)),
         ("div.s32", np.trunc(S32.astype(np.float64) / T32).astype(np.int32)),
-        ("and.b32", S32 & T32),
-        ("or.b32", S32 | T32),
-        ("xor.b32", S32 ^ T32),
     ],
 )
-def test_integer_instructions_wrap_and_truncate(opcode, expected):
-    kind = opcode.split(".")[-1].replace("b32", "s32")
-    np.testing.assert_array_equal(apply(opcode, [kind] * 3, S32, T32), expected)
+def test_high_halves_and_quotients_of_signed_integers_are_exact(opcode, expected):
+    np.testing.assert_array_equal(apply(opcode, ["s32"] * 3, S32, T32), expected)
 
 
 @pytest.mark.parametrize("kind", ["s64", "u64"])
@@ -43,17 +33,6 @@ def test_the_high_half_of_a_64_bit_product_is_exact(kind):
     a, b = (S64, T64) if kind == "s64" else (S64.view(np.uint64), T64.view(np.uint64))
     expected = [(int(x) * int(y)) >> 64 for x, y in zip(a, b, strict=True)]
     assert apply(f"mul.hi.{kind}", [kind] * 3, a, b).tolist() == expected
-
-
-def test_wide_products_keep_every_bit():
-    expected = S32.astype(np.int64) * T32 + S64
-    np.testing.assert_array_equal(apply("mad.wide.s32", ["s64", "s32", "s32", "s64"], S32, T32, S64), expected)
-
-
-def test_unsigned_and_signed_comparison_differ():
-    a, b = np.array([-1, 1], np.int32), np.array([1, -1], np.int32)
-    assert apply("min.u32", ["s32"] * 3, a, b).tolist() == [1, 1]
-    assert apply("min.s32", ["s32"] * 3, a, b).tolist() == [-1, -1]
 
 
 @pytest.mark.parametrize(
@@ -70,36 +49,12 @@ def test_unsigned_and_signed_comparison_differ():
         ("shf.l.wrap.b32", ([0x12345678], [0xABCDEF01], [8]), [0xCDEF0112]),
         ("shf.r.wrap.b32", ([0x12345678], [0xABCDEF01], [40]), [0x01123456]),
         ("shf.r.clamp.b32", ([0x12345678], [0xABCDEF01], [40]), [0xABCDEF01]),
-        ("dp4a.s32.s32", ([0xFF020304], [0x01010101], [10]), [10 + 4 + 3 + 2 - 1]),
-        ("dp4a.u32.s32", ([0xFF], [0xFF], [0]), [0xFFFFFF01]),
         ("dp2a.lo.u32.u32", ([0x00030002], [0x07050B0D], [1]), [1 + 2 * 13 + 3 * 11]),
     ],
 )
 def test_bits_move_as_the_manual_says(opcode, values, expected):
     arrays = [np.array(value, np.uint32) for value in values]
     assert apply(opcode, ["u32"] * (1 + len(arrays)), *arrays).tolist() == expected
-
-
-@pytest.mark.parametrize(
-    ("opcode", "expected"),
-    [
-        ("add.f32", F32 + G32),
-        ("sub.rn.f32", F32 - G32),
-        ("mul.f32", F32 * G32),
-        ("div.rn.f32", F32 / G32),
-        ("div.approx.f32", F32 / G32),
-        ("copysign.f32", np.copysign(G32, F32)),
-    ],
-)
-def test_float_instructions_round_once_to_nearest(opcode, expected):
-    np.testing.assert_array_equal(apply(opcode, ["f32"] * 3, F32, G32), expected)
-
-
-def test_fma_rounds_once():
-    exact = F32.astype(np.float64) * G32 + H32
-    np.testing.assert_array_equal(apply("fma.rn.f32", ["f32"] * 4, F32, G32, H32), exact.astype(np.float32))
-    one = np.array([1 + 2.0**-12], np.float32)
-    assert apply("fma.rn.f32", ["f32"] * 4, one, one, np.array([-1 - 2.0**-11], np.float32))[0] == np.float32(2.0**-24)
 
 
 def test_directed_rounding_picks_the_neighbour_on_its_side():
@@ -129,19 +84,6 @@ def test_flushing_and_saturation():
         0,
         0.25,
     ]
-
-
-@pytest.mark.parametrize(
-    ("opcode", "function"),
-    [
-        ("rcp.approx.ftz.f32", lambda x: 1 / x),
-        ("sqrt.rn.f32", np.sqrt),
-        ("ex2.approx.ftz.f32", np.exp2),
-    ],
-)
-def test_functions_are_right_to_the_last_bits(opcode, function):
-    x = np.linspace(0.1, 4, 32).astype(np.float32)
-    np.testing.assert_allclose(apply(opcode, ["f32"] * 2, x), function(x.astype(np.float64)), rtol=1e-7)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_each_mutant_is_tried_once_and_counted(tmp_path: Path, capsys: pytest.Ca
     status = mutate_kernels.main(arguments)
     found = [json.loads(line) for line in (tmp_path / "results").read_text().splitlines()]
     table = capsys.readouterr().out
-    assert {one["family"] for one in found} == {"softmax"}
+    assert {one["family"] for one in found} == {"normalize"}
     assert {"a lane is another", "launches are not waited for"} < {one["kind"] for one in found}
     counts = [sum(one["outcome"] == outcome for one in found) for outcome in ("killed", "alive", "equal", "idle")]
     assert sum(counts) == len(found)
@@ -51,7 +51,7 @@ def test_a_family_that_no_graph_has_is_no_success(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("one_graph")
 def test_results_that_differ_kill() -> None:
-    ((key, settings),) = [item for item in families()["softmax"].items() if item[0][0] == "sm_90"]
+    ((key, settings),) = [item for item in families()["normalize"].items() if item[0][0] == "sm_90"]
     subject = mutate_kernels.Subject(*key, settings)
     assert subject.killed_by(subject.text) == ""
     subject.known[settings[0], RUNS[0]] = [np.zeros(SHAPE, np.float32)]

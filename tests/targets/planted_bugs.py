@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import pytest
 
 from jitdelegate.ir.graph import Graph
 from jitdelegate.targets.cuda.code.template import Template
-from tests.gpu.mutate import NoSuchPlaceError
+from tests.gpu.mutate import Mutation, NoSuchPlaceError
 from tests.gpu.simulator import SimulationError
 from tests.targets import cuda_execute
 from tests.targets.cuda_execute import ptx_of, templates_of
@@ -23,32 +21,18 @@ Bug = Callable[[str, int], str]
 
 def replaced(pattern: str, replacement: str) -> Bug:
     """A bug that changes what matches a pattern."""
-
-    def plant(text: str, number: int) -> str:
-        places = list(re.finditer(pattern, text, re.DOTALL))
-        if number >= len(places):
-            raise NoSuchPlaceError(f"{len(places)} matches of {pattern}, none numbered {number}")
-        place = places[number]
-        return text[: place.start()] + place.expand(replacement) + text[place.end() :]
-
-    return plant
+    return Mutation(f"(?s){pattern}", lambda match: match.expand(replacement))
 
 
 @dataclass(frozen=True)
 class Planting:
-    """A graph, and the family of its kernel that gets bugs.
-
-    Attributes:
-        feeds: its inputs; None for those of `compare`.
-        tolerance: of the results of the kernel without a bug.
-    """
+    """A graph, the family of its kernel that gets bugs, and the tolerance of results without a bug."""
 
     graph: Graph
     family: str
     precision: str = "float16"
     architecture: str = "sm_90"
     tolerance: float = 1e-2
-    feeds: Sequence[np.ndarray] | None = None
 
     @property
     def template(self) -> Template:
@@ -65,16 +49,10 @@ class Planting:
         """Whether any order of warps gives wrong numbers with this text, or the simulator objects."""
         texts = {self.template: ptx}
         monkeypatch.setattr(cuda_execute, "ptx_of", lambda one, kind: texts.get(one) or ptx_of(one, kind))
+        how = {"tolerance": self.tolerance, "architecture": self.architecture}
         for schedule in ("lockstep", "random"):
             try:
-                compare(
-                    self.graph,
-                    self.precision,
-                    self.feeds,
-                    self.tolerance,
-                    architecture=self.architecture,
-                    schedule=schedule,
-                )
+                compare(self.graph, self.precision, **how, schedule=schedule)
             except (SimulationError, AssertionError):
                 return True
         return False

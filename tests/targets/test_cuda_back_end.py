@@ -52,7 +52,7 @@ def test_code_is_compiled_for_the_architectures_that_a_device_is_matched_with() 
 def test_ptx_for_later_gpus_is_of_a_version_that_their_first_drivers_read(architecture: str, version: bytes) -> None:
     from tests.targets.test_cuda_dependent_launch import template_of
 
-    for name in ("contract_mma", "softmax"):
+    for name in ("contract_mma", "normalize"):
         text = ptx_of(template_of(name), architecture)
         made = back_end.cubin(text.encode(), architecture)
         assert made.image.startswith(PTX) and made.image.endswith(b"}\0") and made.registers > 0

@@ -210,7 +210,7 @@ def test_launches_whose_second_written_tensors_share_memory_follow_one_another(m
     monkeypatch.setattr(plan_module, "MOST_GROWTH", 1.0)
     for planned, share in ((apart, False), (plan(suppressions(2), OLD, "float32"), True)):
         left = [planned.blocks[launch.tensors()[1]] for launch in planned.launches[1:3]]
-        assert [launch.template.family for launch in planned.launches] == ["softmax", "suppress", "suppress", "map"]
+        assert [launch.template.family for launch in planned.launches] == ["normalize", "suppress", "suppress", "map"]
         assert (left[0] == left[1], 1 in before(planned.orders)[2]) == (share, share)
 
 

@@ -25,7 +25,7 @@ lower = pytest.importorskip("jitdelegate.targets.cuda.compile.front_end").lower
 
 ROWS = convolution((1, 7, 7, 64), 64).graph
 GRAPHS: dict[str, Callable[[], tuple[Graph, str]]] = {
-    "softmax": lambda: (graph_of(Softmax(), [(3, 1000)], (3, 1000)), "float32"),
+    "normalize": lambda: (graph_of(Softmax(), [(3, 1000)], (3, 1000)), "float32"),
     "contract_ffma": lambda: (ROWS, "float32"),
     "contract_mma": lambda: (stored_between(ROWS), "float16"),
     "contract_mma, through registers": lambda: (ROWS, "float16"),
@@ -70,7 +70,7 @@ def test_on_no_gpu_nvvm_takes_a_tensor_for_constant(name: str, architecture: str
 
 
 def test_older_gpus_get_the_same_text_where_arguments_stand_in_a_line_of_their_own() -> None:
-    text = text_of(template_of("softmax"))
+    text = text_of(template_of("normalize"))
     ordinary = re.sub(r'(asm sideeffect "[^"]*", *"[^"]*")\s*\(', r"\1(", text)
     broken = re.sub(r'(asm sideeffect "[^"]*", *"[^"]*")\(', r"\1\n(", ordinary)
     assert broken.count("\n(") >= 4
@@ -78,16 +78,16 @@ def test_older_gpus_get_the_same_text_where_arguments_stand_in_a_line_of_their_o
 
 
 def test_a_template_that_reads_a_tensor_before_it_waits_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    template = template_of("softmax")
+    template = template_of("normalize")
     monkeypatch.setattr(type(template), "awaits_launches", True)
     with pytest.raises(AssertionError, match="only after await_launches"):
         lower(template)
 
 
 def test_a_launch_whose_template_takes_a_tensor_for_a_constant_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(template_of("softmax")), "constants", frozenset({1}))
-    with pytest.raises(AssertionError, match="softmax reads tensors as constants"):
-        templates_of(GRAPHS["softmax"]()[0])
+    monkeypatch.setattr(type(template_of("normalize")), "constants", frozenset({1}))
+    with pytest.raises(AssertionError, match="normalize reads tensors as constants"):
+        templates_of(GRAPHS["normalize"]()[0])
 
 
 READ = "ld.global.u32 %r1, [%d0];"

@@ -103,13 +103,13 @@ TILED = {
 
 @pytest.mark.parametrize("case", SMALL)
 def test_a_small_layer_agrees_with_the_reference(case: str) -> None:
-    compare(SMALL[case], tolerance=NEAR)
+    compare(SMALL[case], tolerance=NEAR, schedule="random", seed=1)
 
 
 @pytest.mark.usefixtures("ample")
 @pytest.mark.parametrize("case", TILED)
 def test_a_layer_of_tiles_agrees_with_the_reference(case: str) -> None:
-    compare(TILED[case], tolerance=NEAR)
+    compare(TILED[case], tolerance=NEAR, schedule="random", seed=3)
 
 
 @pytest.mark.usefixtures("ample")
@@ -141,17 +141,6 @@ def test_an_epilogue_reads_its_operands_at_the_result(kernel: tuple[int, int], p
     tolerance = NEAR if precision == "float32" else 4e-3
     compare(stored_between(with_epilogue(graph, RESIDUAL, [output])), precision, tolerance=tolerance)
     compare(with_epilogue(graph, GATED, [(8,), (*output[:3], 1)]), precision, tolerance=tolerance)
-
-
-@pytest.mark.usefixtures("ample")
-@pytest.mark.parametrize("case", ["5x5", "33 channels"])
-def test_the_order_of_warps_does_not_matter_to_tiles(case: str) -> None:
-    compare(TILED[case], tolerance=NEAR, schedule="random", seed=3)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_order_of_warps_does_not_matter_to_shared_windows(seed: int) -> None:
-    compare(SMALL["7x7 of few pixels"], tolerance=NEAR, schedule="random", seed=seed)
 
 
 def test_large_windows_over_few_pixels_are_shared_out() -> None:

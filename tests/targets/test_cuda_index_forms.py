@@ -23,11 +23,6 @@ def check(example: Example, **options: str) -> np.ndarray:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_form_of_places_is_as_the_reference_has_it(name: str) -> None:
-    check(EXAMPLES[name])
-
-
-@pytest.mark.parametrize("name", ["largest of long rows", "top of rows", "boxes", "boxes of classes"])
-def test_the_order_of_threads_makes_no_difference(name: str) -> None:
     check(EXAMPLES[name], schedule="random")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr
-from jitdelegate.ir.forms import Concat, Form, IndexMap, Map, Pool, Reduce, Resize
+from jitdelegate.ir.forms import Form, Pool, Reduce, Resize
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ir.quantized import Table, quantize, rescale
 from jitdelegate.targets.reference.evaluate import run_graph
@@ -112,15 +112,6 @@ def test_a_reduction_is_as_the_reference_has_it(
 def test_a_mean_over_pixels_is_quantized() -> None:
     expr = quantize(Cast(RESULT, "float32") * 0.0123 + 5.0, "int8", low=-90)
     check(of_form(Reduce(expr, kind="sum", axes=(1, 2), accumulator="int32"), [(2, 7, 7, 24)], "int8", (2, 24), "int8"))
-
-
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
-def test_movements_keep_integers(dtype: str) -> None:
-    check(of_form(Concat(axis=2), [(1, 3, 5, 7), (1, 3, 2, 7)], dtype, (1, 3, 7, 7), dtype))
-    transposed = Map(RESULT, (IndexMap.along(0, 2, 1),))
-    check(of_form(transposed, [(2, 40, 50)], dtype, (2, 50, 40), dtype))
-    padded = Map(RESULT, (IndexMap((0, 1), (-2, -1), (1, 1), 111),))
-    check(of_form(padded, [(9, 17)], dtype, (12, 20), dtype))
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from jitdelegate.ir.expr import Arg, Expr, maximum, unary
 from jitdelegate.ir.forms import IndexMap, Map, View
 from jitdelegate.ir.graph import Graph, Node, Tensor
-from jitdelegate.targets.cuda.code.gpu import GPUS
-from jitdelegate.targets.cuda.forms.transpose import TransposeTemplate
 from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
 from tests.targets.cuda_graphs import Shape, compare, graph_of, stored_between
 
@@ -151,18 +147,3 @@ def test_maps_compile_everywhere_without_local_memory() -> None:
     cases = [CASES["border of odd channels"], CASES["channels first"], CASES["rank 6"], CASES["twelve operands"], long]
     assert_compiles_everywhere([template for case in cases for template in templates_of(graph_of(*case))])
     assert_compiles_everywhere(templates_of(stored_between(graph_of(*CASES["channels"])), precision="float16"))
-
-
-@pytest.mark.parametrize(
-    ("dtype", "width"), [("int8", 16), ("int16", 8), ("float32", 4), ("int64", 2), ("bool", 16)], ids=str
-)
-def test_a_transpose_moves_as_much_as_one_access_takes(dtype: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(GPUS, "sm_90", replace(GPUS["sm_90"], multiprocessors=1))
-    form, shapes, output = transposed((2, 80, 144), (0, 2, 1))
-    graph = graph_of(form, shapes, output)
-    graph = replace(graph, tensors=tuple(replace(one, dtype=dtype) for one in graph.tensors))
-    (template,) = templates_of(graph)
-    assert isinstance(template, TransposeTemplate) and template.width == width
-    data = np.random.default_rng(1).integers(0, 2, shapes[0]).astype(dtype)
-    (found,) = run(graph, [data], schedule="random")
-    np.testing.assert_array_equal(found, data.transpose(0, 2, 1))

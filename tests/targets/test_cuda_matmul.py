@@ -63,32 +63,19 @@ def test_tensor_cores_take_every_layout(adjoint: tuple[bool, bool], precision: s
 def test_large_tiles_have_tails(number: int, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "FFMA_TILES" if precision == "float32" else "MMA_TILES"
     monkeypatch.setattr(matmul_module, name, getattr(matmul_module, name)[number : number + 1])
-    check(matmul((130, 37, 66), ((), ()), (False, True)), precision)
+    check(matmul((130, 37, 66), ((), ()), (False, True)), precision, schedule="random", seed=3)
     check(matmul((132, 36, 68), ((), ()), (True, False)), precision)
-
-
-@pytest.mark.parametrize("precision", ["float32", "float16"])
-@pytest.mark.parametrize("slices", [2, 4])
-def test_slices_share_out_the_depth_and_may_have_none(
-    slices: int, precision: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(matmul_module, "SLICES", (slices,))
-    for depth in (5, 50, 100):
-        check(matmul((9, depth, 34)), precision, schedule="random", seed=depth)
 
 
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
 @pytest.mark.parametrize("adjoint", ADJOINTS, ids=str)
-def test_sums_of_bytes_are_those_of_the_reference(
-    adjoint: tuple[bool, bool], architecture: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sums_of_bytes_are_those_of_the_reference(adjoint: tuple[bool, bool], architecture: str) -> None:
     """In one launch beside those that sum up the rows of a, and turn it."""
-    for sizes, slices in (((1, 1, 1), 1), ((5, 7, 17), 1), ((33, 100, 49), 2), ((20, 64, 34), 4)):
-        monkeypatch.setattr(matmul_module, "SLICES", (slices,))
+    for sizes in ((1, 1, 1), (5, 7, 17), (33, 100, 49), (20, 64, 34)):
         graph = bytes_matmul(sizes, adjoint)
         assert [type(one) for one in templates_of(graph, architecture, "float16")].count(FfmaProduct) == 1
         feeds = feeds_of_bytes(graph)
-        (found,) = run(graph, feeds, architecture, "float16", schedule="random", seed=slices)
+        (found,) = run(graph, feeds, architecture, "float16", schedule="random", seed=sizes[1])
         np.testing.assert_array_equal(found, run_graph(graph, feeds)[0])
 
 
@@ -105,11 +92,6 @@ def test_tiles_of_bytes_stay_in_registers(tile: FfmaTile, monkeypatch: pytest.Mo
 def test_an_epilogue_follows_rows_and_columns(columns: int, precision: str) -> None:
     for extra in [(columns,), (2, 5, 1)]:
         check(matmul((5, 9, columns), ((2,), (2,)), (False, False), extra, (2, 5, columns)), precision)
-
-
-@pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_no_order_of_warps_changes_anything(precision: str) -> None:
-    check(matmul((33, 70, 40), ((), ()), (False, True)), precision, schedule="random", seed=3)
 
 
 @pytest.mark.parametrize("adjoint", ADJOINTS, ids=str)

@@ -100,7 +100,7 @@ def test_contractions_agree_with_the_reference(name, precision):
 
 @pytest.mark.parametrize("precision", ["float16", "tf32"])
 def test_every_tile_takes_a_convolution_larger_than_itself_or_smaller(only, precision):
-    assert check(windowed(40, 72), precision).tile.rows == only.rows
+    assert check(windowed(40, 72), precision, schedule="random", seed=1).tile.rows == only.rows
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
@@ -121,7 +121,7 @@ def test_ports_are_read_and_written_as_float32(name):
 
 @pytest.mark.parametrize("name", ["rows of numbers", "1x1", "3 channels", "12 channels", "groups", "transposed"])
 def test_turing_multiplies_halves_without_asynchronous_copies(name):
-    template = check(CASES[name], "float16", "sm_75")
+    template = check(CASES[name], "float16", "sm_75", schedule="random", seed=1)
     assert "cp.async" not in ptx_of(template, "sm_75")
 
 
@@ -129,13 +129,6 @@ def test_turing_multiplies_halves_without_asynchronous_copies(name):
 def test_turing_refuses_what_it_has_no_tensor_cores_for(precision):
     with pytest.raises(CompileError, match=f"sm_75 has no {precision} tensor cores"):
         template_of(CASES["1x1"], precision, "sm_75")
-
-
-@pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
-@pytest.mark.parametrize("columns", [32, 64])
-def test_warps_may_run_in_any_order(architecture, columns, monkeypatch):
-    use(monkeypatch, next(tile for tile in TILES if (tile.rows, tile.columns) == (columns, columns)))
-    check(windowed(40, 24), "float16", architecture, schedule="random", seed=1)
 
 
 @pytest.mark.parametrize("ports", [False, True])

@@ -18,7 +18,7 @@ from jitdelegate.ops.registry import Op
 from jitdelegate.passes.lower import lower
 from scripts.lowered_models import lowered
 from scripts.one_op_models import MAKERS, one_op_models
-from tests.targets.cuda_execute import run, templates_of, text_of
+from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of, text_of
 
 CASES = [
     pytest.param(name, case, id=f"{name}-{number}")
@@ -79,3 +79,9 @@ def test_a_quantized_operator_has_kernels_for_all_its_types(op: str) -> None:
     assert graphs
     for graph in graphs:
         assert_taken(graph)
+
+
+def test_detection_compiles_everywhere_without_local_memory() -> None:
+    op = OPS["TFLite_Detection_PostProcess"]
+    for case in op.cases[1:3]:
+        assert_compiles_everywhere(templates_of(passes.run(case.graph(op), passes=passes.REWRITE)))

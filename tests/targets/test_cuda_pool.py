@@ -68,7 +68,7 @@ DEFAULTS = ((2, 2), (2, 2), (0, 0, 0, 0), (1, 1))
 @pytest.mark.parametrize("kind", ["mean", "max"])
 @pytest.mark.parametrize("case", WINDOWS)
 def test_pooling_agrees_with_the_reference(case: str, kind: str) -> None:
-    compare(window(case, kind))
+    compare(window(case, kind), schedule="random", seed=1)
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
@@ -89,12 +89,6 @@ def test_an_epilogue_reads_its_operands_at_the_result(kernel: tuple[int, int], p
         (2, 6, 6, 8), kernel, (1, 1), kind=kind, epilogue=maximum(RESULT + Arg(1), 0.0) * Arg(2), operands=shapes
     )
     compare(stored_between(graph), precision, tolerance=8 * TOLERANCES[precision])
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("kind", ["mean", "max"])
-def test_the_order_of_warps_does_not_matter(kind: str, seed: int) -> None:
-    compare(window("whole large image", kind), schedule="random", seed=seed)
 
 
 @pytest.mark.parametrize(

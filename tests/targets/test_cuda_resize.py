@@ -54,7 +54,7 @@ def resized(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", SIZES)
 def test_resizing_agrees_with_the_reference(case: str, kind: str, options: str) -> None:
-    compare(resized(*SIZES[case], kind, options))
+    compare(resized(*SIZES[case], kind, options), schedule="random", seed=5)
 
 
 @pytest.mark.parametrize("channels", [3, 8])
@@ -92,11 +92,6 @@ def test_an_epilogue_reads_its_operands_at_the_result(precision: str, kind: str)
     shapes = (2, 6, 7, 8), (2, 6, 7, 1)
     graph = resized((2, 3, 4, 8), (6, 7), kind, epilogue=maximum(RESULT + Arg(1), 0.0) * Arg(2), operands=shapes)
     compare(stored_between(graph), precision, tolerance=8 * TOLERANCES[precision])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_order_of_warps_does_not_matter(kind: str) -> None:
-    compare(resized(*SIZES["more than a block"], kind), schedule="random", seed=5)
 
 
 def test_images_of_many_sizes_share_one_template() -> None:

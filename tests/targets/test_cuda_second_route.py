@@ -34,8 +34,10 @@ from tests.targets.cuda_routes import bits, on_the_cpu, simulated
 from tests.targets.elementwise_graphs import of_elements
 from tests.targets.matmul_graphs import attention, matmul
 from tests.targets.recurrent_graphs import LSTM, recurrent
+from tests.targets.test_cuda_cell import Steps
 from tests.targets.test_cuda_integer_contract import CASES, LONG_SUMS
 from tests.targets.test_cuda_separable import Pair
+from tests.targets.test_cuda_stored_weights import INT4
 from tests.targets.tuned_graphs import weighted
 
 OLD_AND_NEW = (("sm_75", "float32"), ("sm_90", "float16"))
@@ -54,6 +56,7 @@ OTHERS = {
     **{name: lower(OPS[name].cases[number].graph(OPS[name])) for name, number in OPERATORS.items()},
     "normalize": stored_between(normalize_graphs.layer((3, 600), (1,), (600,), (600,))),
     "normalize in order": normalize_graphs.shares_in_order((40, 33)),
+    "cell": Steps(1, 2, 6, 900).graph,
     "recurrent of 100 units": recurrent(LSTM, 2, 1, 100),
     "transpose": graph_of(Map(Arg(0), (IndexMap.along(1, 0),)), [(70, 130)], (130, 70)),
     "windows": index_graphs.graph_of(Update(clamps=False), WINDOWS, (9, 16), "float32"),
@@ -63,6 +66,7 @@ OTHERS = {
     "sums of 64 bits": LONG_SUMS["window"],
     "int8 weights of a row": test_cuda_hybrid.CASES["a row"],
     "rows of int16": test_cuda_hybrid.CASES["rows of 16 bits"],
+    "rows of int4": INT4["rows"],
 }
 SAME = Contract(kernel=(3, 3), padding=(1, 1, 1, 1))
 FUNCTIONS = {"exp": 1, "log": 1, "tanh": 1, "erf": 1, "pow": 2, "atan2": 2, "fmod": 2, "round": 1, "trunc": 1}
@@ -192,7 +196,7 @@ def test_another_meaning_of_an_instruction_is_seen(bug: str, monkeypatch: pytest
 
 def test_a_missing_barrier_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BARRIERS, "bar.sync 0;", OF_WARP)
-    way = "transpose", "sm_75", "float32"
+    way = "normalize", "sm_75", "float32"
     assert outputs(*way, on_the_cpu.__wrapped__, "random") != outputs(*way, simulated)
 
 

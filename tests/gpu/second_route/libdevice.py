@@ -44,6 +44,7 @@ def multiply_add_to_zero(a, b, c):
 
 
 LLVM = {
+    **{f"{name}.f": f"{name[1:]}num.f32" for name in ("fmin", "fmax")},
     "f2i.rz": "fptosi.sat.i32.f32",
     "f2ui.rz": "fptoui.sat.i32.f32",
     "round.f": "roundeven.f32",

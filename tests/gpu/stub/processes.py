@@ -26,7 +26,7 @@ KINDS = "kinds.json"
 FAULT = "JITDELEGATE_STUB_FAULT"
 """The variable that names what goes wrong, one of FAULTS."""
 FAULTS = ("wrong", "unsteady", "race", "no sanitizer", "crash", "hang")
-FAULTY, UNSTEADY = "softmax", 2
+FAULTY, UNSTEADY = "normalize", 2
 """The family of kernels that go wrong, and every which time they do where they are unsteady."""
 ENDING = "constants"
 """The section that ends or hangs."""

@@ -20,7 +20,6 @@ from jitdelegate.targets.cuda.code.operand import Operand, operands_of, read
 from jitdelegate.targets.cuda.code.sizes import Kind
 from jitdelegate.targets.cuda.code.template import Template
 from jitdelegate.targets.cuda.code.writer import Writer
-from jitdelegate.targets.cuda.forms.transpose import transpose_template
 from jitdelegate.targets.planning.epilogue import without_constants
 
 THREADS = 256
@@ -95,8 +94,7 @@ class MapTemplate(Template):
 
 
 def write_map(writer: Writer, node: Node, form: Map) -> None:
-    """Writes the launches of a Map node: in vectors where memory allows, through shared memory where axes are
-    transposed."""
+    """Writes the launches of a Map node: in vectors where memory allows."""
     output = node.outputs[0]
     shape = writer.shape(output)
     walks = [_walk(writer, index, access, shape) for index, access in zip(node.inputs, form.operands, strict=True)]
@@ -132,13 +130,6 @@ def _write_launch(writer: Writer, expr: Expr, index_map: CanonicalMap, inputs: S
     target = writer.element(output)
     pointers = [writer.pointer(index) for index in (output, *(writer.part(index).whole for index in inputs))]
     elements = [writer.element(index) for index in inputs]
-    transpose = transpose_template(writer.gpu, index_map, elements, target, expr, writer.part(output).first)
-    if transpose is not None:
-        blocks, arguments = transpose.blocks(index_map), [*pointers, *transpose.arguments(index_map)]
-        writer.launch(
-            transpose, (blocks, 1, 1), arguments, products=transpose.instructions * transpose.threads * blocks
-        )
-        return
     width = _width(index_map, target, writer.part(output).first)
     operands = operands_of(index_map, elements, width)
     types = [element.dtype for element in elements]

@@ -1,4 +1,5 @@
-"""Normalize: a row stays in the registers of a few threads, a warp or a block; a longer one is read several times.
+"""Normalize, and Softmax as one: a row stays in the registers of a few threads, a warp or a block; a longer one is read
+several times.
 
 Threads lie along the row where its last axis is reduced. Elsewhere neighbouring threads have neighbouring rows, such
 as the channels of an image. Where there are few rows, each with very many elements, every statistic is a launch of its
@@ -14,8 +15,8 @@ from math import prod
 from typing import Any, ClassVar, NamedTuple
 
 from jitdelegate.ir.combiners import COMBINERS
-from jitdelegate.ir.expr import Expr, result_type
-from jitdelegate.ir.forms import Normalize, Statistic
+from jitdelegate.ir.expr import Arg, Const, Expr, result_type, unary
+from jitdelegate.ir.forms import Normalize, Softmax, Statistic
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.code.axes import axis_kinds, offset_along
 from jitdelegate.targets.cuda.code.cost import moving_cycles
@@ -43,6 +44,8 @@ from jitdelegate.targets.planning.epilogue import Reach
 THREADS = 256
 MOST_KEPT = 32
 """Most elements of a row that a thread keeps in registers."""
+MOST_PER_LANE = 4
+"""Most vectors per thread where a warp computes a row, unless there is a row for every multiprocessor."""
 WIDEST = 8
 """Most elements of a vector."""
 FLOAT, FLOAT_BYTES = "float32", 4
@@ -309,6 +312,14 @@ class Share:
         ]
 
 
+def write_softmax(writer: Writer, node: Node, form: Softmax) -> None:
+    """Writes the launches of a Softmax node: those of the Normalize that it stands for."""
+    power = unary("exp", (Arg(0) - Arg(1)) * form.beta)
+    statistics, axes = (Statistic("max", Arg(0)), Statistic("sum", power)), (len(writer.shape(node.inputs[0])) - 1,)
+    result = power * (Const(1.0) / Arg(2))  # one division for a row
+    write_normalize(writer, node, Normalize(form.epilogue, form.operands, axes, statistics, result))
+
+
 def write_normalize(writer: Writer, node: Node, form: Normalize) -> None:
     """Writes the launches of a Normalize node: one, or one per statistic and one for the results."""
     source, output = node.inputs[0], node.outputs[0]
@@ -356,7 +367,8 @@ def write_normalize(writer: Writer, node: Node, form: Normalize) -> None:
 def _lanes(writer: Writer, rows: int, inputs: int, width: int, *, along: bool) -> int:
     """Threads per row: so many that a row stays in registers, and that they fill the GPU."""
     if along:
-        return min(WARP, power_of_two(inputs)) if inputs * width <= WARP * MOST_KEPT else THREADS
+        most = MOST_PER_LANE if rows < writer.gpu.multiprocessors else MOST_KEPT // width
+        return min(WARP, power_of_two(inputs)) if inputs <= WARP * most else THREADS
     enough = writer.gpu.multiprocessors * ENOUGH_THREADS
     filling = 1 if rows >= enough else min(THREADS // min(WARP, power_of_two(rows)), power_of_two(-(-inputs // CHAINS)))
     fitting = power_of_two(-(-inputs * width // MOST_KEPT))

@@ -107,7 +107,7 @@ ACCEPTS = Accepts(
         forms.Recurrent: "products.recurrent.write_recurrent",
         forms.Reduce: "forms.reduce.write_reduce",
         forms.Resize: "forms.resize.write_resize",
-        forms.Softmax: "forms.softmax.write_softmax",
+        forms.Softmax: "forms.normalize.write_softmax",
         index_forms.ArgReduce: "forms.arg_reduce.write_arg_reduce",
         index_forms.Gather: "forms.gather.write_gather",
         index_forms.Scan: "forms.scan.write_scan",

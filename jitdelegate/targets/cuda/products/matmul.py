@@ -5,7 +5,6 @@ Integers and precision "float32" use multiply-adds, all other precisions use ten
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from math import prod
 
@@ -42,7 +41,6 @@ MOST_THREADS = 256
 """Most threads of a block, so that each may use the largest number of registers that an instruction can name."""
 SHARED_BYTES = 48 * 1024
 """Most shared memory of a block: every GPU grants this much by default."""
-SLICES = (1, 2, 4)
 OUTPUT = 2
 """The number of the output among the sides of a product, after a and b."""
 
@@ -131,11 +129,9 @@ def _template(writer: Writer, node: Node, form: MatMul, product: Product, epilog
     common = *sides, output, run, len(product.axes), epilogue, is_new
     candidates: list[ProductTemplate]
     if operand:
-        pairs = itertools.product(MMA_TILES, SLICES)
-        candidates = [MmaProduct(tile, slices, *common, operand) for tile, slices in pairs]
+        candidates = [MmaProduct(tile, *common, operand) for tile in MMA_TILES]
     else:
-        both = itertools.product(FFMA_TILES, SLICES)
-        candidates = [FfmaProduct(tile, slices, *common) for tile, slices in both]
+        candidates = [FfmaProduct(tile, *common) for tile in FFMA_TILES]
     first = candidates[0]
     text = problem(
         f"{first.family} {writer.precision}",
@@ -151,7 +147,7 @@ def _template(writer: Writer, node: Node, form: MatMul, product: Product, epilog
         E=len(first.epilogue.operands),
     )
     fitting = [one for one in candidates if one.threads <= MOST_THREADS and one.shared_bytes <= SHARED_BYTES]
-    named = {candidate(one.tile, one.slices): one for one in fitting}
+    named = {candidate(one.tile): one for one in fitting}
     return writer.choose(text, named, lambda one: _cycles(writer.gpu, product, one))
 
 
@@ -166,14 +162,14 @@ def _sides(writer: Writer, node: Node, form: MatMul, product: Product, most: int
 
 
 def _cycles(gpu: Gpu, product: Product, template: ProductTemplate) -> float:
-    """Estimated cycles of all blocks of a product, for comparing tiles and slices."""
-    tile, slices = template.tile, template.slices
+    """Estimated cycles of all blocks of a product, for comparing tiles."""
+    tile = template.tile
     blocks = product.count * -(-product.rows // tile.rows) * -(-product.columns // tile.columns)
-    turns = -(-product.depth // (template.steps * slices))
+    turns = -(-product.depth // template.steps)
     sides = (template.left, tile.rows), (template.right, tile.columns)
     copied = sum(side.element.nbytes * lines for side, lines in sides) / COPIED
-    turn = slices * template.steps * max(tile.rows * tile.columns / tile.products, copied)
-    end = slices * tile.rows * tile.columns / FINISHED
+    turn = template.steps * max(tile.rows * tile.columns / tile.products, copied)
+    end = tile.rows * tile.columns / FINISHED
     resident = min(THREADS // template.threads, MOST_BLOCKS)
     alone = (COPY_TURN_CYCLES if template.is_asynchronous else TURN_CYCLES) + turn
     return cycles(gpu, blocks, resident, turns, turn, alone, ENDS_CYCLES, end)

@@ -6,7 +6,7 @@ repeat that work. This pays where it costs less than a launch and the way throug
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import prod
@@ -53,8 +53,6 @@ SCHEDULERS = 4
 """Instructions that a multiprocessor begins per cycle."""
 OUTPUTS = (1, 2, 4)
 """Possible numbers of pixels that a thread computes together."""
-NEARLY = 1.1
-"""Cycles over those of the best template, up to which one that is compiled anyway is taken."""
 LOADING_CYCLES = 500
 """Cycles from one barrier to the next in which a tile's data arrives from the L2 cache."""
 ROUNDING = 10
@@ -116,15 +114,14 @@ class Choice:
 
 def fuse_separables(writer: Writer, pairs: Iterable[tuple[int, int]]) -> Iterator[Fusion]:
     """The pairs that one kernel computes faster than two."""
-    alone, used = Writer(writer.graph, writer.gpu, writer.precision), set[SeparableMma | SeparableFfma]()
+    alone = Writer(writer.graph, writer.gpu, writer.precision)
     for first, second in pairs:
         pair = _pair(writer, writer.graph.nodes[first], writer.graph.nodes[second])
         if pair is None:
             continue
         candidates = _candidates(writer, pair)
-        choice = _preferred(candidates, used, _apart(alone, pair))
-        if choice:
-            used.add(choice.template)
+        choice = min(candidates, key=lambda one: one.cycles, default=None)
+        if choice and choice.cycles < _apart(alone, pair):
             write = partial(_write, pair=pair, choice=choice, candidates=candidates)
             yield Fusion((first, second), write, pitched=(second,), width=choice.template.window.width)
 
@@ -149,16 +146,6 @@ def _apart(alone: Writer, pair: Pair) -> float:
     alone.begin(pair.nodes[0])
     depthwise.write_depthwise(alone, pair.nodes[0], pair.window)
     return alone.launches[-1].cycles + launch_cycles(alone.gpu) + contract.choose(alone, pair.problem).cycles
-
-
-def _preferred(
-    candidates: Sequence[Choice], used: Collection[SeparableMma | SeparableFfma], most: float
-) -> Choice | None:
-    """The candidate of the fewest cycles below `most`, or one as fast, about, that needs no further template; None if
-    there is none."""
-    fast = sorted((one for one in candidates if one.cycles < most), key=lambda one: one.cycles)
-    known = (one for one in fast if one.cycles < NEARLY * fast[0].cycles and one.template in used)
-    return next(known, fast[0] if fast else None)
 
 
 def _candidates(writer: Writer, pair: Pair) -> list[Choice]:

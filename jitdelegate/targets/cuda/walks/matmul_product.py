@@ -1,8 +1,7 @@
 """Shared parts of the kernels for products of two matrices computed at run time.
 
 The kernels copy tiles of K to slots of shared memory, where they lie as in device memory, first a's tile and then b's:
-while one tile is multiplied, the next ones are loaded. The slices of a block, each with its own slots, split K; their
-sums are added up at the end.
+while one tile is multiplied, the next ones are loaded.
 """
 
 from __future__ import annotations
@@ -15,14 +14,11 @@ from typing import ClassVar, NamedTuple, Protocol
 from jitdelegate.targets.cuda.code.device_code import Code, Value
 from jitdelegate.targets.cuda.code.element import Element
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
-from jitdelegate.targets.cuda.code.lanes import first_slice
-from jitdelegate.targets.cuda.code.output import Held, Output, added
+from jitdelegate.targets.cuda.code.output import Held, Output
 from jitdelegate.targets.cuda.code.sizes import Kind, Number
 from jitdelegate.targets.cuda.code.template import Template
 from jitdelegate.targets.cuda.multiply.tensor_core import SharedLines, await_copies, commit_copies
 from jitdelegate.targets.cuda.sources.line_loader import LineLoader, Lines, LineTile
-
-FLOAT = 4
 
 
 class ProductSizes(NamedTuple):
@@ -90,13 +86,11 @@ class ProductTemplate(Template):
         output: element type of the results.
         run: neighbouring columns that are stored together.
         axes: number of leading axes, after merging as in `matmul.Product`.
-        slices: groups of threads that split K, each with its own tile.
         has_async_copy: whether the GPU has asynchronous copies, and whole mma steps.
     """
 
     awaits_launches: ClassVar[bool] = True
     tile: ProductTile
-    slices: int
     left: Side
     right: Side
     output: Element
@@ -107,7 +101,7 @@ class ProductTemplate(Template):
 
     @property
     def threads(self) -> int:
-        return self.tile.threads * self.slices
+        return self.tile.threads
 
     @property
     @abstractmethod
@@ -148,15 +142,9 @@ class ProductTemplate(Template):
         return sum(tile.nbytes for tile in self.tiles)
 
     @property
-    def ring_bytes(self) -> int:
-        """Shared memory of a slice's slots."""
-        return self.slots * self.slot_bytes
-
-    @property
     def shared_bytes(self) -> int:
-        """Shared memory of all slots, or of the sums that later take their place."""
-        tile = self.tile
-        return max(self.slices * self.ring_bytes, (self.slices - 1) * tile.rows * tile.columns * FLOAT)
+        """Shared memory of all slots."""
+        return self.slots * self.slot_bytes
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
@@ -191,18 +179,16 @@ class ProductKernel(ABC):
         self.code, self.template, self.sizes = code, template, sizes
         self.output = Output(code, template.epilogue, template.output, output, extra, sizes.columns)
         tile = template.tile
-        self.thread, self.slice = code.special("tid.x") % tile.threads, code.special("tid.x") // tile.threads
+        self.thread = code.special("tid.x")
         block = code.special("ctaid.x")
         self.number = block // sizes.down
         self.first_row = block % sizes.down * tile.rows
         self.first_column = code.special("ctaid.y") * tile.columns
-        steps = template.steps * template.slices
-        self.turns = (sizes.depth + (steps - 1)) // steps
-        self.first_tile = self.slice * self.turns
-        self.shared = code.dynamic_shared() + self.slice * template.ring_bytes
+        self.turns = (sizes.depth + (template.steps - 1)) // template.steps
         left, right, self.start = self._starts(axes)
         self.sides = template.left, template.right
-        self.addresses = self.shared, self.shared + template.tiles[0].nbytes
+        shared = code.dynamic_shared()
+        self.addresses = shared, shared + template.tiles[0].nbytes
         self.copies = any(tile.copies for tile in template.tiles)
         lines = (
             self._lines(template.left, operands[0], left, self.first_row, sizes.rows, sizes.left, *zero),
@@ -233,12 +219,12 @@ class ProductKernel(ABC):
     def write(self) -> None:
         """Writes the whole kernel."""
         self.code.await_launches()
-        self._meet(self._sums())
+        self._finish(self._sums())
 
     # the ring of tiles
 
     def _sums(self) -> list[Value]:
-        """This thread's sums over the tiles of its slice. Copies, or loads to registers, run ahead of the
+        """This thread's sums over all tiles. Copies, or loads to registers, run ahead of the
         multiplications by all slots but one."""
         code, slot_bytes = self.code, self.template.slot_bytes
         ahead, last = self.template.slots - 1, (self.template.slots - 1) * slot_bytes
@@ -259,8 +245,8 @@ class ProductKernel(ABC):
         return following[1:]
 
     def _begin_tile(self, tile: Value, slot: Value | int) -> list[list[Value]]:
-        """Begins to load a tile of this slice to a slot."""
-        step, zero = (self.first_tile + tile) * self.template.steps, self.code.integer(0)
+        """Begins to load a tile to a slot."""
+        step, zero = tile * self.template.steps, self.code.integer(0)
         loaded = [
             loader.begin(zero if side.along_depth else step, step if side.along_depth else zero, slot)
             for loader, side in zip(self.loaders, self.sides, strict=True)
@@ -288,16 +274,6 @@ class ProductKernel(ABC):
         """The sums after the tile in a slot."""
 
     # sums to the output
-
-    def _meet(self, sums: Sequence[Value]) -> None:
-        """Adds the sums of the other slices to those of the first slice, which finishes them."""
-        slices = self.template.slices
-        if slices == 1:
-            self._finish(sums)
-            return
-        with first_slice(self.code, sums, self.slice, self.thread, self.template.tile.threads) as other:
-            others = [[other(k, at) for at in range(len(sums))] for k in range(slices - 1)]
-            self._finish(added([sums, *others]))
 
     def _finish(self, sums: Sequence[Value]) -> None:
         """Stores the sums as the thread holds them."""
