@@ -215,7 +215,7 @@ def _of_edges() -> Iterator[Graph]:
     for adjoint, sizes in product(ADJOINTS, [(5, 70, 33), (64, 64, 64), (70, 40, 130), (40, 261, 24), (1, 300, 50)]):
         yield matmul(sizes, ((), ()), adjoint)
         yield bytes_matmul(sizes, adjoint)
-    few = product((9, 3), (8,), (20, 270), (32,))
+    few = product((20, 3), (8,), (20, 270), (32,))
     for sizes in [*few, *product((40, 3, 17), (16,), (30, 96, 390), (16,)), (2, 8, 700, 8), (2, 20, 530, 3)]:
         yield attention(sizes, adj_y=True)
     for table in (contract.CONVOLUTIONS, contract.TRANSPOSED):
