@@ -110,23 +110,23 @@ def _drawn(random: np.random.Generator, tensor: Tensor, run: Run) -> np.ndarray:
 
 
 class Extreme(Choices):
-    """Takes the candidates of the smallest or the largest numbers."""
+    """Takes the candidates of the smallest or the largest numbers, of which those of parts come last in their names."""
 
     def __init__(self, extreme: Callable[..., str]) -> None:
         super().__init__()
         self._extreme = extreme
 
     def answer(self, problem: str, question: Question) -> str:
-        return self._extreme(question.ranked, key=lambda name: sum(map(int, re.findall(r"\d+", name))))
+        return self._extreme(question.ranked, key=lambda name: [*map(int, re.findall(r"\d+", name))][::-1])
 
 
 CHOICES: dict[str, Callable[[], Choices]] = {
+    "any": partial(AnyChoices, 0),
     "smallest": partial(Extreme, min),
     "largest": partial(Extreme, max),
-    "any": partial(AnyChoices, 0),
 }
-"""Candidates of kernels: the smallest tiles, so that small graphs have many of them, the largest ones and most parts,
-and any."""
+"""Candidates of kernels: any; the smallest tiles, so that small graphs have many of them; and most parts, which show
+most of kernels that are the same for all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,15 +220,15 @@ def _of_edges() -> Iterator[Graph]:
         yield attention(sizes, adj_y=True)
     for table in (contract.CONVOLUTIONS, contract.TRANSPOSED):
         yield from (case.graph for case in table.values())
-    for rows, depth, outputs in [(5, 70, 33), (64, 64, 64), (70, 40, 130), (20, 1000, 24), (2, 1100, 50), (3, 64, 9)]:
+    for rows, depth, outputs in [(5, 70, 33), (64, 64, 64), (70, 40, 130), (9, 3000, 16), (2, 1100, 50), (3, 64, 9)]:
         yield contract.dense(rows, depth, outputs).graph
     for channels, outputs in [(16, 16), (64, 64), (33, 40), (130, 40)]:
         yield contract.convolution((1, 9, 10, channels), outputs, padding=(1, 1, 1, 1)).graph
     yield from integer_contract.CASES.values()
     yield from integer_contract.LONG_SUMS.values()
     yield from separable.BYTES.values()
-    for filter_zero, rows in product((0, 9), (1, 4)):
-        yield integer_contract.problem((rows, 1030), (40, 1030), (rows, 40), filter_zero=filter_zero)
+    for filter_zero, rows in product((0, 9), (1, 4, 9)):
+        yield integer_contract.problem((rows, 2060), (20, 2060), (rows, 20), filter_zero=filter_zero)
         yield integer_contract.windowed(12, 9, filter_zero=filter_zero, **integer_contract.WIDE)
     yield from (cell.Steps(*sizes, dtype).graph for sizes, dtype in product(cell.CASES.values(), ("float32", "int8")))
     yield from integer_depthwise.CASES.values()
@@ -264,7 +264,7 @@ def families(only: str = "") -> dict[str, dict[tuple[str, Template], list[Settin
 
 def _spread(used: Sequence[Setting]) -> list[Setting]:
     """At most `USES_OF_TEMPLATE` of them: small ones first, which kill as well mostly, and the largest last."""
-    unique = {id(setting.fed): setting for setting in reversed(used)}
+    unique = {id(setting.fed): setting for setting in used}
     ranked = sorted(unique.values(), key=lambda setting: setting.fed.elements)
     count = min(len(ranked), USES_OF_TEMPLATE)
     return [ranked[number * (len(ranked) - 1) // max(1, count - 1)] for number in range(count)]
