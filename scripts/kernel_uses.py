@@ -215,7 +215,7 @@ def _of_edges() -> Iterator[Graph]:
     for adjoint, sizes in product(ADJOINTS, [(5, 71, 33), (64, 64, 64), (70, 40, 130), (40, 261, 24), (1, 300, 50)]):
         yield matmul(sizes, ((), ()), adjoint)
         yield bytes_matmul(sizes, adjoint)
-    few = product((20, 3), (8,), (20, 270), (32,))
+    few = product((20, 3), (4, 8), (13, 270), (28, 32))
     for sizes in [*few, *product((40, 3, 17), (16,), (30, 96, 390), (16,)), (2, 8, 700, 8), (2, 20, 530, 3)]:
         yield attention(sizes, adj_y=True)
     for table in (contract.CONVOLUTIONS, contract.TRANSPOSED):
@@ -247,7 +247,7 @@ def _of_edges() -> Iterator[Graph]:
         yield normalize_graphs.layer(shape, (last,), shape[-1:], shape[-1:])
     for shape in [(70, 130), (64, 64), (33, 400), (128, 36)]:
         yield graph_of(Map(Arg(0), (IndexMap.along(1, 0),)), [shape], shape[::-1])
-        yield graph_of(Map(Arg(0) * 2.0, (IndexMap.along(1, 2, 0),)), [(3, *shape)], (*shape, 3))
+        yield graph_of(Map(Arg(0) * 2.0, (IndexMap.along(2, 0, 1),)), [(3, *shape)], (*shape, 3))
 
 
 def families(only: str = "") -> dict[str, dict[tuple[str, Template], list[Setting]]]:
