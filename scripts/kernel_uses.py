@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, product
 from typing import NamedTuple
 from unittest.mock import patch
@@ -29,20 +30,21 @@ from jitdelegate.targets.cuda.code.template import Template
 from jitdelegate.targets.cuda.plan.plan import plan
 from jitdelegate.targets.cuda.walks import split_k
 from jitdelegate.tflite.read import read
-from scripts.fuzz_cuda import AnyChoices
+from scripts.fuzz_cuda import AnyChoices, all_fused
 from scripts.fuzz_graphs import GRAPHS
 from scripts.one_op_models import MAKERS, one_op_models
 from tests.ops.litert import model_of
 from tests.targets import cuda_execute, index_graphs, normalize_graphs
+from tests.targets import test_cuda_cell as cell
 from tests.targets import test_cuda_contract as contract
 from tests.targets import test_cuda_depthwise as depthwise
 from tests.targets import test_cuda_integer_contract as integer_contract
 from tests.targets import test_cuda_integer_depthwise as integer_depthwise
 from tests.targets import test_cuda_pool as pool
 from tests.targets import test_cuda_recurrent as recurrent
+from tests.targets import test_cuda_separable as separable
 from tests.targets.cuda_graphs import graph_of
-from tests.targets.matmul_graphs import ADJOINTS, attention, matmul
-from tests.targets.test_cuda_separable import Pair
+from tests.targets.matmul_graphs import ADJOINTS, attention, bytes_matmul, matmul
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90")
 """Copies through registers; asynchronous ones; and dependent launches and clusters too."""
@@ -50,8 +52,6 @@ PRECISIONS = ("float32", "float16")
 TOLERANCES = {"float32": 2e-6, "float16": 1e-2}
 DRAWS = {"any": 60, "fused": 120, "moves": 30, "parts": 30, "passes": 30}
 QUANTIZED_MODELS = 2
-CHOICES = ("smallest", "any")
-"""Candidates of kernels: the smallest tiles, so that small graphs have many of them, and any."""
 USES_OF_TEMPLATE = 4
 LARGEST = 80_000
 """Elements of all tensors of a graph, which the simulator runs in a second."""
@@ -109,11 +109,24 @@ def _drawn(random: np.random.Generator, tensor: Tensor, run: Run) -> np.ndarray:
     return random.integers(np.iinfo(kind).min, np.iinfo(kind).max, tensor.shape, kind, endpoint=True)
 
 
-class Smallest(Choices):
-    """Takes the candidates of the smallest numbers."""
+class Extreme(Choices):
+    """Takes the candidates of the smallest or the largest numbers, of which those of parts come last in their names."""
+
+    def __init__(self, extreme: Callable[..., str]) -> None:
+        super().__init__()
+        self._extreme = extreme
 
     def answer(self, problem: str, question: Question) -> str:
-        return min(question.ranked, key=lambda name: sum(map(int, re.findall(r"\d+", name))))
+        return self._extreme(question.ranked, key=lambda name: [*map(int, re.findall(r"\d+", name))][::-1])
+
+
+CHOICES: dict[str, Callable[[], Choices]] = {
+    "any": partial(AnyChoices, 0),
+    "smallest": partial(Extreme, min),
+    "largest": partial(Extreme, max),
+}
+"""Candidates of kernels: any; the smallest tiles, so that small graphs have many of them; and most parts, which show
+most of kernels that are the same for all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,15 +142,12 @@ class Setting:
     precision: str
     candidates: str
 
-    def chosen(self) -> Choices:
-        """Candidates of kernels."""
-        return AnyChoices(0) if self.candidates == "any" else Smallest()
-
     def templates(self) -> Sequence[Template]:
         """The kernels that it runs; none where it does not compile."""
         try:
-            with _clusters():
-                return plan(self.fed.graph, GPUS[self.architecture], self.precision, self.chosen()).templates
+            with _joined():
+                chosen = CHOICES[self.candidates]()
+                return plan(self.fed.graph, GPUS[self.architecture], self.precision, chosen).templates
         except CompileError:
             return ()
 
@@ -148,24 +158,25 @@ class Setting:
         def ptx_of(template: Template, architecture: str) -> str:
             return texts.get(template) or own(template, architecture)
 
-        with patch.object(cuda_execute, "ptx_of", ptx_of), _clusters(), np.errstate(all="ignore"):
+        with patch.object(cuda_execute, "ptx_of", ptx_of), _joined(), np.errstate(all="ignore"):
             return cuda_execute.run(
                 self.fed.graph,
                 self.fed.draw(run),
                 self.architecture,
                 self.precision,
                 run.schedule,
-                choices=self.chosen(),
+                choices=CHOICES[self.candidates](),
             )
 
 
 @contextmanager
-def _clusters() -> Iterator[None]:
-    """Small graphs have clusters too, where a GPU and a kernel have them."""
-    free = Costs(cluster=-1e9, exchange=-1e9)
+def _joined() -> Iterator[None]:
+    """Small graphs have clusters too, where a GPU and a kernel have them, and one kernel computes all that it can."""
+    costs = Costs(cluster=-1e9, exchange=-1e9)
     with (
         patch.object(split_k, "FEWEST_OF_CLUSTER", 1),
-        patch.dict(GPUS, {name: replace(gpu, costs=free) for name, gpu in GPUS.items()}),
+        patch.dict(GPUS, {name: replace(GPUS[name], costs=costs) for name in ARCHITECTURES}),
+        all_fused(),
     ):
         yield
 
@@ -201,24 +212,31 @@ def graphs_of_tests() -> Iterator[Fed]:
 
 def _of_edges() -> Iterator[Graph]:
     """Equal kernels in sizes that fill tiles and that do not, with one step and many, in one block and several."""
-    for adjoint, sizes in product(ADJOINTS, [(5, 70, 33), (64, 64, 64), (70, 40, 130), (40, 261, 24), (1, 300, 50)]):
+    for adjoint, sizes in product(ADJOINTS, [(5, 71, 33), (64, 64, 64), (70, 40, 130), (40, 261, 24), (1, 300, 50)]):
         yield matmul(sizes, ((), ()), adjoint)
-    for sizes in [*product((9, 3), (8,), (20, 270), (32,)), *product((40, 3, 17), (16,), (30, 96, 390), (16,))]:
+        yield bytes_matmul(sizes, adjoint)
+    few = product((20, 3), (4, 8), (13, 270), (28, 32))
+    for sizes in [*few, *product((40, 3, 17), (16,), (30, 96, 390), (16,)), (2, 8, 700, 8), (2, 20, 530, 3)]:
         yield attention(sizes, adj_y=True)
     for table in (contract.CONVOLUTIONS, contract.TRANSPOSED):
         yield from (case.graph for case in table.values())
-    for rows, depth, outputs in [(5, 70, 33), (64, 64, 64), (70, 40, 130), (20, 1000, 24), (2, 1100, 50), (3, 64, 9)]:
+    for rows, depth, outputs in [(5, 70, 33), (64, 64, 64), (70, 40, 130), (9, 3000, 16), (2, 1100, 50), (3, 64, 9)]:
         yield contract.dense(rows, depth, outputs).graph
     for channels, outputs in [(16, 16), (64, 64), (33, 40), (130, 40)]:
         yield contract.convolution((1, 9, 10, channels), outputs, padding=(1, 1, 1, 1)).graph
     yield from integer_contract.CASES.values()
     yield from integer_contract.LONG_SUMS.values()
+    yield from separable.BYTES.values()
+    for filter_zero, rows in product((0, 9), (1, 4, 9)):
+        yield integer_contract.problem((rows, 2060), (20, 2060), (rows, 20), filter_zero=filter_zero)
+        yield integer_contract.windowed(12, 9, filter_zero=filter_zero, **integer_contract.WIDE)
+    yield from (cell.Steps(*sizes, dtype).graph for sizes, dtype in product(cell.CASES.values(), ("float32", "int8")))
     yield from integer_depthwise.CASES.values()
     for shape in [(1, 9, 10, 16), (2, 17, 33, 8), (1, 5, 6, 7), (1, 30, 9, 64)]:
         yield from (depthwise.layer(shape), depthwise.layer(shape, stride=(2, 2)))
         yield depthwise.layer(shape, kernel=(5, 5), padding=(2, 2, 2, 2))
-        yield Pair(shape, 24).graph
-        yield Pair(shape, 40, stride=(2, 2), kernel=(5, 5), padding=(2, 2, 2, 2)).graph
+        yield separable.Pair(shape, 24).graph
+        yield separable.Pair(shape, 40, stride=(2, 2), kernel=(5, 5), padding=(2, 2, 2, 2)).graph
     for kind, case in product(("mean", "max"), pool.WINDOWS):
         yield pool.window(case, kind)
     yield from (*recurrent.CASES.values(), *recurrent.PROJECTED.values(), *normalize_graphs.WHOLE)
@@ -229,7 +247,7 @@ def _of_edges() -> Iterator[Graph]:
         yield normalize_graphs.layer(shape, (last,), shape[-1:], shape[-1:])
     for shape in [(70, 130), (64, 64), (33, 400), (128, 36)]:
         yield graph_of(Map(Arg(0), (IndexMap.along(1, 0),)), [shape], shape[::-1])
-        yield graph_of(Map(Arg(0) * 2.0, (IndexMap.along(1, 2, 0),)), [(3, *shape)], (*shape, 3))
+        yield graph_of(Map(Arg(0) * 2.0, (IndexMap.along(2, 0, 1),)), [(3, *shape)], (*shape, 3))
 
 
 def families(only: str = "") -> dict[str, dict[tuple[str, Template], list[Setting]]]:
@@ -245,8 +263,8 @@ def families(only: str = "") -> dict[str, dict[tuple[str, Template], list[Settin
 
 
 def _spread(used: Sequence[Setting]) -> list[Setting]:
-    """At most `USES_OF_TEMPLATE` of them, small ones first, which kill as well as large ones mostly."""
-    unique = {id(setting.fed): setting for setting in reversed(used)}
+    """At most `USES_OF_TEMPLATE` of them: small ones first, which kill as well mostly, and the largest last."""
+    unique = {id(setting.fed): setting for setting in used}
     ranked = sorted(unique.values(), key=lambda setting: setting.fed.elements)
     count = min(len(ranked), USES_OF_TEMPLATE)
-    return [ranked[number * len(ranked) // count] for number in range(count)]
+    return [ranked[number * (len(ranked) - 1) // max(1, count - 1)] for number in range(count)]

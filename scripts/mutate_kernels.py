@@ -110,13 +110,13 @@ def sampled(
     family: str, known: Mapping[tuple[str, Template], list[Setting]], most: int, seed: int
 ) -> Iterator[tuple[str, Subject, Match[str]]]:
     """(kind, template, place) of at most `most` mutants of each kind in a family, the same ones first for any `most`.
-    Templates of several graphs come first, of one architecture and then of another."""
+    Templates of several graphs come first, of one architecture and then of another, with clusters and without."""
     draw = random.Random(f"{seed} {family}")
     subjects = [Subject(*key, settings) for key, settings in known.items()]
     draw.shuffle(subjects)
     subjects.sort(key=lambda one: -len(one.settings))
-    turns = defaultdict[str, Iterator[int]](count)
-    subjects = sorted(subjects, key=lambda one: next(turns[one.architecture]))
+    turns = defaultdict[tuple[str, bool], Iterator[int]](count)
+    subjects = sorted(subjects, key=lambda one: next(turns[one.architecture, one.template.cluster > 1]))
     for kind, mutation in MUTATIONS.items():
         for subject, place in _places(subjects, mutation, most, random.Random(f"{seed} {family} {kind}")):
             yield kind, subject, place
