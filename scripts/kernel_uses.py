@@ -200,8 +200,8 @@ def graphs_of_tests() -> Iterator[Fed]:
             graph = case.graph(op)
             if op.check(graph, graph.nodes[0]) is None:
                 yield Fed(lower(graph))
-    with_rest = index_graphs.scattered((15, 1), (3, 18))
-    for form, feeds, shape, dtype in (*index_graphs.EXAMPLES.values(), with_rest):
+    more = index_graphs.scattered((15, 1), (3, 18)), index_graphs.largest((2, 300), 110, "int32")
+    for form, feeds, shape, dtype in (*index_graphs.EXAMPLES.values(), *more):
         has_places = len(feeds) > 1
         yield Fed(index_graphs.graph_of(form, feeds, shape, dtype), tuple(feeds) if has_places else None)
     starts = np.array([(0, 4), (9, 4), (3, 4), (8, 4), (3, 4), (5, 0), (-1, 4), (2, 8), (6, 9), (7, 3)], np.int32)

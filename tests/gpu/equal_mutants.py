@@ -61,7 +61,8 @@ def _hide(steps: Sequence[Instruction], right: Instruction, wrong: Instruction, 
     used elsewhere; 0 if not."""
     free = sorted({name for step in steps for name in step.operands} - _targets(steps))
     kinds = {step.name.split(".")[2][0] for step in steps if step.name.startswith("setp.")}
-    if len(free) > MOST_OPERANDS or {"s", "u"} <= kinds:
+    is_read_first = any(set(step.operands) & _targets(steps[at:]) for at, step in enumerate(steps))
+    if len(free) > MOST_OPERANDS or {"s", "u"} <= kinds or is_read_first:
         return 0
     numbers = [*range(sum(not name.startswith("%p") for name in free)), np.nan]
     ranges = [(False, True) if name.startswith("%p") else numbers for name in free]

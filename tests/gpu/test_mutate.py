@@ -65,6 +65,7 @@ shfl.sync.bfly.b32 %r4, %r3, %r5, 31, -1; st.global.f32 [%rd1], %f3;
         (LARGER.format("gt.s32") + "@%p1 bra $L1;", False),
         (LARGER.format("gt.s32") + "$L1: selp.b32 %r6, 1, 2, %p1;", False),
         (LARGER.format("gt.s32").replace("selp", "mov.u32 %r1, 3; selp"), False),
+        (LARGER.format("gt.s32").replace("b32 %r3", "b32 %r1"), False),  # a number that is kept from turn to turn
         (FIRST_OF_EQUALS.format("gt.s32"), True),
         (FIRST_OF_EQUALS.format("gt.s32").replace("eq.f32", "ge.f32"), False),
         (FIRST_OF_EQUALS.format("gt.s32").replace("eq.f32", "ne.f32"), False),
