@@ -72,12 +72,19 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
-    """The driver of a machine with one GPU."""
-    from tests.gpu.stub.install import install
+def driver() -> Library:
+    """The driver of a machine with one GPU, for tests that hand it over."""
     from tests.gpu.stub.programs import library
 
-    return install(monkeypatch, library())
+    return library()
+
+
+@pytest.fixture
+def gpu(driver: Library, monkeypatch: pytest.MonkeyPatch) -> Library:
+    """The driver of a machine with one GPU, which is found."""
+    from tests.gpu.stub.install import install
+
+    return install(monkeypatch, driver)
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from tests.targets.cuda_execute import compiled, ptx_of, templates_of
 from tests.targets.integer_graphs import graph_of, to_int8, whole_range
 from tests.targets.sass import instructions
 from tests.targets.test_cuda_integers import check
+from tests.targets.test_cuda_mma import use
 
 ZERO = {"int8": -7, "uint8": 131, "int16": 300}
 """Zero points, which pixels outside the image have, too."""
@@ -154,9 +155,7 @@ def test_sums_wrap() -> None:
 @pytest.fixture(params=(*TILES, SLIM_TILES[-1]), ids=lambda tile: f"{tile.rows}x{tile.columns}")
 def only(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tile:
     """Each tile, with no other to choose."""
-    monkeypatch.setattr(mma, "TILES", (request.param,))
-    monkeypatch.setattr(mma, "WIDE_TILES", ())
-    monkeypatch.setattr(mma, "SLIM_TILES", ())
+    use(monkeypatch, request.param)
     return request.param
 
 
