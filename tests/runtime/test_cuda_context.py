@@ -18,16 +18,10 @@ from jitdelegate.runtime.cuda.driver import Driver
 from jitdelegate.runtime.cuda.session import CudaSession
 from tests.gpu.stub import library as stub
 from tests.gpu.stub.library import CAPTURE_GLOBAL, CAPTURE_RELAXED, CAPTURE_THREAD_LOCAL, Library
-from tests.gpu.stub.programs import SCALE, SHIFT, library, opened, scale_and_shift
+from tests.gpu.stub.programs import EXPECTED, X, library, opened, scale_and_shift
+from tests.runtime.test_cuda_session import session
 
-X = np.arange(6, dtype=np.float32).reshape(2, 3)
-EXPECTED = (X * np.float32(SCALE) + np.float32(SHIFT)).reshape(3, 2)
 HOLDS = ("cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2")
-
-
-def session(driver: Library, stream: int | None = None) -> CudaSession:
-    """A session on the stub, as each `load` makes one: with a driver and a device of its own."""
-    return CudaSession(opened(scale_and_shift()), Device(Driver(driver), 0), stream)
 
 
 def holds(driver: Library) -> tuple[int, ...]:
@@ -193,7 +187,7 @@ def test_what_failed_in_a_context_is_told_though_leaving_it_fails_too(call: str,
 
 def live(driver: Library, stream: int | None = None) -> None:
     """All that a session does: open, run, keep time, close."""
-    running = session(driver, stream)
+    running = session(driver, stream=stream)
     np.testing.assert_array_equal(np.asarray(running.run([X])[0]), EXPECTED)
     assert running.graph_failure == ""
     running.run_seconds(2)
@@ -261,7 +255,7 @@ def test_other_libraries_may_allocate_while_a_session_is_captured(driver: Librar
 def test_a_run_in_a_stream_that_is_captured_is_refused_and_the_capture_goes_on(
     mode: int, driver: Library, other: OtherLibrary
 ) -> None:
-    running = session(driver, other.stream)
+    running = session(driver, stream=other.stream)
     with other.capture(mode) as nodes:
         for use in (lambda: running.run([X]), lambda: running.run_seconds(1), lambda: running.launch_seconds(0, 2)):
             with pytest.raises(DeviceError, match=rf"captured from stream {other.stream}, .* run it before or after"):
@@ -273,14 +267,14 @@ def test_a_run_in_a_stream_that_is_captured_is_refused_and_the_capture_goes_on(
 
 def test_a_session_may_be_opened_for_a_stream_that_is_being_captured(driver: Library, other: OtherLibrary) -> None:
     with other.capture(CAPTURE_GLOBAL) as nodes:
-        running = session(driver, other.stream)
+        running = session(driver, stream=other.stream)
     assert nodes == [0]
     np.testing.assert_array_equal(np.asarray(running.run([X])[0]), EXPECTED)
     assert running.graph_failure == ""
 
 
 def test_a_stream_that_another_capture_makes_unusable_is_refused_like_one_that_is_captured(driver: Library) -> None:
-    running = session(driver, OtherLibrary(driver).stream)
+    running = session(driver, stream=OtherLibrary(driver).stream)
     driver.fail("cuStreamIsCapturing", stub.CAPTURE_IMPLICIT)
     with pytest.raises(DeviceError, match="a CUDA graph is being captured"):
         running.run([X])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,11 +23,20 @@ from jitdelegate.runtime.cuda.session import CudaSession
 from tests.gpu.stub import library as stub
 from tests.gpu.stub.library import Library
 from tests.gpu.stub.memory import HostMemory
-from tests.gpu.stub.programs import KERNELS, SCALE, SHIFT, X_OFFSET, floats, library, opened, scale_and_shift
+from tests.gpu.stub.programs import (
+    EXPECTED,
+    KERNELS,
+    SCALE,
+    SHIFT,
+    X_OFFSET,
+    X,
+    floats,
+    library,
+    opened,
+    scale_and_shift,
+)
 from tests.runtime.tiny import tiny_program
 
-X = np.arange(6, dtype=np.float32).reshape(2, 3)
-EXPECTED = (X * np.float32(SCALE) + np.float32(SHIFT)).reshape(3, 2)
 PER_RUN = {
     **dict.fromkeys(("cuGraphLaunch", "cuStreamSynchronize", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"), 1),
     "cuThreadExchangeStreamCaptureMode": 2,
@@ -40,9 +49,11 @@ def session(driver: Library, program: Program | None = None, stream: int | None 
 
 
 @pytest.fixture
-def running(driver: Library) -> CudaSession:
-    """A session of the small program on the driver of the test."""
-    return session(driver)
+def running(driver: Library) -> Iterator[CudaSession]:
+    """A session of the small program on the driver of the test; nothing is left of it."""
+    yield (running := session(driver))
+    running.close()
+    assert driver.leaks() == []
 
 
 def other_stream(driver: Library) -> int:
@@ -408,13 +419,9 @@ def test_a_forked_child_of_a_process_with_a_gpu_cannot_open_a_session_of_its_own
     assert in_child(act) == 0
 
 
-def test_the_time_on_the_gpu_is_taken_by_its_own_clock_with_and_without_copies(
-    running: CudaSession, driver: Library
-) -> None:
+def test_the_time_on_the_gpu_is_taken_by_its_own_clock_with_and_without_copies(running: CudaSession) -> None:
     assert running.run_seconds(3)[0] == pytest.approx(0.013)  # an event, and three times a copy, two kernels, a copy
     assert running.run_seconds(2, copies=False)[0] == pytest.approx(0.005)
-    running.close()
-    assert driver.leaks() == []
 
 
 def test_a_measurement_has_an_event_before_all_runs_and_one_after_them(running: CudaSession, driver: Library) -> None:
@@ -469,8 +476,6 @@ def test_a_measurement_that_fails_leaves_nothing(running: CudaSession, driver: L
     driver.fail("cuEventRecord", stub.INVALID_VALUE, after=1)
     with pytest.raises(DeviceError, match="cuEventRecord"):
         running.run_seconds(5, copies=False)
-    running.close()
-    assert driver.leaks() == []
 
 
 def test_what_failed_first_is_told_though_cleaning_up_fails_too(driver: Library) -> None:

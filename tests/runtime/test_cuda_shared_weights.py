@@ -16,10 +16,9 @@ from jitdelegate.runtime.cuda.device import Device
 from jitdelegate.runtime.cuda.driver import Driver
 from jitdelegate.runtime.cuda.session import CudaSession
 from tests.gpu.stub.library import Library
-from tests.gpu.stub.programs import SHIFT, scale_and_shift
+from tests.gpu.stub.programs import SHIFT, X, scale_and_shift
 
 PAGE, PAGES = 4096, 20
-X = np.arange(6, dtype=np.float32).reshape(2, 3)
 FIRST, SECOND, OWN = (np.full(PAGES * PAGE // 4, value, np.float32).tobytes() for value in (3, 5, 7))
 SMALL = np.full(PAGE // 4, 2, np.float32).tobytes()
 

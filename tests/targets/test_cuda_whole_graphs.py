@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +48,13 @@ def pretrained_resnet() -> bytes:
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
-    """A device whose kernels run in the simulator, and reach pinned memory."""
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
+    """A device whose kernels run in the simulator, and reach pinned memory; nothing is left of what is made."""
     library = install_simulated_gpu(monkeypatch)
     library.maps_pinned = True
-    return library
+    yield library
+    gc.collect()
+    assert library.leaks() == []
 
 
 def _compile(content: bytes, folder: Path, **options: Any) -> Program:
@@ -112,8 +116,6 @@ def test_a_model_on_the_gpu_matches_the_cpu(make: Any, precision: str, gpu: Libr
     feeds = [random.uniform(0, 1, port.shape).astype(np.float32) for port in model.inputs]
     found = model.run({port.name: feed for port, feed in zip(model.inputs, feeds, strict=True)})
     assert gpu.calls["cuGraphLaunch"] == 1
-    model.close()
-    assert gpu.leaks() == []
     expected = jitdelegate.load(content, target="cpu", serialization_dir=False)
     values = expected.run({port.name: feed for port, feed in zip(expected.inputs, feeds, strict=True)})
     for name, value in values.items():
@@ -158,8 +160,6 @@ def test_states_on_the_gpu_go_on_from_run_to_run(content: bytes, gpu: Library, t
             other.reset_all_variables()
         feed = random.uniform(-1, 1, model.inputs[0].shape).astype(np.float32)
         np.testing.assert_allclose(np.asarray(model(feed)), np.asarray(other(feed)), rtol=1e-5, atol=1e-6)
-    model.close()
-    assert gpu.leaks() == []
 
 
 def test_a_state_on_the_gpu_that_is_updated_row_by_row_is_not_copied(gpu: Library, tmp_path: Path) -> None:
@@ -171,8 +171,6 @@ def test_a_state_on_the_gpu_that_is_updated_row_by_row_is_not_copied(gpu: Librar
         found = model.run({"row": row, "place": np.array([0, place, 0], np.int32)})["sums"]
         np.testing.assert_allclose(np.asarray(found)[0], rows.sum(0), rtol=1e-5, atol=1e-6)
     assert gpu.calls["cuMemcpyDtoDAsync_v2"] == 1, "the first value alone is copied"
-    model.close()
-    assert gpu.leaks() == []
 
 
 def test_the_state_of_a_session_stays_on_the_gpu(gpu: Library, tmp_path: Path) -> None:
@@ -201,9 +199,6 @@ def test_the_state_of_a_session_stays_on_the_gpu(gpu: Library, tmp_path: Path) -
     assert not any(cache.any() for cache in session.state.values())
     session.load(tmp_path / "state")
     np.testing.assert_array_equal(session.state["cache_v"], wanted["cache_v"])
-    del session
-    model.close()
-    assert gpu.leaks() == []
 
 
 def test_slices_of_inputs_and_operands_of_outputs_are_not_copied(gpu: Library, tmp_path: Path) -> None:
@@ -286,7 +281,6 @@ def test_a_dumped_kernel_is_replayed_on_a_gpu(tmp_path: Path, gpu: Library, monk
     )
     assert found.error < TOLERANCES["float32"]
     assert len(found.times) == 1 and "100.0% Map" in found.times[0]
-    assert gpu.leaks() == []
 
 
 def cache_step() -> bytes:
