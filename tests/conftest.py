@@ -36,6 +36,14 @@ def models_dir() -> Path:
     return _folder("real models", "JITDELEGATE_TEST_MODELS", SHARED / "models")
 
 
+def real_model(name: str) -> Path:
+    """A file in the folder of real models, by its path without the suffix; skips the test where it is not there."""
+    path = models_dir() / f"{name}.tflite"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not there")
+    return path
+
+
 def op_tests_dir() -> Path:
     """The folder of LiteRT's op tests: JITDELEGATE_OP_TESTS, or `shared/op_tests` beside the checkout.
 

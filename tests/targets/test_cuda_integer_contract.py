@@ -13,7 +13,6 @@ from jitdelegate.ir.expr import RESULT
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.targets.cuda.code.gpu import Gpu
-from jitdelegate.targets.cuda.code.template import Template
 from jitdelegate.targets.cuda.compile import back_end
 from jitdelegate.targets.cuda.multiply.mma_tile import SLIM_TILES, TILES, Tile
 from jitdelegate.targets.cuda.products import mma
@@ -21,7 +20,7 @@ from jitdelegate.targets.cuda.walks.contract_wide import ContractWide
 from jitdelegate.targets.cuda.walks.gemv import Gemv
 from jitdelegate.targets.cuda.walks.mma_kernel import Mma
 from jitdelegate.targets.cuda.walks.split_k import Combine
-from tests.targets.cuda_execute import compiled, ptx_of, templates_of
+from tests.targets.cuda_execute import compiled, kinds, ptx_of, templates_of
 from tests.targets.integer_graphs import graph_of, size_of, to_int8, whole_range
 from tests.targets.sass import instructions
 from tests.targets.test_cuda_integers import check
@@ -96,10 +95,6 @@ CASES = {
     ),
     "weights from 5, data from 0": windowed(12, 24, "uint8", filter_zero=5, input_zero=0, halo_value=0),
 }  # fmt: skip
-
-
-def kinds(graph: Graph, **options: Any) -> list[type[Template]]:
-    return [type(template) for template in templates_of(graph, **options)]
 
 
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])

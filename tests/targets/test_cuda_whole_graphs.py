@@ -22,7 +22,7 @@ from jitdelegate.targets.cuda.target import CudaDevice
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api.cached_models import CACHE, ROWS, STEPS, WIDTH, decoder, stepped
 from tests.api.resource_models import ring, streaming
-from tests.conftest import models_dir
+from tests.conftest import real_model
 from tests.gpu.stub.install import install_simulated_gpu
 from tests.gpu.stub.library import Library
 from tests.ops.recurrent_models import LstmModel
@@ -41,10 +41,7 @@ TOLERANCES = {"float32": 1e-5, "float16": 5e-3}
 
 def pretrained_resnet() -> bytes:
     """A real residual network of 32x32 images."""
-    path = models_dir() / "real" / "pretrainedResnet.tflite"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not there")
-    return path.read_bytes()
+    return real_model("real/pretrainedResnet").read_bytes()
 
 
 @pytest.fixture
@@ -129,10 +126,7 @@ def test_a_model_on_the_gpu_matches_the_cpu(make: Any, precision: str, gpu: Libr
 def test_a_quantized_model_on_the_gpu_answers_as_litert_does(
     name: str, execution: str, most: int, gpu: Library, tmp_path: Path
 ) -> None:
-    path = models_dir() / "real" / f"{name}.tflite"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not there")
-    content = path.read_bytes()
+    content = real_model(f"real/{name}").read_bytes()
     litert = Interpreter(model_content=content)
     litert.allocate_tensors()
     (entry,), (result,) = litert.get_input_details(), litert.get_output_details()
