@@ -228,7 +228,7 @@ def _of_edges() -> Iterator[Graph]:
     yield from integer_contract.LONG_SUMS.values()
     yield from separable.BYTES.values()
     for filter_zero, rows in product((0, 9), (1, 4, 9)):
-        yield integer_contract.problem((rows, 2060), (20, 2060), (rows, 20), filter_zero=filter_zero)
+        yield integer_contract.problem((rows, 2060), 20, filter_zero=filter_zero)
         yield integer_contract.windowed(12, 9, filter_zero=filter_zero, **integer_contract.WIDE)
     yield from (cell.Steps(*sizes, dtype).graph for sizes, dtype in product(cell.CASES.values(), ("float32", "int8")))
     yield from integer_depthwise.CASES.values()

@@ -36,6 +36,14 @@ def models_dir() -> Path:
     return _folder("real models", "JITDELEGATE_TEST_MODELS", SHARED / "models")
 
 
+def real_model(name: str) -> Path:
+    """A file in the folder of real models, by its path without the suffix; skips the test where it is not there."""
+    path = models_dir() / f"{name}.tflite"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not there")
+    return path
+
+
 def op_tests_dir() -> Path:
     """The folder of LiteRT's op tests: JITDELEGATE_OP_TESTS, or `shared/op_tests` beside the checkout.
 
@@ -72,12 +80,19 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
-    """The driver of a machine with one GPU."""
-    from tests.gpu.stub.install import install
+def driver() -> Library:
+    """The driver of a machine with one GPU, for tests that hand it over."""
     from tests.gpu.stub.programs import library
 
-    return install(monkeypatch, library())
+    return library()
+
+
+@pytest.fixture
+def gpu(driver: Library, monkeypatch: pytest.MonkeyPatch) -> Library:
+    """The driver of a machine with one GPU, which is found."""
+    from tests.gpu.stub.install import install
+
+    return install(monkeypatch, driver)
 
 
 @pytest.fixture

@@ -29,10 +29,7 @@ from tests.gpu.stub import library as stub
 from tests.gpu.stub.compiler import TOOLCHAIN, Compiler, scale_and_shift_model
 from tests.gpu.stub.install import install
 from tests.gpu.stub.library import Library
-from tests.gpu.stub.programs import SCALE, SHIFT, library
-
-X = np.arange(6, dtype=np.float32).reshape(2, 3)
-EXPECTED = (X * np.float32(SCALE) + np.float32(SHIFT)).reshape(3, 2)
+from tests.gpu.stub.programs import EXPECTED, SCALE, SHIFT, X, library
 
 
 def load(**arguments: Any) -> jitdelegate.Model:
@@ -155,15 +152,20 @@ def test_where_nothing_can_compile_the_program_that_fits_is_taken_first(
         assert (model.report().notes, model.report().cache.hit) == ((), True)
 
 
-def test_a_damaged_program_for_another_number_of_multiprocessors_is_forgotten(
-    compiler: Compiler, gpu: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = Path(load(serialization_dir=tmp_path / "cache").report().cache.path)
+def damage(path: Path) -> None:
+    """Changes the last bit of an entry."""
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     os.unlink(path)
     path.write_bytes(content)
     path.chmod(0o600)
+
+
+def test_a_damaged_program_for_another_number_of_multiprocessors_is_forgotten(
+    compiler: Compiler, gpu: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(load(serialization_dir=tmp_path / "cache").report().cache.path)
+    damage(path)
     gpu_of(monkeypatch, multiprocessors=114)
     monkeypatch.setattr(toolchain_module, "installed_toolchain", lambda: "")
     compiler.error = DeviceError("nothing can compile")
@@ -369,11 +371,7 @@ def test_a_damaged_entry_is_compiled_again_before_anything_is_answered(
     compiler: Compiler, gpu: Library, tmp_path: Path
 ) -> None:
     path = Path(load(serialization_dir=tmp_path / "cache").report().cache.path)
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    os.unlink(path)
-    path.write_bytes(content)
-    path.chmod(0o600)
+    damage(path)
     with load(serialization_dir=tmp_path / "cache") as model:
         np.testing.assert_array_equal(np.asarray(model(X)), EXPECTED)
         assert "the entry was damaged: weights" in model.report().cache.reason

@@ -120,7 +120,6 @@ CRASHING = {"scale": crash, "shift": crash}
 def test_after_an_illegal_address_models_go_on_and_new_ones_start_on_the_cpu(
     cache: str, compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jitdelegate.runtime.cuda.context._held", {})
     driver = install(monkeypatch, library(CRASHING))
     first, asked = load(serialization_dir=cache), load(serialization_dir=cache, target="cuda")
     with pytest.warns(DelegateWarning, match=r"model's content runs on the CPU: cuStreamSynchronize failed with"):
@@ -144,7 +143,6 @@ def test_after_an_illegal_address_models_go_on_and_new_ones_start_on_the_cpu(
 
 
 def test_a_request_that_fails_says_so_and_later_runs_are_the_cpus(cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jitdelegate.runtime.cuda.context._held", {})
     install(monkeypatch, library(CRASHING))
     with jitdelegate.CompiledModel.from_buffer(scale_and_shift_model(), options=gpu_or_cpu(cache)) as model:
         x, y = (jitdelegate.TensorBuffer.create("float32", shape) for shape in ((2, 3), (3, 2)))
@@ -170,7 +168,6 @@ def test_a_model_stays_on_the_gpu_until_the_cpu_is_ready(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Other threads find a session at all times, and an attempt that fails changes nothing."""
-    monkeypatch.setattr(context, "_held", {})
     driver, path = install(monkeypatch, Failing(ALL, OUT_OF_MEMORY)), tmp_path / "model.tflite"
     path.write_bytes(scale_and_shift_model())
     model = jitdelegate.load(path, serialization_dir=False)
@@ -287,7 +284,6 @@ def with_variable(compiler: Compiler, monkeypatch: pytest.MonkeyPatch, code: int
     """A model whose program has a variable, on a driver that may fail."""
     offsets = {"input_offsets": (X_OFFSET, 0), "output_offsets": (Y_OFFSET, 0)}
     compiler.changes = {"states": (State(name="sum", nbytes=24),), **offsets}
-    monkeypatch.setattr("jitdelegate.runtime.cuda.context._held", {})
     return install(monkeypatch, Failing(ALL, code)), load()  # type: ignore[return-value]
 
 

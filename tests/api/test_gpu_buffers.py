@@ -43,7 +43,6 @@ def answer(x: np.ndarray) -> np.ndarray:
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
     """The stub in the place of the machine's driver; nothing is left of what is made."""
-    monkeypatch.setattr("jitdelegate.runtime.cuda.context._held", {})
     made = install(monkeypatch, library(devices=2))
     yield made
     gc.collect()

@@ -17,7 +17,7 @@ from jitdelegate.errors import DeviceError, TensorError
 from tests.api import partial_models as partial
 from tests.api import small_models
 from tests.api.cached_models import CACHE, ROWS, STEPS, WIDTH, decoder, only_rows_writable, stepped
-from tests.conftest import models_dir
+from tests.conftest import real_model
 
 WHERE = {"cpu": {}, "reference": {}, "litert": {}, "partitions": partial.options(only_ops=("DYNAMIC_UPDATE_SLICE",))}
 PLAN = (("prefill", 0), ("decode", 4), ("decode", 5), ("prefill", ROWS - 4), ("decode", ROWS - 1), ("decode", 7))
@@ -219,9 +219,7 @@ def test_threads_take_turns() -> None:
 
 @pytest.mark.parametrize("name", ["gemma3_f32_ekv256", "qwen3_f32_ekv256", "qwen3_q8_ekv256"])
 def test_a_decoder_generates_what_it_does_in_litert(name: str) -> None:
-    path = models_dir() / "generated" / "decoders" / f"{name}.tflite"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not there")
+    path = real_model(f"generated/decoders/{name}")
     model, litert = jitdelegate.load(path, target="cpu", num_threads=1), LiteRT(str(path))
     session, state = model.session("kv_cache_*"), {}
     prompt = {"tokens": np.arange(1, 17, dtype=np.int32)[None], "input_pos": np.arange(16, dtype=np.int32)}

@@ -81,10 +81,25 @@ def test_never_written_memory_is_found():
     run(body, lenient, lenient.allocate(4))
 
 
+MEETINGS = {
+    "a read of what another warp wrote": f"""{SLOT} st.shared.u32 [%r2], %r0; {{barrier}}
+    xor.b32 %r3, %r0, 32; mad.lo.u32 %r3, %r3, 4, %r1; ld.shared.u32 %r4, [%r3];""",
+    "a write over what another warp reads": f"""{SLOT} st.shared.u32 [%r2], %r0; bar.sync 0;
+    ld.shared.u32 %r3, [%r2]; {{barrier}}
+    xor.b32 %r4, %r0, 32; mad.lo.u32 %r4, %r4, 4, %r1; st.shared.u32 [%r4], %r3;""",
+    **{
+        f"a write of thread {writer}, one of several readers": f"""setp.eq.u32 %p1, %r0, 0;
+    @%p1 st.shared.u32 [tile], 7; bar.sync 0; ld.shared.u32 %r1, [tile]; {{barrier}}
+    setp.eq.u32 %p2, %r0, {writer}; @%p2 st.shared.u32 [tile], 8;"""
+        for writer in (0, 32)
+    },
+}
+
+
 @SCHEDULES
-def test_a_read_of_what_another_warp_wrote_needs_a_barrier(schedule):
-    body = f"""{SLOT} st.shared.u32 [%r2], %r0; {{barrier}}
-    xor.b32 %r3, %r0, 32; mad.lo.u32 %r3, %r3, 4, %r1; ld.shared.u32 %r4, [%r3];"""
+@pytest.mark.parametrize("meeting", MEETINGS)
+def test_warps_that_meet_in_shared_memory_need_a_barrier(meeting, schedule):
+    body = MEETINGS[meeting]
     assert refusal(body.replace("{barrier}", ""), schedule=schedule).kind in ("race", "uninitialised")
     accepted(body.replace("{barrier}", "bar.sync 0;"), schedule=schedule)
 
@@ -168,24 +183,6 @@ def test_what_a_launch_writes_is_not_constant(order):
     body = order.format(read="ld.global.nc.f32 %f1, [%d1];", write="st.global.f32 [%d1], 0f00000000;")
     assert "ld.global.nc" in refusal(f"{ADDRESS} {body}").message
     accepted(f"{ADDRESS} {body.replace('.nc', '')}")
-
-
-@SCHEDULES
-def test_a_write_over_what_another_warp_reads_is_a_race(schedule):
-    body = f"""{SLOT} st.shared.u32 [%r2], %r0; bar.sync 0;
-    ld.shared.u32 %r3, [%r2]; {{barrier}}
-    xor.b32 %r4, %r0, 32; mad.lo.u32 %r4, %r4, 4, %r1; st.shared.u32 [%r4], %r3;"""
-    assert refusal(body.replace("{barrier}", ""), schedule=schedule).kind == "race"
-    accepted(body.replace("{barrier}", "bar.sync 0;"), schedule=schedule)
-
-
-@SCHEDULES
-@pytest.mark.parametrize("writer", [0, 32])
-def test_none_of_several_readers_may_write_before_the_barrier(writer, schedule):
-    body = f"""setp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [tile], 7; bar.sync 0;
-    ld.shared.u32 %r1, [tile]; {{barrier}} setp.eq.u32 %p2, %r0, {writer}; @%p2 st.shared.u32 [tile], 8;"""
-    assert refusal(body.replace("{barrier}", ""), schedule=schedule).kind == "race"
-    accepted(body.replace("{barrier}", "bar.sync 0;"), schedule=schedule)
 
 
 def test_neighbouring_bytes_of_two_warps_are_no_race():

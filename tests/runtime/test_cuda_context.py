@@ -18,16 +18,10 @@ from jitdelegate.runtime.cuda.driver import Driver
 from jitdelegate.runtime.cuda.session import CudaSession
 from tests.gpu.stub import library as stub
 from tests.gpu.stub.library import CAPTURE_GLOBAL, CAPTURE_RELAXED, CAPTURE_THREAD_LOCAL, Library
-from tests.gpu.stub.programs import SCALE, SHIFT, library, opened, scale_and_shift
+from tests.gpu.stub.programs import EXPECTED, X, library, opened, scale_and_shift
+from tests.runtime.test_cuda_session import session
 
-X = np.arange(6, dtype=np.float32).reshape(2, 3)
-EXPECTED = (X * np.float32(SCALE) + np.float32(SHIFT)).reshape(3, 2)
 HOLDS = ("cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2")
-
-
-def session(driver: Library, stream: int | None = None) -> CudaSession:
-    """A session on the stub, as each `load` makes one: with a driver and a device of its own."""
-    return CudaSession(opened(scale_and_shift()), Device(Driver(driver), 0), stream)
 
 
 def holds(driver: Library) -> tuple[int, ...]:
@@ -70,8 +64,13 @@ class OtherLibrary:
             self._device.driver.destroy_graph(graph)
 
 
-def test_the_context_is_retained_once_for_all_sessions_and_never_released() -> None:
-    driver = library()
+@pytest.fixture
+def other(driver: Library) -> OtherLibrary:
+    """Another library on the driver of the test."""
+    return OtherLibrary(driver)
+
+
+def test_the_context_is_retained_once_for_all_sessions_and_never_released(driver: Library) -> None:
     for _ in range(3):
         running = session(driver)
         running.run([X])
@@ -89,8 +88,7 @@ def test_devices_have_a_context_each() -> None:
     assert holds(driver) == (2, 0)
 
 
-def test_threads_that_open_at_once_retain_the_context_once() -> None:
-    driver = library()
+def test_threads_that_open_at_once_retain_the_context_once(driver: Library) -> None:
     device, together = Device(Driver(driver), 0), threading.Barrier(4)
 
     def hold(_: int) -> int:
@@ -102,17 +100,14 @@ def test_threads_that_open_at_once_retain_the_context_once() -> None:
     assert holds(driver) == (1, 0)
 
 
-def test_a_context_that_cannot_be_made_is_tried_again() -> None:
-    driver = library()
+def test_a_context_that_cannot_be_made_is_tried_again(driver: Library) -> None:
     driver.fail("cuDevicePrimaryCtxRetain", stub.OUT_OF_MEMORY)
     with pytest.raises(DeviceError, match="cuDevicePrimaryCtxRetain failed with CUDA_ERROR_OUT_OF_MEMORY"):
         session(driver)
     np.testing.assert_array_equal(np.asarray(session(driver).run([X])[0]), EXPECTED)
 
 
-def test_another_librarys_use_of_the_context_is_left_alone() -> None:
-    driver = library()
-    other = OtherLibrary(driver)
+def test_another_librarys_use_of_the_context_is_left_alone(driver: Library, other: OtherLibrary) -> None:
     session(driver).close()
     assert driver.contexts == 2  # the other's hold and ours
     with other.current():
@@ -121,8 +116,7 @@ def test_another_librarys_use_of_the_context_is_left_alone() -> None:
     assert holds(driver) == (2, 1)
 
 
-def test_after_another_librarys_reset_old_sessions_say_so_and_new_ones_run() -> None:
-    driver = library()
+def test_after_another_librarys_reset_old_sessions_say_so_and_new_ones_run(driver: Library) -> None:
     old = session(driver)
     driver.reset()
     new = session(driver)
@@ -135,8 +129,7 @@ def test_after_another_librarys_reset_old_sessions_say_so_and_new_ones_run() -> 
     np.testing.assert_array_equal(np.asarray(new.run([X])[0]), EXPECTED)
 
 
-def test_a_forked_child_of_a_process_that_only_looked_for_a_gpu_holds_a_context_of_its_own() -> None:
-    driver = library()
+def test_a_forked_child_of_a_process_that_only_looked_for_a_gpu_holds_a_context_of_its_own(driver: Library) -> None:
 
     def act() -> bool:
         return np.array_equal(np.asarray(session(driver).run([X])[0]), EXPECTED) and holds(driver) == (1, 0)
@@ -148,8 +141,7 @@ def test_a_forked_child_of_a_process_that_only_looked_for_a_gpu_holds_a_context_
     assert holds(driver) == (0, 0)
 
 
-def test_a_context_is_current_only_within_its_block() -> None:
-    driver = library()
+def test_a_context_is_current_only_within_its_block(driver: Library) -> None:
     device = Device(Driver(driver), 0)
     context = hold_context(device)
     with pytest.raises(DeviceError, match="INVALID_CONTEXT"):
@@ -159,9 +151,7 @@ def test_a_context_is_current_only_within_its_block() -> None:
     assert driver.leaks() == []
 
 
-def test_a_thread_gets_its_context_and_its_way_with_captures_back() -> None:
-    driver = library()
-    other = OtherLibrary(driver)
+def test_a_thread_gets_its_context_and_its_way_with_captures_back(driver: Library, other: OtherLibrary) -> None:
     with other.current():
         assert other._device.driver.exchange_capture_mode(CAPTURE_THREAD_LOCAL) == CAPTURE_GLOBAL
         session(driver).close()
@@ -170,9 +160,9 @@ def test_a_thread_gets_its_context_and_its_way_with_captures_back() -> None:
 
 
 @pytest.mark.parametrize("call", ["cuCtxPushCurrent_v2", "cuThreadExchangeStreamCaptureMode"])
-def test_a_context_that_cannot_be_made_current_leaves_the_threads_own(call: str) -> None:
-    driver = library()
-    other = OtherLibrary(driver)
+def test_a_context_that_cannot_be_made_current_leaves_the_threads_own(
+    call: str, driver: Library, other: OtherLibrary
+) -> None:
     running = session(driver)
     with other.current():
         driver.fail(call, stub.INVALID_CONTEXT)
@@ -183,8 +173,7 @@ def test_a_context_that_cannot_be_made_current_leaves_the_threads_own(call: str)
 
 
 @pytest.mark.parametrize(("call", "after"), [("cuThreadExchangeStreamCaptureMode", 1), ("cuCtxPopCurrent_v2", 0)])
-def test_what_failed_in_a_context_is_told_though_leaving_it_fails_too(call: str, after: int) -> None:
-    driver = library()
+def test_what_failed_in_a_context_is_told_though_leaving_it_fails_too(call: str, after: int, driver: Library) -> None:
     running = session(driver)
     driver.fail("cuStreamSynchronize", stub.INVALID_HANDLE)
     driver.fail(call, stub.INVALID_HANDLE, after=after)
@@ -198,7 +187,7 @@ def test_what_failed_in_a_context_is_told_though_leaving_it_fails_too(call: str,
 
 def live(driver: Library, stream: int | None = None) -> None:
     """All that a session does: open, run, keep time, close."""
-    running = session(driver, stream)
+    running = session(driver, stream=stream)
     np.testing.assert_array_equal(np.asarray(running.run([X])[0]), EXPECTED)
     assert running.graph_failure == ""
     running.run_seconds(2)
@@ -206,34 +195,33 @@ def live(driver: Library, stream: int | None = None) -> None:
 
 
 @pytest.mark.parametrize("mode", [CAPTURE_GLOBAL, CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED])
-def test_a_session_leaves_a_capture_of_another_library_in_its_thread_alone(mode: int) -> None:
-    driver = library()
-    other = OtherLibrary(driver)
+def test_a_session_leaves_a_capture_of_another_library_in_its_thread_alone(
+    mode: int, driver: Library, other: OtherLibrary
+) -> None:
     with other.capture(mode) as nodes:
         live(driver)
     assert nodes == [0]  # nothing of ours is in it
     assert driver.leaks() == ["Stream"]
 
 
-def test_a_session_leaves_a_capture_of_another_library_in_another_thread_alone() -> None:
-    driver = library()
-    other = OtherLibrary(driver)
+def test_a_session_leaves_a_capture_of_another_library_in_another_thread_alone(
+    driver: Library, other: OtherLibrary
+) -> None:
     with ThreadPoolExecutor(1) as pool, other.capture(CAPTURE_GLOBAL) as nodes:
         pool.submit(live, driver).result()
     assert nodes == [0]
 
 
-def test_a_session_that_is_dropped_while_another_library_captures_breaks_nothing() -> None:
-    driver = library()
-    other, running = OtherLibrary(driver), session(driver)
+def test_a_session_that_is_dropped_while_another_library_captures_breaks_nothing(
+    driver: Library, other: OtherLibrary
+) -> None:
+    running = session(driver)
     with other.capture(CAPTURE_GLOBAL):
         del running
     assert driver.leaks() == ["Stream"]
 
 
-def test_other_libraries_may_allocate_while_a_session_is_captured() -> None:
-    driver = library()
-    other = OtherLibrary(driver)
+def test_other_libraries_may_allocate_while_a_session_is_captured(driver: Library, other: OtherLibrary) -> None:
     found = []
 
     def allocate() -> int:
@@ -264,10 +252,10 @@ def test_other_libraries_may_allocate_while_a_session_is_captured() -> None:
 
 
 @pytest.mark.parametrize("mode", [CAPTURE_GLOBAL, CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED])
-def test_a_run_in_a_stream_that_is_being_captured_is_refused_and_the_capture_goes_on(mode: int) -> None:
-    driver = library()
-    other = OtherLibrary(driver)
-    running = session(driver, other.stream)
+def test_a_run_in_a_stream_that_is_captured_is_refused_and_the_capture_goes_on(
+    mode: int, driver: Library, other: OtherLibrary
+) -> None:
+    running = session(driver, stream=other.stream)
     with other.capture(mode) as nodes:
         for use in (lambda: running.run([X]), lambda: running.run_seconds(1), lambda: running.launch_seconds(0, 2)):
             with pytest.raises(DeviceError, match=rf"captured from stream {other.stream}, .* run it before or after"):
@@ -277,19 +265,16 @@ def test_a_run_in_a_stream_that_is_being_captured_is_refused_and_the_capture_goe
     np.testing.assert_array_equal(np.asarray(running.run([X])[0]), EXPECTED)
 
 
-def test_a_session_may_be_opened_for_a_stream_that_is_being_captured() -> None:
-    driver = library()
-    other = OtherLibrary(driver)
+def test_a_session_may_be_opened_for_a_stream_that_is_being_captured(driver: Library, other: OtherLibrary) -> None:
     with other.capture(CAPTURE_GLOBAL) as nodes:
-        running = session(driver, other.stream)
+        running = session(driver, stream=other.stream)
     assert nodes == [0]
     np.testing.assert_array_equal(np.asarray(running.run([X])[0]), EXPECTED)
     assert running.graph_failure == ""
 
 
-def test_a_stream_that_another_capture_makes_unusable_is_refused_like_one_that_is_captured() -> None:
-    driver = library()
-    running = session(driver, OtherLibrary(driver).stream)
+def test_a_stream_that_another_capture_makes_unusable_is_refused_like_one_that_is_captured(driver: Library) -> None:
+    running = session(driver, stream=OtherLibrary(driver).stream)
     driver.fail("cuStreamIsCapturing", stub.CAPTURE_IMPLICIT)
     with pytest.raises(DeviceError, match="a CUDA graph is being captured"):
         running.run([X])

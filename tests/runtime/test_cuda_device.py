@@ -118,16 +118,14 @@ def test_a_name_that_no_device_has_is_told_with_the_names_there_are(monkeypatch:
         find_device(driver, "H100")
 
 
-def test_no_visible_device_is_told() -> None:
-    driver = library()
+def test_no_visible_device_is_told(driver: Library) -> None:
     started = Driver(driver)
     driver.devices = 0
     with pytest.raises(DeviceError, match="device is 0, but there is no CUDA device"):
         Device(started, 0)
 
 
-def test_an_error_without_a_name_is_told_by_its_number() -> None:
-    driver = library()
+def test_an_error_without_a_name_is_told_by_its_number(driver: Library) -> None:
     driver.fail("cuInit", NO_DEVICE)
     driver.fail("cuGetErrorName", NO_DEVICE)
     driver.fail("cuGetErrorString", NO_DEVICE)

@@ -15,17 +15,11 @@ from jitdelegate.runtime.cuda.driver import OPENGL_PROTOTYPES, PROTOTYPES
 DECLARATION = re.compile(r"CUresult CUDAAPI (\w+)\(([^;]*)\);")
 RENAMED = re.compile(r"#define (cu\w+)\s+(?:__CUDA_API_PT[SD]Z?S?\()?(cu\w+)")
 HANDLES = ("CUcontext", "CUmodule", "CUfunction", "CUstream", "CUevent", "CUgraph", "CUgraphExec", "CUgraphicsResource")
+ENUMERATIONS = ("CUresult", "CUdevice_attribute", "CUfunction_attribute", "CUpointer_attribute", "CUstreamCaptureMode")
 KINDS = {
-    "int": ctypes.c_int,
-    "CUdevice": ctypes.c_int,
-    "CUresult": ctypes.c_int,
-    "CUdevice_attribute": ctypes.c_int,
-    "CUfunction_attribute": ctypes.c_int,
-    "CUpointer_attribute": ctypes.c_int,
-    "GLuint": ctypes.c_uint,
-    "CUstreamCaptureMode": ctypes.c_int,
+    **dict.fromkeys(("int", "CUdevice", *ENUMERATIONS), ctypes.c_int),
+    **dict.fromkeys(("unsigned int", "GLuint"), ctypes.c_uint),
     "unsigned char": ctypes.c_ubyte,
-    "unsigned int": ctypes.c_uint,
     "unsigned long long": ctypes.c_ulonglong,
     "size_t": ctypes.c_size_t,
     "CUdeviceptr": ctypes.c_uint64,

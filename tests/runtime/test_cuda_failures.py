@@ -18,11 +18,10 @@ from jitdelegate.runtime.cuda.memory import GpuMemory
 from jitdelegate.runtime.cuda.weights import Weights
 from tests.child import in_child
 from tests.gpu.stub.library import ILLEGAL_ADDRESS, INVALID_VALUE, WITHOUT_INITIALISATION, CudaError, GlBuffer, Library
-from tests.gpu.stub.programs import KERNELS, KINDS
+from tests.gpu.stub.programs import KERNELS, KINDS, X
 from tests.runtime.gate import place
 from tests.runtime.test_cuda_session import session
 
-X = np.arange(6, dtype=np.float32).reshape(2, 3)
 ALL = 1 << 20
 RELEASES = {"cuMemFree_v2", "cuMemFreeHost", "cuEventDestroy_v2", "cuGraphDestroy", "cuGraphExecDestroy"}
 """Their failures are told by the next call, if there is one."""

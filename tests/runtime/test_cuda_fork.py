@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,11 @@ from tests.gpu.stub.capture import MissingEdgeError
 from tests.gpu.stub.cubins import cubin
 from tests.gpu.stub.library import Launched, Library, Value
 from tests.gpu.stub.memory import DeviceMemory
-from tests.gpu.stub.programs import floats, opened, packed
+from tests.gpu.stub.programs import floats, opened, packed, scale_and_shift
 
 X, EXPECTED = np.float32([1, 2, 3, 4]), np.float32([20, 40, 60, 80])
 X_OFFSET, Y_OFFSET, ARENA = 768, 1024, 768
+ONE = (1, 1, 1)
 FIRST, LEFT, RIGHT = 0, 256, 512
 """Offsets of x + x, of three times that, and of seven times that, whose sum is y."""
 
@@ -70,23 +71,10 @@ def diamond(orders: tuple[Order, ...], *further: Launch) -> Program:
     )
     names = list(KERNELS)
     own = tuple(
-        Launch(
-            kernel=kernel,
-            grid=(1, 1, 1),
-            block=(32, 1, 1),
-            kinds=KINDS[names[kernel]],
-            values=values,
-            stream=order.stream,
-            waits=order.waits,
-            is_dependent=order.is_dependent,
-        )
+        Launch(kernel=kernel, grid=ONE, block=(32, 1, 1), kinds=KINDS[names[kernel]], values=values, **asdict(order))
         for (kernel, values), order in zip(launches, orders, strict=True)
     )
-    return Program(
-        key=(("model", "0" * 32), ("target", "cuda")),
-        target="cuda",
-        features="sm_90",
-        loader="cubin",
+    return scale_and_shift(
         inputs=(Port(name="x", index=0, shape=(4,), dtype="float32", nbytes=16),),
         outputs=(Port(name="y", index=1, shape=(4,), dtype="float32", nbytes=16),),
         kernels=tuple(Kernel(name=name, form="Map", chunks=1, threads=32) for name in names),
@@ -96,6 +84,7 @@ def diamond(orders: tuple[Order, ...], *further: Launch) -> Program:
         input_offsets=(X_OFFSET,),
         output_offsets=(Y_OFFSET,),
         code=code,
+        weights=b"",
     )
 
 
@@ -192,7 +181,7 @@ def test_what_is_large_or_read_by_many_blocks_is_copied(monkeypatch: pytest.Monk
 
 def test_an_output_that_a_launch_reads_is_copied() -> None:
     """The sum is an operand of a launch after it, which writes to the arena."""
-    last = Launch(kernel=2, grid=(1, 1, 1), block=(32, 1, 1), kinds="aap", values=(FIRST, LEFT, Y_OFFSET))
+    last = Launch(kernel=2, grid=ONE, block=(32, 1, 1), kinds="aap", values=(FIRST, LEFT, Y_OFFSET))
     driver = library(maps_pinned=True)
     running = CudaSession(opened(diamond(ROW, last)), Device(Driver(driver), 0))
     np.testing.assert_array_equal(np.asarray(running.run([X])[0]), EXPECTED)
@@ -209,7 +198,7 @@ def test_an_output_that_lies_where_an_input_does_is_copied_as_the_input_is() -> 
 
 @pytest.mark.parametrize("first", [0, 8])
 def test_an_output_of_which_a_launch_reads_a_part_is_copied(first: int) -> None:
-    last = Launch(kernel=2, grid=(1, 1, 1), block=(32, 1, 1), kinds="aap", values=(FIRST, LEFT, Y_OFFSET + first))
+    last = Launch(kernel=2, grid=ONE, block=(32, 1, 1), kinds="aap", values=(FIRST, LEFT, Y_OFFSET + first))
     made = route.Route(diamond(ROW, last), [1 << 12, 1 << 13], [0, 0], lambda offset: offset << 10, lambda host: host)
     assert (made.uploads, made.downloads) == ([], [(1 << 13, Y_OFFSET << 10, 16)])
 

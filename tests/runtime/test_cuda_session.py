@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,11 +23,20 @@ from jitdelegate.runtime.cuda.session import CudaSession
 from tests.gpu.stub import library as stub
 from tests.gpu.stub.library import Library
 from tests.gpu.stub.memory import HostMemory
-from tests.gpu.stub.programs import KERNELS, SCALE, SHIFT, X_OFFSET, floats, library, opened, scale_and_shift
+from tests.gpu.stub.programs import (
+    EXPECTED,
+    KERNELS,
+    SCALE,
+    SHIFT,
+    X_OFFSET,
+    X,
+    floats,
+    library,
+    opened,
+    scale_and_shift,
+)
 from tests.runtime.tiny import tiny_program
 
-X = np.arange(6, dtype=np.float32).reshape(2, 3)
-EXPECTED = (X * np.float32(SCALE) + np.float32(SHIFT)).reshape(3, 2)
 PER_RUN = {
     **dict.fromkeys(("cuGraphLaunch", "cuStreamSynchronize", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"), 1),
     "cuThreadExchangeStreamCaptureMode": 2,
@@ -37,6 +46,14 @@ PER_RUN = {
 def session(driver: Library, program: Program | None = None, stream: int | None = None) -> CudaSession:
     """A session on the stub."""
     return CudaSession(opened(scale_and_shift()) if program is None else program, Device(Driver(driver), 0), stream)
+
+
+@pytest.fixture
+def running(driver: Library) -> Iterator[CudaSession]:
+    """A session of the small program on the driver of the test; nothing is left of it."""
+    yield (running := session(driver))
+    running.close()
+    assert driver.leaks() == []
 
 
 def other_stream(driver: Library) -> int:
@@ -52,9 +69,7 @@ def test_a_session_computes_what_its_launches_say() -> None:
     np.testing.assert_array_equal(np.asarray(y), EXPECTED)
 
 
-def test_an_inference_is_one_graph_launch_and_one_wait() -> None:
-    driver = library()
-    running = session(driver)
+def test_an_inference_is_one_graph_launch_and_one_wait(running: CudaSession, driver: Library) -> None:
     running.run([X])
     before = driver.calls.copy()
     for _ in range(3):
@@ -63,8 +78,7 @@ def test_an_inference_is_one_graph_launch_and_one_wait() -> None:
 
 
 @pytest.mark.parametrize("failing", ["", "cuStreamBeginCapture_v2"])
-def test_a_session_runs_in_the_callers_stream_after_what_is_in_it_and_leaves_it(failing: str) -> None:
-    driver = library()
+def test_a_session_runs_in_the_callers_stream_after_what_is_in_it_and_leaves_it(failing: str, driver: Library) -> None:
     stream = other_stream(driver)
     if failing:
         driver.fail(failing, stub.INVALID_VALUE)
@@ -79,8 +93,7 @@ def test_a_session_runs_in_the_callers_stream_after_what_is_in_it_and_leaves_it(
     assert driver.leaks() == ["Stream"]
 
 
-def test_a_profiled_session_has_an_event_before_the_first_launch_and_one_after_each() -> None:
-    driver = library()
+def test_a_profiled_session_has_an_event_before_the_first_launch_and_one_after_each(driver: Library) -> None:
     running = CudaSession(opened(scale_and_shift()), Device(Driver(driver), 0), profile=True)
     assert running.kernel_seconds() == [None, None]
     before = driver.calls.copy()
@@ -103,23 +116,20 @@ def test_launches_of_one_kernel_are_added_up() -> None:
     assert first and second == pytest.approx(2 * first)
 
 
-def test_a_profiled_session_that_gets_no_events_leaves_nothing() -> None:
-    driver = library()
+def test_a_profiled_session_that_gets_no_events_leaves_nothing(driver: Library) -> None:
     driver.fail("cuEventCreate", stub.OUT_OF_MEMORY, after=2)
     with pytest.raises(DeviceError, match="cuEventCreate"):
         CudaSession(opened(scale_and_shift()), Device(Driver(driver), 0), profile=True)
     assert driver.leaks() == []
 
 
-def test_outputs_of_two_runs_do_not_share_memory() -> None:
-    running = session(library())
+def test_outputs_of_two_runs_do_not_share_memory(running: CudaSession) -> None:
     (first,), (second,) = running.run([X]), running.run([X + 1])
     np.testing.assert_array_equal(np.asarray(first), EXPECTED)
     np.testing.assert_array_equal(np.asarray(second), EXPECTED + np.float32(SCALE))
 
 
-def test_staged_runs_read_and_write_persistent_memory_that_outlives_the_session() -> None:
-    running = session(library())
+def test_staged_runs_read_and_write_persistent_memory_that_outlives_the_session(running: CudaSession) -> None:
     running.set_input(0, X)
     y = running.output_memory(0)
     running.run([X + 1])
@@ -129,9 +139,7 @@ def test_staged_runs_read_and_write_persistent_memory_that_outlives_the_session(
     assert bytes(running.input_memory(0)) == X.tobytes()
 
 
-def test_wrong_inputs_are_refused_before_anything_runs() -> None:
-    driver = library()
-    running = session(driver)
+def test_wrong_inputs_are_refused_before_anything_runs(running: CudaSession, driver: Library) -> None:
     with pytest.raises(TensorError, match="2 inputs were given, expected 1"):
         running.run([X, X])
     with pytest.raises(TensorError, match="float64"):
@@ -139,9 +147,7 @@ def test_wrong_inputs_are_refused_before_anything_runs() -> None:
     assert driver.calls["cuGraphLaunch"] == 0
 
 
-def test_a_closed_session_says_so_closes_again_and_leaves_nothing() -> None:
-    driver = library()
-    running = session(driver)
+def test_a_closed_session_says_so_closes_again_and_leaves_nothing(running: CudaSession, driver: Library) -> None:
     running.run([X])
     running.close()
     running.close()
@@ -151,15 +157,13 @@ def test_a_closed_session_says_so_closes_again_and_leaves_nothing() -> None:
             use()
 
 
-def test_a_dropped_session_leaves_nothing() -> None:
-    driver = library()
+def test_a_dropped_session_leaves_nothing(driver: Library) -> None:
     running = session(driver)
     del running
     assert driver.leaks() == []
 
 
-def test_sessions_of_one_program_share_their_weights_until_the_last_is_closed() -> None:
-    driver = library()
+def test_sessions_of_one_program_share_their_weights_until_the_last_is_closed(driver: Library) -> None:
     first, second = session(driver), session(driver)
     assert driver.calls["cuMemcpyHtoDAsync_v2"] == 1
     first.close()
@@ -168,16 +172,14 @@ def test_sessions_of_one_program_share_their_weights_until_the_last_is_closed() 
     assert driver.leaks() == []
 
 
-def test_programs_with_other_weights_share_nothing() -> None:
-    driver = library()
+def test_programs_with_other_weights_share_nothing(driver: Library) -> None:
     first = session(driver)
     second = session(driver, opened(scale_and_shift(weights=np.full(4, 7, np.float32).tobytes())))
     np.testing.assert_array_equal(np.asarray(second.run([X])[0]).ravel(), X.ravel() * 7 + SHIFT)
     np.testing.assert_array_equal(np.asarray(first.run([X])[0]), EXPECTED)
 
 
-def test_weights_are_uploaded_again_once_nobody_uses_them() -> None:
-    driver = library()
+def test_weights_are_uploaded_again_once_nobody_uses_them(driver: Library) -> None:
     session(driver).close()
     np.testing.assert_array_equal(np.asarray(session(driver).run([X])[0]), EXPECTED)
 
@@ -191,9 +193,9 @@ def test_damaged_weights_are_refused_and_not_shared() -> None:
     np.testing.assert_array_equal(np.asarray(session(driver).run([X])[0]), EXPECTED)
 
 
-def test_a_program_that_claims_the_hash_of_shorter_weights_gets_none_of_them() -> None:
-    driver = library()
-    running = session(driver)
+def test_a_program_that_claims_the_hash_of_shorter_weights_gets_none_of_them(
+    running: CudaSession, driver: Library
+) -> None:
     longer = opened(scale_and_shift(weights=bytes(2000)))
     longer.weights_hash = running.program.weights_hash
     with pytest.raises(ProgramError, match="weights: hash of 2000 bytes"):
@@ -216,9 +218,7 @@ def test_a_program_of_nothing_runs() -> None:
     assert session(library(), opened(scale_and_shift(arena_bytes=0, **nothing))).run([]) == ()
 
 
-def test_more_dynamic_shared_memory_than_goes_without_leave_is_asked_for() -> None:
-    driver = library()
-    running = session(driver)
+def test_more_dynamic_shared_memory_than_goes_without_leave_is_asked_for(running: CudaSession, driver: Library) -> None:
     running.run([X])
     assert running.graph_failure == ""
     assert driver.calls["cuFuncSetAttribute"] == 1
@@ -227,8 +227,7 @@ def test_more_dynamic_shared_memory_than_goes_without_leave_is_asked_for() -> No
         session(driver)
 
 
-def test_entries_of_one_binary_share_its_module() -> None:
-    driver = library()
+def test_entries_of_one_binary_share_its_module(driver: Library) -> None:
     program = scale_and_shift()
     shared = program.entries[1][1]
     program.entries = (("other", shared), ("shift", shared))
@@ -247,8 +246,7 @@ def calls_of_a_life() -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize(("name", "turn"), calls_of_a_life())
-def test_whatever_call_fails_half_way_nothing_is_left(name: str, turn: int) -> None:
-    driver = library()
+def test_whatever_call_fails_half_way_nothing_is_left(name: str, turn: int, driver: Library) -> None:
     driver.fail(name, stub.INVALID_VALUE, after=turn)
     said = re.escape(f"{name} failed with CUDA_ERROR_INVALID_VALUE (1): invalid argument")
     try:
@@ -269,8 +267,7 @@ def test_whatever_call_fails_half_way_nothing_is_left(name: str, turn: int) -> N
 
 
 @pytest.mark.parametrize("name", ["cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags"])
-def test_where_no_graph_can_be_made_kernels_are_launched_one_by_one(name: str) -> None:
-    driver = library()
+def test_where_no_graph_can_be_made_kernels_are_launched_one_by_one(name: str, driver: Library) -> None:
     driver.fail(name, stub.CAPTURE_INVALIDATED)
     running = session(driver)
     running.run([X])
@@ -284,8 +281,7 @@ def test_where_no_graph_can_be_made_kernels_are_launched_one_by_one(name: str) -
     assert running.launch_seconds(1, 4) == pytest.approx(0.005)
 
 
-def test_a_launch_that_fails_while_it_is_captured_ends_the_capture() -> None:
-    driver = library()
+def test_a_launch_that_fails_while_it_is_captured_ends_the_capture(driver: Library) -> None:
     driver.fail("cuLaunchKernel", stub.INVALID_VALUE, after=1)
     running = session(driver)
     np.testing.assert_array_equal(np.asarray(running.run([X])[0]), EXPECTED)
@@ -321,8 +317,7 @@ def test_too_little_gpu_memory_says_how_much_was_asked_for_and_is_free() -> None
     assert driver.leaks() == []
 
 
-def test_too_little_pinned_memory_says_how_much_was_asked_for() -> None:
-    driver = library()
+def test_too_little_pinned_memory_says_how_much_was_asked_for(driver: Library) -> None:
     driver.fail("cuMemHostAlloc", stub.OUT_OF_MEMORY)
     running = session(driver)
     with pytest.raises(DeviceError, match="no pinned host memory of 24 bytes"):
@@ -356,8 +351,7 @@ def test_a_program_for_the_cpu_is_refused() -> None:
         session(library(), read(write(tiny_program())))
 
 
-def test_threads_of_the_caller_take_turns() -> None:
-    running = session(library())
+def test_threads_of_the_caller_take_turns(running: CudaSession) -> None:
     values = [X + turn for turn in range(40)]
     with ThreadPoolExecutor(4) as pool:
         found = [np.asarray(outputs[0]).ravel() for outputs in pool.map(lambda value: running.run([value]), values)]
@@ -394,9 +388,7 @@ def in_child(act: Callable[[], bool]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_a_forked_child_is_told_and_takes_nothing_from_its_parent() -> None:
-    driver = library()
-    running = session(driver)
+def test_a_forked_child_is_told_and_takes_nothing_from_its_parent(running: CudaSession, driver: Library) -> None:
 
     def act() -> bool:
         before = driver.calls.copy()
@@ -414,8 +406,7 @@ def test_a_forked_child_is_told_and_takes_nothing_from_its_parent() -> None:
     np.testing.assert_array_equal(np.asarray(running.run([X])[0]), EXPECTED)
 
 
-def test_a_forked_child_of_a_process_with_a_gpu_cannot_open_a_session_of_its_own() -> None:
-    driver = library()
+def test_a_forked_child_of_a_process_with_a_gpu_cannot_open_a_session_of_its_own(driver: Library) -> None:
     session(driver)
 
     def act() -> bool:
@@ -428,18 +419,12 @@ def test_a_forked_child_of_a_process_with_a_gpu_cannot_open_a_session_of_its_own
     assert in_child(act) == 0
 
 
-def test_the_time_on_the_gpu_is_taken_by_its_own_clock_with_and_without_copies() -> None:
-    driver = library()
-    running = session(driver)
+def test_the_time_on_the_gpu_is_taken_by_its_own_clock_with_and_without_copies(running: CudaSession) -> None:
     assert running.run_seconds(3)[0] == pytest.approx(0.013)  # an event, and three times a copy, two kernels, a copy
     assert running.run_seconds(2, copies=False)[0] == pytest.approx(0.005)
-    running.close()
-    assert driver.leaks() == []
 
 
-def test_a_measurement_has_an_event_before_all_runs_and_one_after_them() -> None:
-    driver = library()
-    running = session(driver)
+def test_a_measurement_has_an_event_before_all_runs_and_one_after_them(running: CudaSession, driver: Library) -> None:
     before = driver.calls.copy()
     running.run_seconds(50)
     assert (driver.calls - before)["cuEventRecord"] == 2
@@ -487,18 +472,13 @@ def test_a_launch_is_timed_by_itself_many_times_in_one_graph_on_what_those_befor
     assert driver.leaks() == []
 
 
-def test_a_measurement_that_fails_leaves_nothing() -> None:
-    driver = library()
-    running = session(driver)
+def test_a_measurement_that_fails_leaves_nothing(running: CudaSession, driver: Library) -> None:
     driver.fail("cuEventRecord", stub.INVALID_VALUE, after=1)
     with pytest.raises(DeviceError, match="cuEventRecord"):
         running.run_seconds(5, copies=False)
-    running.close()
-    assert driver.leaks() == []
 
 
-def test_what_failed_first_is_told_though_cleaning_up_fails_too() -> None:
-    driver = library()
+def test_what_failed_first_is_told_though_cleaning_up_fails_too(driver: Library) -> None:
     driver.fail("cuStreamSynchronize", stub.INVALID_HANDLE)
     driver.fail("cuMemFree_v2", stub.INVALID_HANDLE)
     with pytest.raises(DeviceError, match="cuStreamSynchronize failed"):

@@ -16,10 +16,9 @@ from jitdelegate.runtime.cuda.device import Device
 from jitdelegate.runtime.cuda.driver import Driver
 from jitdelegate.runtime.cuda.session import CudaSession
 from tests.gpu.stub.library import Library
-from tests.gpu.stub.programs import SHIFT, library, scale_and_shift
+from tests.gpu.stub.programs import SHIFT, X, scale_and_shift
 
 PAGE, PAGES = 4096, 20
-X = np.arange(6, dtype=np.float32).reshape(2, 3)
 FIRST, SECOND, OWN = (np.full(PAGES * PAGE // 4, value, np.float32).tobytes() for value in (3, 5, 7))
 SMALL = np.full(PAGE // 4, 2, np.float32).tobytes()
 
@@ -73,11 +72,10 @@ def uploaded(driver: Library, made: Program) -> tuple[CudaSession, int]:
 
 @pytest.mark.parametrize(("scale", "factor"), list(enumerate((7, 5, 2, 3))))
 def test_a_further_program_uploads_what_the_main_one_lacks(
-    tmp_path: Path, main: Program, scale: int, factor: int
+    tmp_path: Path, driver: Library, main: Program, scale: int, factor: int
 ) -> None:
     further = stored(tmp_path, 1, program(1, [OWN, SECOND, SMALL, FIRST], scale))
     assert len(further.shared) == 2
-    driver = library()
     first, all_of_main = uploaded(driver, main)
     second, rest = uploaded(driver, further)
     assert (all_of_main, rest) == (2 * PAGES * PAGE, (PAGES + 1) * PAGE)
@@ -90,9 +88,8 @@ def test_a_further_program_uploads_what_the_main_one_lacks(
     assert driver.leaks() == []
 
 
-def test_without_the_main_program_on_the_device_all_is_uploaded(tmp_path: Path, main: Program) -> None:
+def test_without_the_main_program_on_the_device_all_is_uploaded(tmp_path: Path, driver: Library, main: Program) -> None:
     further = stored(tmp_path, 1, program(1, [OWN, SECOND], 1))
-    driver = library()
     running, nbytes = uploaded(driver, further)
     assert nbytes == 2 * PAGES * PAGE
     np.testing.assert_array_equal(np.asarray(running.run([X])[0]).ravel(), X.ravel() * 5 + SHIFT)
@@ -101,11 +98,10 @@ def test_without_the_main_program_on_the_device_all_is_uploaded(tmp_path: Path, 
     assert uploaded(driver, further)[1] == 2 * PAGES * PAGE
 
 
-def test_a_constant_of_which_a_part_is_equal_is_uploaded_whole(tmp_path: Path, main: Program) -> None:
+def test_a_constant_of_which_a_part_is_equal_is_uploaded_whole(tmp_path: Path, driver: Library, main: Program) -> None:
     other = OWN[: 2 * PAGE] + SECOND[2 * PAGE :]
     further = stored(tmp_path, 1, program(1, [other, FIRST], 0))
     assert sum(pages for *_, pages in further.shared) == 2 * PAGES - 2
-    driver = library()
     first = session(driver, main)
     running, nbytes = uploaded(driver, further)
     assert nbytes == PAGES * PAGE
@@ -113,12 +109,13 @@ def test_a_constant_of_which_a_part_is_equal_is_uploaded_whole(tmp_path: Path, m
     np.testing.assert_array_equal(np.asarray(running.run([X])[0]).ravel(), X.ravel() * 7 + SHIFT)
 
 
-def test_damaged_weights_are_refused_though_the_device_has_the_right_ones(tmp_path: Path, main: Program) -> None:
+def test_damaged_weights_are_refused_though_the_device_has_the_right_ones(
+    tmp_path: Path, driver: Library, main: Program
+) -> None:
     further = stored(tmp_path, 1, program(1, [OWN, SECOND], 1))
     weights = bytearray(further.weights)
     weights[PAGES * PAGE] ^= 1
     further.weights = bytes(weights)
-    driver = library()
     running = session(driver, main)
     with pytest.raises(ProgramError, match="weights: hash"):
         session(driver, further)

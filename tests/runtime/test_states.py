@@ -54,8 +54,7 @@ def test_a_run_on_a_gpu_goes_on_from_where_the_last_one_stopped() -> None:
 
 
 @pytest.mark.parametrize("failing", ["", "cuStreamBeginCapture_v2"])
-def test_a_state_on_a_gpu_begins_with_zeros_where_the_program_says_nothing_else(failing: str) -> None:
-    driver = library()
+def test_a_state_on_a_gpu_begins_with_zeros_where_the_program_says_nothing_else(failing: str, driver: Library) -> None:
     if failing:
         driver.fail(failing, stub.INVALID_VALUE)
     assert powers(scaled_sums(driver, states=(State(name="x", nbytes=24),)), 3) == [0, 0, 0]
@@ -93,8 +92,7 @@ def test_a_reset_on_a_gpu_may_leave_resource_variables_as_they_are(is_resource: 
     assert powers(session, 2) == [3, 9]
 
 
-def test_a_run_that_fails_on_a_gpu_leaves_the_state_as_it_was() -> None:
-    driver = library()
+def test_a_run_that_fails_on_a_gpu_leaves_the_state_as_it_was(driver: Library) -> None:
     driver.fail("cuStreamBeginCapture_v2", stub.INVALID_VALUE)
     session = scaled_sums(driver)
     assert powers(session, 2) == [3, 9]
@@ -104,8 +102,7 @@ def test_a_run_that_fails_on_a_gpu_leaves_the_state_as_it_was() -> None:
     assert powers(session, 1) == [27]
 
 
-def test_states_on_a_gpu_are_given_back() -> None:
-    driver = library()
+def test_states_on_a_gpu_are_given_back(driver: Library) -> None:
     scaled_sums(driver).close()
     assert not driver.leaks()
 
@@ -160,8 +157,7 @@ def test_runs_that_are_timed_on_a_gpu_go_on_from_where_the_last_one_stopped(copi
     assert powers(session, 1) == [27]
 
 
-def test_a_state_is_neither_read_nor_written_in_a_stream_that_is_being_captured() -> None:
-    driver = library()
+def test_a_state_is_neither_read_nor_written_in_a_stream_that_is_being_captured(driver: Library) -> None:
     with hold_context(Device(Driver(driver), 0)).current():
         stream = Driver(driver).create_stream()
         session = scaled_sums(driver, stream)

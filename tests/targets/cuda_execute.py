@@ -142,3 +142,8 @@ def compiled(template: Template, architecture: str) -> back_end.Cubin:
 def templates_of(graph: Graph, architecture: str = "sm_90", precision: str = "float32") -> list[Template]:
     """The distinct templates of a lowered graph."""
     return list(dict.fromkeys(launch.template for launch in plan(graph, GPUS[architecture], precision).launches))
+
+
+def kinds(graph: Graph, **options: Any) -> list[type[Template]]:
+    """The classes of its templates."""
+    return [type(template) for template in templates_of(graph, **options)]

@@ -29,11 +29,7 @@ from tests.targets.execute import program_of
 
 
 def session_of(
-    graph: Graph,
-    kind: str,
-    capability: tuple[int, int],
-    precision: str = "float32",
-    choices: Choices | None = None,
+    graph: Graph, kind: str, capability: tuple[int, int], precision: str = "float32", choices: Choices | None = None
 ) -> tuple[CudaSession, Library]:
     """A session of the graph's program, and the driver that it runs on."""
     gpu = gpu_of(kind)

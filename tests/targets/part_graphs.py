@@ -29,9 +29,10 @@ class Draft:
         return self.node(Softmax(), [index], self.tensors[index].shape)
 
     def map(self, expr: Expr, *inputs: int) -> int:
-        """Elementwise work on tensors, which broadcast to the first one's shape."""
-        shapes = [self.tensors[index].shape for index in inputs]
-        return self.node(Map(expr, tuple(IndexMap.broadcast(each, shapes[0]) for each in shapes)), inputs, shapes[0])
+        """Elementwise work on tensors, which broadcast to the first one's shape; the result has its type."""
+        shapes, dtype = [self.tensors[index].shape for index in inputs], self.tensors[inputs[0]].dtype
+        form = Map(expr, tuple(IndexMap.broadcast(each, shapes[0]) for each in shapes))
+        return self.node(form, inputs, shapes[0], dtype)
 
     def constant(self, data: np.ndarray) -> int:
         self.tensors.append(Tensor(f"tensor{len(self.tensors)}", data.shape, str(data.dtype), data))

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.expr import Arg
-from jitdelegate.ir.forms import Concat, IndexMap, Map, Softmax
-from jitdelegate.ir.graph import Graph, Node, Tensor
+from jitdelegate.ir.forms import Softmax
+from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.index_forms import Suppress
 from jitdelegate.targets.cuda.code.gpu import GPUS, Costs, Gpu, gpu_of
 from jitdelegate.targets.cuda.code.template import Launch
@@ -22,6 +22,7 @@ from jitdelegate.targets.cuda.plan.plan import plan
 from jitdelegate.targets.planning.buffer_plan import Life
 from jitdelegate.targets.planning.parts import Part
 from jitdelegate.targets.reference.evaluate import run_graph
+from tests.targets.part_graphs import Draft
 
 OLD, NEW = GPUS["sm_80"], GPUS["sm_90"]
 WIDTH = 64
@@ -30,40 +31,26 @@ WIDTH = 64
 def arms(*lengths: int, are_joined: bool = False) -> Graph:
     """Softmaxes of one input in arms of so many, and the sum of their ends; or multiples of these one after the other,
     of which those of equal arms share a grid."""
-    tensors, same = [Tensor("x", (2, WIDTH), "float32")], IndexMap.broadcast((2, WIDTH), (2, WIDTH))
-    nodes, ends = [], []
+    draft, ends = Draft((2, WIDTH)), []
     for length in lengths:
         last = 0
         for _ in range(length):
-            tensors.append(Tensor(f"t{len(tensors)}", (2, WIDTH), "float32"))
-            nodes.append(Node("SOFTMAX", (last,), (len(tensors) - 1,), form=Softmax(beta=len(tensors))))
-            last = len(tensors) - 1
-        if are_joined:  # a kernel that writes parts
-            tensors.append(Tensor(f"t{len(tensors)}", (2, WIDTH), "float32"))
-            nodes.append(Node("MUL", (last,), (len(tensors) - 1,), form=Map(Arg(0) * float(length), (same,))))
-            last = len(tensors) - 1
-        ends.append(last)
-    tensors.append(Tensor("y", (2, WIDTH * (len(ends) if are_joined else 1)), "float32"))
-    if are_joined:
-        nodes.append(Node("CONCATENATION", tuple(ends), (len(tensors) - 1,), form=Concat(axis=1)))
-        return Graph(tuple(tensors), tuple(nodes), (0,), (len(tensors) - 1,))
-    total = sum((Arg(k) for k in range(1, len(ends))), Arg(0))
-    nodes.append(Node("ADD", tuple(ends), (len(tensors) - 1,), form=Map(total, (same,) * len(ends))))
-    return Graph(tuple(tensors), tuple(nodes), (0,), (len(tensors) - 1,))
+            last = draft.node(Softmax(beta=len(draft.tensors)), [last], (2, WIDTH))
+        ends.append(draft.map(Arg(0) * float(length), last) if are_joined else last)  # a kernel that writes parts
+    return draft.graph(draft.concat(1, *ends) if are_joined else total(draft, ends))
+
+
+def total(draft: Draft, indices: Sequence[int]) -> int:
+    """The sum of tensors of one shape."""
+    return draft.map(sum(map(Arg, range(1, len(indices))), Arg(0)), *indices)
 
 
 def suppressions(count: int) -> Graph:
     """So many suppressions of the same boxes by the same scores, each by a limit of its own, and the sum of them."""
-    boxes, kept = (4, WIDTH), (4, 8)
-    tensors = [Tensor("x", boxes, "float32"), Tensor("scores", boxes, "float32")]
-    nodes = [Node("SOFTMAX", (0,), (1,), form=Softmax())]
-    results = range(2, 2 + count)
-    for result in results:
-        tensors.append(Tensor(f"t{result}", kept, "int32"))
-        nodes.append(Node("NMS", (0, 1), (result,), form=Suppress(score_threshold=0.0, overlap=result / 10)))
-    form = Map(sum(map(Arg, range(1, count)), Arg(0)), (IndexMap.broadcast(kept, kept),) * count)
-    nodes.append(Node("ADD", tuple(results), (len(tensors),), form=form))
-    return Graph((*tensors, Tensor("y", kept, "int32")), tuple(nodes), (0,), (len(tensors),))
+    draft = Draft((4, WIDTH))
+    scores = draft.made(0)
+    forms = [Suppress(score_threshold=0.0, overlap=limit / 10) for limit in range(2, 2 + count)]
+    return draft.graph(total(draft, [draft.node(form, [0, scores], (4, 8), "int32") for form in forms]))
 
 
 def before(orders: Sequence[Order]) -> list[set[int]]:

@@ -19,7 +19,7 @@ from jitdelegate.targets.planning import cells as module
 from jitdelegate.targets.planning.cells import cells
 from jitdelegate.targets.reference.evaluate import run_graph
 from scripts.lowered_models import lowered
-from tests.conftest import models_dir
+from tests.conftest import real_model
 from tests.ops.quantized_models import LstmModel
 from tests.targets.cuda_execute import assert_compiles_everywhere, ptx_of, run, templates_of
 from tests.targets.part_graphs import Draft
@@ -238,10 +238,7 @@ MOST_LAUNCHES = {
 
 @pytest.mark.parametrize("name", MOST_LAUNCHES)
 def test_real_networks_take_a_launch_for_each_step_and_a_few_more(name: str) -> None:
-    path = models_dir() / f"{name}.tflite"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not there")
-    assert launches(path.read_bytes()).total() <= MOST_LAUNCHES[name]
+    assert launches(real_model(name).read_bytes()).total() <= MOST_LAUNCHES[name]
 
 
 def launches(content: bytes) -> Counter[str]:

@@ -14,7 +14,6 @@ from jitdelegate.ir.forms import IndexMap
 from jitdelegate.targets.cuda.code.element import Element
 from jitdelegate.targets.cuda.code.epilogue import Epilogue
 from jitdelegate.targets.cuda.code.gpu import GPUS
-from jitdelegate.targets.cuda.code.template import Template
 from jitdelegate.targets.cuda.code.writer import Writer
 from jitdelegate.targets.cuda.compile import back_end
 from jitdelegate.targets.cuda.multiply.ffma_tile import TILES, Tile
@@ -26,15 +25,11 @@ from jitdelegate.targets.cuda.walks.ffma_kernel import Ffma
 from jitdelegate.targets.cuda.walks.gemv import Gemv
 from jitdelegate.targets.cuda.walks.split_k import Combine, possible_parts
 from jitdelegate.targets.planning.epilogue import Reach
-from tests.targets.contract_cases import TOLERANCE, Case, convolution, dense, error, transposed
-from tests.targets.cuda_execute import compiled, run, templates_of
+from tests.targets.contract_cases import TOLERANCE, convolution, dense, error, transposed
+from tests.targets.cuda_execute import compiled, kinds, run, templates_of
 from tests.targets.cuda_graphs import stored_between
 
 SWISH = RESULT * unary("logistic", RESULT)
-
-
-def kinds(case: Case, **options: Any) -> list[type[Template]]:
-    return [type(template) for template in templates_of(case.graph, **options)]
 
 
 def force(tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +111,7 @@ def test_a_tile_gathers_chunks_of_every_width(
 def test_a_long_k_is_shared_out_between_blocks(architecture: str) -> None:
     case = convolution((1, 4, 4, 256), 20, padding=(1, 1, 1, 1))
     has_clusters = GPUS[architecture].has_clusters
-    assert kinds(case, architecture=architecture) == ([Ffma] if has_clusters else [Ffma, Combine])
+    assert kinds(case.graph, architecture=architecture) == ([Ffma] if has_clusters else [Ffma, Combine])
     assert (templates_of(case.graph, architecture)[0].cluster > 1) == has_clusters
     error(case.graph, architecture=architecture, schedule="random")
 
@@ -143,7 +138,7 @@ def test_blocks_that_share_out_k_add_up_in_a_fixed_order() -> None:
 @pytest.mark.parametrize(("depth", "outputs"), [(1, 1), (127, 5), (128, 33), (130, 4), (1027, 7)])
 def test_a_few_rows_are_as_the_reference_has_them(rows: int, depth: int, outputs: int) -> None:
     case = dense(rows, depth, outputs)
-    assert kinds(case) == [Gemv]
+    assert kinds(case.graph) == [Gemv]
     error(case.graph, schedule="random")
 
 
@@ -157,7 +152,7 @@ def test_warps_of_large_layers_take_several_outputs(rows: int, outputs: int) -> 
 def test_a_few_rows_need_no_tensor_cores(precision: str) -> None:
     case = dense(3, 72, 10)
     tolerance = {"tf32": TOLERANCE, "float16": 2e-3, "bfloat16": 1.6e-2}[precision]
-    assert kinds(case, precision=precision) == [Gemv]
+    assert kinds(case.graph, precision=precision) == [Gemv]
     error(case.graph, tolerance, precision=precision)
     error(stored_between(case.graph), tolerance, precision=precision)
 
@@ -241,4 +236,4 @@ def test_equal_problems_share_a_template() -> None:
 
 def test_few_pixels_are_those_that_weights_in_shared_memory_would_not_serve() -> None:
     most = dense(gemv.MOST_PIXELS, 64, 64), dense(gemv.MOST_PIXELS + 1, 64, 64)
-    assert [kinds(case) for case in most] == [[Gemv], [Ffma]]
+    assert [kinds(case.graph) for case in most] == [[Gemv], [Ffma]]

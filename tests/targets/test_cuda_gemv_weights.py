@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -79,23 +77,20 @@ def test_two_int4_lie_in_a_byte() -> None:
 def test_int4_are_multiplied_as_bytes_by_bytes(zero: int) -> None:
     form = Contract(accumulator="int32", input_zero=3, halo_value=3, filter_zero=zero)
     weights = RANDOM.integers(-8, 8, (40, 100)).astype(np.int8)
-    graph = graph_of(form, Tensor("x", (2, 100), "int8"), (2, 40), weights=weights, bias=np.arange(40, dtype=np.int32))
-    graph = replace(graph, tensors=tuple(replace(one, dtype="int32") if k in graph.outputs else one
-                                         for k, one in enumerate(graph.tensors)))  # fmt: skip
+    data, bias = whole_range((2, 100), "int8", 6), np.arange(40, dtype=np.int32)
+    graph = graph_of(form, Tensor("x", (2, 100), "int8"), (2, 40), weights=weights, bias=bias, dtype="int32")
     (template,) = templates_of(graph)
     assert isinstance(template, Gemv) and template.is_packed
-    data = whole_range((2, 100), "int8", 6)
     (found,) = run(graph, [data])
-    assert np.array_equal(found, (data.astype(np.int32) - 3) @ (weights.T.astype(np.int32) - zero) + np.arange(40))
+    assert np.array_equal(found, (data.astype(np.int32) - 3) @ (weights.T.astype(np.int32) - zero) + bias)
 
 
 def test_sums_of_many_int4_do_not_overflow() -> None:
     """Of bytes they would not either; products of two weights in a byte are 16 times as large."""
     depth = 140_000
     weights = np.full((1, depth), -8, np.int8)
-    graph = graph_of(Contract(accumulator="int32"), Tensor("x", (1, depth), "int8"), (1, 1), weights=weights)
-    graph = replace(graph, tensors=tuple(replace(one, dtype="int32") if k in graph.outputs else one
-                                         for k, one in enumerate(graph.tensors)))  # fmt: skip
+    form, data = Contract(accumulator="int32"), Tensor("x", (1, depth), "int8")
+    graph = graph_of(form, data, (1, 1), weights=weights, dtype="int32")
     (found,) = run(graph, [np.full((1, depth), -128, np.int8)])
     assert found.item() == depth * 8 * 128
 

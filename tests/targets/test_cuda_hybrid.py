@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -60,14 +61,7 @@ CASES = {
 }  # fmt: skip
 
 
-COMPUTED = [
-    ("sm_90", "float32"),
-    ("sm_75", "float32"),
-    ("sm_90", "float16"),
-    ("sm_75", "float16"),
-    ("sm_90", "bfloat16"),
-    ("sm_90", "tf32"),
-]
+COMPUTED = [*product(("sm_90", "sm_75"), ("float32", "float16")), ("sm_90", "bfloat16"), ("sm_90", "tf32")]
 """Architectures and precisions that graphs with narrow weights are computed in."""
 
 

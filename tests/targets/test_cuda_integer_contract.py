@@ -13,7 +13,6 @@ from jitdelegate.ir.expr import RESULT
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.targets.cuda.code.gpu import Gpu
-from jitdelegate.targets.cuda.code.template import Template
 from jitdelegate.targets.cuda.compile import back_end
 from jitdelegate.targets.cuda.multiply.mma_tile import SLIM_TILES, TILES, Tile
 from jitdelegate.targets.cuda.products import mma
@@ -21,10 +20,11 @@ from jitdelegate.targets.cuda.walks.contract_wide import ContractWide
 from jitdelegate.targets.cuda.walks.gemv import Gemv
 from jitdelegate.targets.cuda.walks.mma_kernel import Mma
 from jitdelegate.targets.cuda.walks.split_k import Combine
-from tests.targets.cuda_execute import compiled, ptx_of, templates_of
-from tests.targets.integer_graphs import graph_of, to_int8, whole_range
+from tests.targets.cuda_execute import compiled, kinds, ptx_of, templates_of
+from tests.targets.integer_graphs import graph_of, size_of, to_int8, whole_range
 from tests.targets.sass import instructions
 from tests.targets.test_cuda_integers import check
+from tests.targets.test_cuda_mma import use
 
 ZERO = {"int8": -7, "uint8": 131, "int16": 300}
 """Zero points, which pixels outside the image have, too."""
@@ -32,21 +32,22 @@ ZERO = {"int8": -7, "uint8": 131, "int16": 300}
 
 def problem(
     data: tuple[int, ...],
-    weights: tuple[int, ...],
-    output: tuple[int, ...],
+    outputs: int,
     dtype: str = "int8",
-    *,
+    size: tuple[int, ...] = (),
     quantized: bool = True,
     **options: Any,
 ) -> Graph:
-    """A Contract with a bias; its sums are rounded to int8 if `quantized`."""
-    epilogue, factors = to_int8(weights[0]) if quantized else (RESULT, None)
+    """A Contract with a bias; its sums are rounded to int8 if `quantized`; `size` is that of a transposed image."""
+    epilogue, factors = to_int8(outputs) if quantized else (RESULT, None)
     own = {"halo_value": ZERO[dtype], "input_zero": ZERO[dtype], "accumulator": "int32"}
     form = Contract(epilogue=epilogue, **(own | options))
+    is_image = len(data) == 4
+    weights = outputs, *(form.kernel if is_image else ()), data[-1] // form.groups
     return graph_of(
         form,
         Tensor("x", data, dtype),
-        output,
+        (data[0], *(size or size_of(form, data[1:3]) if is_image else ()), outputs),
         weights=whole_range(weights, "int8", 1),
         bias=whole_range(weights[:1], form.accumulator, 2) // 50_000,
         constants=[] if factors is None else [factors],
@@ -57,14 +58,15 @@ def problem(
 def windowed(channels: int, outputs: int, dtype: str = "int8", **options: Any) -> Graph:
     """A 3x3 kernel with stride (2, 1) over a 9x7 image with padding above, left and right."""
     options = {"kernel": (3, 3), "stride": (2, 1), "padding": (1, 0, 1, 2)} | options
-    return problem((1, 9, 7, channels), (outputs, 3, 3, channels), (1, 4, 8, outputs), dtype, **options)
+    return problem((1, 9, 7, channels), outputs, dtype, **options)
 
 
+BEYOND: dict[str, Any] = {"size": (5, 9), "kernel": (1, 2), "stride": (3, 3), "transposed": True}
 CASES = {
-    "rows": problem((5, 70), (33, 70), (5, 33)),
-    "1x1": problem((2, 5, 7, 16), (24, 1, 1, 16), (2, 5, 7, 24)),
-    "1x1 of uint8": problem((2, 5, 7, 16), (24, 1, 1, 16), (2, 5, 7, 24), "uint8", filter_zero=127),
-    "1x1 with stride": problem((1, 5, 7, 16), (24, 1, 1, 16), (1, 3, 4, 24), stride=(2, 2)),
+    "rows": problem((5, 70), 33),
+    "1x1": problem((2, 5, 7, 16), 24),
+    "1x1 of uint8": problem((2, 5, 7, 16), 24, "uint8", filter_zero=127),
+    "1x1 with stride": problem((1, 5, 7, 16), 24, stride=(2, 2)),
     "3 channels": windowed(3, 33),
     "3 channels of uint8": windowed(3, 33, "uint8"),
     "one channel": windowed(1, 8, "uint8", filter_zero=9, halo_value=None),
@@ -76,37 +78,23 @@ CASES = {
     "a zero point without halo": windowed(16, 16, halo_value=None),
     "no zero point": windowed(16, 16, input_zero=0, halo_value=0),
     "sums": windowed(32, 16, quantized=False),
-    "taps outside": problem(
-        (1, 2, 3, 4), (8, 5, 5, 4), (1, 4, 5, 8),
-        kernel=(5, 5), padding=(4, 3, 2, 4), halo_value=9, filter_zero=-60,
-    ),
-    "dilated": problem(
-        (1, 9, 8, 8), (16, 3, 2, 8), (1, 5, 7, 16),
-        kernel=(3, 2), dilation=(2, 3), padding=(0, 0, 1, 1),
-    ),
-    "groups": problem((1, 4, 5, 48), (72, 2, 2, 16), (1, 3, 4, 72), kernel=(2, 2), groups=3),
-    "groups of odd sizes": problem(
-        (1, 4, 5, 9), (15, 2, 2, 3), (1, 3, 4, 15), "uint8", kernel=(2, 2), groups=3, filter_zero=60
-    ),
-    "the whole image": problem((7, 4, 3, 5), (6, 4, 3, 5), (7, 1, 1, 6), kernel=(4, 3)),
+    "taps outside": problem((1, 2, 3, 4), 8, kernel=(5, 5), padding=(4, 3, 2, 4), halo_value=9, filter_zero=-60),
+    "dilated": problem((1, 9, 8, 8), 16, kernel=(3, 2), dilation=(2, 3), padding=(0, 0, 1, 1)),
+    "groups": problem((1, 4, 5, 48), 72, kernel=(2, 2), groups=3),
+    "groups of odd sizes": problem((1, 4, 5, 9), 15, "uint8", kernel=(2, 2), groups=3, filter_zero=60),
+    "the whole image": problem((7, 4, 3, 5), 6, kernel=(4, 3)),
     "transposed": problem(
-        (1, 4, 5, 16), (24, 3, 3, 16), (1, 9, 10, 24), "uint8",
+        (1, 4, 5, 16), 24, "uint8", (9, 10),
         kernel=(3, 3), stride=(2, 2), padding=(0, 0, 1, 0), transposed=True, filter_zero=100,
     ),
-    "transposed with a stride beyond the kernel": problem(
-        (1, 2, 3, 8), (3, 1, 2, 8), (1, 5, 9, 3), kernel=(1, 2), stride=(3, 3), transposed=True
-    ),
+    "transposed with a stride beyond the kernel": problem((1, 2, 3, 8), 3, **BEYOND),
     "weights from -128": windowed(7, 33, "uint8", filter_zero=-128),
-    "rows of weights from -128": problem((5, 70), (33, 70), (5, 33), "uint8", filter_zero=-128),
+    "rows of weights from -128": problem((5, 70), 33, "uint8", filter_zero=-128),
     "weights from -127, data from 255": windowed(
         16, 17, "uint8", filter_zero=-127, input_zero=255, halo_value=255, quantized=False
     ),
     "weights from 5, data from 0": windowed(12, 24, "uint8", filter_zero=5, input_zero=0, halo_value=0),
 }  # fmt: skip
-
-
-def kinds(graph: Graph, **options: Any) -> list[type[Template]]:
-    return [type(template) for template in templates_of(graph, **options)]
 
 
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
@@ -126,15 +114,11 @@ def test_a_gpu_without_tensor_cores_adds_up_the_same(name: str, monkeypatch: pyt
 
 WIDE: dict[str, Any] = {"quantized": False, "accumulator": "int64"}
 LONG_SUMS = {
-    "one row": problem((1, 70), (33, 70), (1, 33), "int16", **WIDE),
-    "rows": problem((5, 64), (8, 64), (5, 8), "int16", **WIDE),
+    "one row": problem((1, 70), 33, "int16", **WIDE),
+    "rows": problem((5, 64), 8, "int16", **WIDE),
     "window": windowed(12, 8, "int16", **WIDE),
-    "groups of odd sizes": problem(
-        (1, 4, 5, 9), (15, 2, 2, 3), (1, 3, 4, 15), "int16", kernel=(2, 2), groups=3, **WIDE
-    ),
-    "transposed with a stride beyond the kernel": problem(
-        (1, 2, 3, 8), (3, 1, 2, 8), (1, 5, 9, 3), "int16", kernel=(1, 2), stride=(3, 3), transposed=True, **WIDE
-    ),
+    "groups of odd sizes": problem((1, 4, 5, 9), 15, "int16", kernel=(2, 2), groups=3, **WIDE),
+    "transposed with a stride beyond the kernel": problem((1, 2, 3, 8), 3, "int16", **BEYOND, **WIDE),
 }
 
 
@@ -144,7 +128,7 @@ def test_sums_of_64_bits_are_as_the_reference_has_them(name: str) -> None:
 
 
 def test_sums_wrap() -> None:
-    graph = problem((6, 64), (8, 64), (6, 8), quantized=False)
+    graph = problem((6, 64), 8, quantized=False)
     constants = [
         replace(one, data=np.full_like(one.data, 2**31 - 5)) if one.name == "b" else one for one in graph.tensors
     ]
@@ -154,18 +138,14 @@ def test_sums_wrap() -> None:
 @pytest.fixture(params=(*TILES, SLIM_TILES[-1]), ids=lambda tile: f"{tile.rows}x{tile.columns}")
 def only(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tile:
     """Each tile, with no other to choose."""
-    monkeypatch.setattr(mma, "TILES", (request.param,))
-    monkeypatch.setattr(mma, "WIDE_TILES", ())
-    monkeypatch.setattr(mma, "SLIM_TILES", ())
+    use(monkeypatch, request.param)
     return request.param
 
 
 @pytest.mark.parametrize("channels, architecture", [(3, "sm_75"), (40, "sm_75"), (40, "sm_90"), (64, "sm_90")])
 def test_every_tile_is_right_at_its_edges(channels: int, architecture: str, only: Tile) -> None:
-    graph = problem(
-        (1, only.rows + 1, 3, channels), (only.columns + 1, 3, 3, channels), (1, only.rows + 1, 1, only.columns + 1),
-        kernel=(3, 3), padding=(1, 1, 0, 0), stride=(1, 3), filter_zero=channels - 40,
-    )  # fmt: skip
+    window: dict[str, Any] = {"kernel": (3, 3), "padding": (1, 1, 0, 0), "stride": (1, 3)}
+    graph = problem((1, only.rows + 1, 3, channels), only.columns + 1, filter_zero=channels - 40, **window)
     if channels % 16 and max(only.rows, only.columns) > mma.MOST_ROWS:
         pytest.skip("threads would lack registers for narrow chunks")
     (template,) = templates_of(graph, architecture)
@@ -174,7 +154,7 @@ def test_every_tile_is_right_at_its_edges(channels: int, architecture: str, only
 
 
 def test_other_weights_than_bytes_are_refused() -> None:
-    graph = problem((6, 64), (8, 64), (6, 8), quantized=False)
+    graph = problem((6, 64), 8, quantized=False)
     wide = [
         Tensor("w", (8, 64), "int16", one.data.astype(np.int16)) if one.name == "w" else one for one in graph.tensors
     ]
@@ -184,8 +164,7 @@ def test_other_weights_than_bytes_are_refused() -> None:
 
 @pytest.mark.parametrize("channels", [484, 512])
 def test_blocks_share_out_a_long_sum(channels: int) -> None:
-    shapes = (1, 7, 7, channels), (40, 3, 3, channels), (1, 7, 7, 40)
-    graph = problem(*shapes, kernel=(3, 3), padding=(1, 1, 1, 1), filter_zero=7)
+    graph = problem((1, 7, 7, channels), 40, kernel=(3, 3), padding=(1, 1, 1, 1), filter_zero=7)
     assert [template.cluster > 1 for template in templates_of(graph)] == [True]
     assert kinds(graph, architecture="sm_80") == [Mma, Combine]
     check(graph)
@@ -196,9 +175,7 @@ def test_blocks_share_out_a_long_sum(channels: int) -> None:
 @pytest.mark.parametrize("shape", [(1, 1030, 9), (4, 33, 70), (3, 62, 8), (1, 64, 5000)], ids=str)
 def test_few_pixels_read_weights_once(shape: tuple[int, int, int], dtype: str) -> None:
     rows, depth, outputs = shape
-    graph = problem(
-        (rows, depth), (outputs, depth), (rows, outputs), dtype, filter_zero=-128 if dtype == "uint8" else 0
-    )
+    graph = problem((rows, depth), outputs, dtype, filter_zero=-128 if dtype == "uint8" else 0)
     (template,) = templates_of(graph)
     assert isinstance(template, Gemv)
     assert "dp4a" in ptx_of(template, "sm_90")
@@ -206,9 +183,8 @@ def test_few_pixels_read_weights_once(shape: tuple[int, int, int], dtype: str) -
 
 
 def test_they_compile_everywhere_without_spills() -> None:
-    few = problem((4, 640), (300, 640), (4, 300), filter_zero=3)
-    shapes = (1, 56, 56, 256), (256, 3, 3, 256), (1, 56, 56, 256)
-    large = problem(*shapes, kernel=(3, 3), padding=(1, 1, 1, 1), filter_zero=3)
+    few = problem((4, 640), 300, filter_zero=3)
+    large = problem((1, 56, 56, 256), 256, kernel=(3, 3), padding=(1, 1, 1, 1), filter_zero=3)
     without = templates_of(CASES["3 channels of uint8"], "sm_72")
     found = set()
     for architecture in back_end.ARCHITECTURES:

@@ -9,13 +9,14 @@ import pytest
 
 from jitdelegate.targets.cuda.code.gpu import GPUS, Costs
 from jitdelegate.targets.cuda.multiply.mma_tile import TILES, Tile
-from jitdelegate.targets.cuda.products import mma, separable
+from jitdelegate.targets.cuda.products import separable
 from jitdelegate.targets.cuda.walks import split_k
 from tests.gpu import mutate
 from tests.targets.contract_cases import convolution
 from tests.targets.cuda_graphs import stored_between
 from tests.targets.planted_bugs import Bug, Planting, replaced
 from tests.targets.test_cuda_cell import Steps
+from tests.targets.test_cuda_mma import use
 from tests.targets.test_cuda_separable import Pair
 
 SEVEN_TILES = stored_between(convolution((1, 5, 6, 224), 64, (2, 2), padding=(1, 0, 1, 0)).graph)
@@ -81,9 +82,7 @@ CASES = [(planting, name) for planting, bugs in BUGS.items() for name in bugs]
 @pytest.fixture(autouse=True)
 def chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tile whose warps share out K, and no cluster; every pair is computed together, in small tiles."""
-    monkeypatch.setattr(mma, "TILES", tuple(tile for tile in TILES if (tile.rows, tile.columns) == (32, 32)))
-    monkeypatch.setattr(mma, "WIDE_TILES", ())
-    monkeypatch.setattr(mma, "SLIM_TILES", ())
+    use(monkeypatch, *(tile for tile in TILES if (tile.rows, tile.columns) == (32, 32)))
     monkeypatch.setattr(split_k, "FEWEST_OF_CLUSTER", 1000)
     monkeypatch.setattr(separable, "launch_cycles", lambda gpu: 10**9)
     monkeypatch.setattr(separable, "MMA_TILES", (Tile(32, 64, (1, 2, 2), 64, 2),))

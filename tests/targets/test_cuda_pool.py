@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,6 +17,7 @@ from jitdelegate.targets.cuda.forms.pool import PoolUnrolled, PoolWalk
 from jitdelegate.targets.planning.epilogue import Reach
 from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
 from tests.targets.cuda_graphs import TOLERANCES, Shape, compare, graph_of, stored_between
+from tests.targets.integer_graphs import size_of
 
 
 def pooled(
@@ -21,25 +25,19 @@ def pooled(
     kernel: tuple[int, int] = (2, 2),
     stride: tuple[int, int] = (2, 2),
     padding: tuple[int, int, int, int] = (0, 0, 0, 0),
-    kind: str = "max",
     dilation: tuple[int, int] = (1, 1),
+    kind: str = "max",
     epilogue: Expr = RESULT,
     operands: tuple[Shape, ...] = (),
 ) -> Graph:
     """A node whose data and further operands are the graph's inputs."""
-    rows, columns = (
-        (data[1 + axis] + sum(padding[2 * axis : 2 * axis + 2]) - (kernel[axis] - 1) * dilation[axis] - 1)
-        // stride[axis]
-        + 1
-        for axis in range(2)
-    )
-    output = (data[0], rows, columns, data[3])
+    form = Pool(epilogue, (), kernel, stride, dilation, padding, kind=kind)
+    output = (data[0], *size_of(form, data[1:3]), data[3])
     accesses = tuple(IndexMap.broadcast(shape, output) for shape in operands)
-    form = Pool(epilogue, accesses, kernel, stride, dilation, padding, kind=kind)
-    return graph_of(form, [data, *operands], output)
+    return graph_of(replace(form, operands=accesses), [data, *operands], output)
 
 
-WINDOWS = {
+WINDOWS: dict[str, Any] = {
     "one pixel": ((1, 1, 1, 4), (1, 1), (1, 1)),
     "2x2": ((1, 6, 8, 8),),
     "2x2 of 3 channels": ((2, 5, 5, 3),),
@@ -58,11 +56,7 @@ WINDOWS = {
 
 
 def window(case: str, kind: str) -> Graph:
-    data, kernel, stride, padding, dilation = (*WINDOWS[case], *DEFAULTS[len(WINDOWS[case]) - 1 :])
-    return pooled(data, kernel, stride, padding, kind, dilation)
-
-
-DEFAULTS = ((2, 2), (2, 2), (0, 0, 0, 0), (1, 1))
+    return pooled(*WINDOWS[case], kind=kind)
 
 
 @pytest.mark.parametrize("kind", ["mean", "max"])

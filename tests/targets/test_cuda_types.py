@@ -12,9 +12,9 @@ from jitdelegate.errors import CompileError
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr, binary, select
 from jitdelegate.ir.forms import Concat, Contract, IndexMap, Map, Reduce, View
 from jitdelegate.ir.graph import Graph, Node, Tensor
-from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
 from tests.targets.cuda_graphs import Shape, graph_of
+from tests.targets.test_cuda_integers import check
 
 TYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float16")
 
@@ -43,11 +43,8 @@ def fed(graph: Graph) -> list[np.ndarray]:
 
 def assert_equal(graph: Graph, precision: str = "float32") -> None:
     """The simulated kernels answer exactly what the reference does, in its types."""
-    feeds = fed(graph)
     with np.errstate(all="ignore"):
-        wanted = run_graph(graph, feeds)
-    for found, expected in zip(run(graph, feeds, precision=precision), wanted, strict=True):
-        np.testing.assert_array_equal(found, expected, strict=True)
+        check(graph, fed(graph), precision=precision)
 
 
 def mapped(expr: Expr, output: Shape, *shapes: Shape) -> Graph:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from jitdelegate.targets.cuda.target import CudaDevice
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api.cached_models import CACHE, ROWS, STEPS, WIDTH, decoder, stepped
 from tests.api.resource_models import ring, streaming
-from tests.conftest import models_dir
+from tests.conftest import real_model
 from tests.gpu.stub.install import install_simulated_gpu
 from tests.gpu.stub.library import Library
 from tests.ops.recurrent_models import LstmModel
@@ -39,18 +41,17 @@ TOLERANCES = {"float32": 1e-5, "float16": 5e-3}
 
 def pretrained_resnet() -> bytes:
     """A real residual network of 32x32 images."""
-    path = models_dir() / "real" / "pretrainedResnet.tflite"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not there")
-    return path.read_bytes()
+    return real_model("real/pretrainedResnet").read_bytes()
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
-    """A device whose kernels run in the simulator, and reach pinned memory."""
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
+    """A device whose kernels run in the simulator, and reach pinned memory; nothing is left of what is made."""
     library = install_simulated_gpu(monkeypatch)
     library.maps_pinned = True
-    return library
+    yield library
+    gc.collect()
+    assert library.leaks() == []
 
 
 def _compile(content: bytes, folder: Path, **options: Any) -> Program:
@@ -112,8 +113,6 @@ def test_a_model_on_the_gpu_matches_the_cpu(make: Any, precision: str, gpu: Libr
     feeds = [random.uniform(0, 1, port.shape).astype(np.float32) for port in model.inputs]
     found = model.run({port.name: feed for port, feed in zip(model.inputs, feeds, strict=True)})
     assert gpu.calls["cuGraphLaunch"] == 1
-    model.close()
-    assert gpu.leaks() == []
     expected = jitdelegate.load(content, target="cpu", serialization_dir=False)
     values = expected.run({port.name: feed for port, feed in zip(expected.inputs, feeds, strict=True)})
     for name, value in values.items():
@@ -127,10 +126,7 @@ def test_a_model_on_the_gpu_matches_the_cpu(make: Any, precision: str, gpu: Libr
 def test_a_quantized_model_on_the_gpu_answers_as_litert_does(
     name: str, execution: str, most: int, gpu: Library, tmp_path: Path
 ) -> None:
-    path = models_dir() / "real" / f"{name}.tflite"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not there")
-    content = path.read_bytes()
+    content = real_model(f"real/{name}").read_bytes()
     litert = Interpreter(model_content=content)
     litert.allocate_tensors()
     (entry,), (result,) = litert.get_input_details(), litert.get_output_details()
@@ -158,8 +154,6 @@ def test_states_on_the_gpu_go_on_from_run_to_run(content: bytes, gpu: Library, t
             other.reset_all_variables()
         feed = random.uniform(-1, 1, model.inputs[0].shape).astype(np.float32)
         np.testing.assert_allclose(np.asarray(model(feed)), np.asarray(other(feed)), rtol=1e-5, atol=1e-6)
-    model.close()
-    assert gpu.leaks() == []
 
 
 def test_a_state_on_the_gpu_that_is_updated_row_by_row_is_not_copied(gpu: Library, tmp_path: Path) -> None:
@@ -171,8 +165,6 @@ def test_a_state_on_the_gpu_that_is_updated_row_by_row_is_not_copied(gpu: Librar
         found = model.run({"row": row, "place": np.array([0, place, 0], np.int32)})["sums"]
         np.testing.assert_allclose(np.asarray(found)[0], rows.sum(0), rtol=1e-5, atol=1e-6)
     assert gpu.calls["cuMemcpyDtoDAsync_v2"] == 1, "the first value alone is copied"
-    model.close()
-    assert gpu.leaks() == []
 
 
 def test_the_state_of_a_session_stays_on_the_gpu(gpu: Library, tmp_path: Path) -> None:
@@ -201,9 +193,6 @@ def test_the_state_of_a_session_stays_on_the_gpu(gpu: Library, tmp_path: Path) -
     assert not any(cache.any() for cache in session.state.values())
     session.load(tmp_path / "state")
     np.testing.assert_array_equal(session.state["cache_v"], wanted["cache_v"])
-    del session
-    model.close()
-    assert gpu.leaks() == []
 
 
 def test_slices_of_inputs_and_operands_of_outputs_are_not_copied(gpu: Library, tmp_path: Path) -> None:
@@ -286,7 +275,6 @@ def test_a_dumped_kernel_is_replayed_on_a_gpu(tmp_path: Path, gpu: Library, monk
     )
     assert found.error < TOLERANCES["float32"]
     assert len(found.times) == 1 and "100.0% Map" in found.times[0]
-    assert gpu.leaks() == []
 
 
 def cache_step() -> bytes:

@@ -20,6 +20,9 @@ Kernels = dict[str, Callable[[list[Value], DeviceMemory], None]]
 ELEMENTS, SCALE, SHIFT = 6, 3.0, 2.5
 DYNAMIC_SHARED_BYTES = 60000
 BETWEEN_OFFSET, ARENA_BYTES, X_OFFSET, Y_OFFSET = 256, 512, 512, 768
+X = np.arange(ELEMENTS, dtype=np.float32).reshape(2, 3)
+EXPECTED = (X * np.float32(SCALE) + np.float32(SHIFT)).reshape(3, 2)
+"""An input of the program, and its output."""
 
 
 def floats(memory: DeviceMemory, address: int, count: int) -> np.ndarray:
@@ -65,6 +68,10 @@ def scale_and_shift(*, weights: bytes = struct.pack("<f", SCALE) + bytes(1000), 
     """The program as the compiler makes it, before it is written."""
     code, (first, second) = packed(cubin("scale"), cubin("other", "shift"))
     amount = struct.unpack("<I", struct.pack("<f", SHIFT))[0]
+    own = (BETWEEN_OFFSET, X_OFFSET, 0, ELEMENTS), (Y_OFFSET, BETWEEN_OFFSET, amount, -ELEMENTS)
+    scaling = Launch(kernel=0, grid=(1, 1, 1), block=(32, 1, 1), kinds=KINDS["scale"], values=own[0])
+    room: dict[str, Any] = {"block": (64, 1, 1), "shared_bytes": DYNAMIC_SHARED_BYTES}
+    shifting = Launch(kernel=1, grid=(2, 1, 1), kinds=KINDS["shift"], values=own[1], **room)
     values: dict[str, Any] = {
         "key": (("model", "0" * 32), ("target", "cuda")),
         "target": "cuda",
@@ -78,23 +85,7 @@ def scale_and_shift(*, weights: bytes = struct.pack("<f", SCALE) + bytes(1000), 
         ),
         "arena_bytes": ARENA_BYTES,
         "entries": (("scale", first), ("shift", second)),
-        "launches": (
-            Launch(
-                kernel=0,
-                grid=(1, 1, 1),
-                block=(32, 1, 1),
-                kinds=KINDS["scale"],
-                values=(BETWEEN_OFFSET, X_OFFSET, 0, ELEMENTS),
-            ),
-            Launch(
-                kernel=1,
-                grid=(2, 1, 1),
-                block=(64, 1, 1),
-                shared_bytes=DYNAMIC_SHARED_BYTES,
-                kinds=KINDS["shift"],
-                values=(Y_OFFSET, BETWEEN_OFFSET, amount, -ELEMENTS),
-            ),
-        ),
+        "launches": (scaling, shifting),
         "input_offsets": (X_OFFSET,),
         "output_offsets": (Y_OFFSET,),
         "code": code,

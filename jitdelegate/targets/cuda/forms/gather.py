@@ -78,8 +78,7 @@ class LookUpTemplate(Template):
             number, is_inside = slice_at(code, self.places, places, first, limits)
             if self.refuses:
                 with code.when(~is_inside):
-                    outside = first_outside(code, self.places, places, first, limits)
-                    refuse(code, refusal, outside)
+                    refuse(code, refusal, first_outside(code, self.places, places, first, limits))
             index = (batch * sizes.batch + outer * sizes.slices + number) * sizes.inside + inner * self.width
             zero = code.constant(self.source.dtype, 0)
             loaded = load(code, self.source, data, index, self.width)

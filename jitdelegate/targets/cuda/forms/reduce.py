@@ -83,6 +83,10 @@ def combined_type(dtype: str) -> str:
     return "int32" if dtype == "bool" or ELEMENT_TYPES[dtype].bits < WORD_BITS else dtype
 
 
+Axes = Sequence[Sequence[Value]]
+"""The sizes of axes as divisors, and their strides."""
+
+
 class ReduceSizes(NamedTuple):
     """Sizes of a launch, counted in vectors where `ReduceTemplate` uses vectors.
 
@@ -156,12 +160,11 @@ class ReduceTemplate(Template):
         extra: Sequence[Value],
         count: Value,
         sizes: ReduceSizes,
-        kept: Sequence[Sequence[Value]],
-        reduced: Sequence[Sequence[Value]],
+        kept: Axes,
+        reduced: Axes,
     ) -> None:
         """Args:
         count: the number of elements, for a mean.
-        kept, reduced: the sizes of the axes as divisors, and their strides.
         """
         values = self._combine_inputs(code, data, sizes, kept, reduced)
         combine = self.combine
@@ -183,14 +186,7 @@ class ReduceTemplate(Template):
         """The number of the output, or vector of outputs, that the thread computes."""
         return code.special("ctaid.x") * self.columns + self._place(code)[1]
 
-    def _combine_inputs(
-        self,
-        code: Code,
-        data: Value,
-        sizes: ReduceSizes,
-        kept: Sequence[Sequence[Value]],
-        reduced: Sequence[Sequence[Value]],
-    ) -> list[Value]:
+    def _combine_inputs(self, code: Code, data: Value, sizes: ReduceSizes, kept: Axes, reduced: Axes) -> list[Value]:
         """One value per output: the thread's own share of the inputs, combined."""
         (lane, _), output = self._place(code), self._output(code)
         base = offset_along(code, output, *kept)

@@ -71,27 +71,16 @@ class ScatterTemplate(Template):
                 first = update * self.depth
                 number, is_inside = slice_at(code, self.places, places, first, limits)
                 if self.refuses:
-                    self._refuse(code, places, first, limits, is_inside, refusal)
+                    is_outside = ~is_inside
+                    if self.skips_negative:
+                        is_outside = is_outside & (load(code, self.places, places, first)[0] >= 0)
+                    with code.when(is_outside):
+                        refuse(code, refusal, first_outside(code, self.places, places, first, limits))
                 is_own = is_inside & number.equals(own)
                 index = code.select(is_own, update, 0) * sizes.inside.size + inner
                 added = combine(code, total, load(code, self.source, data, index)[0])
                 following[0] = code.select(is_own, added, total)
             store(code, self.target, following, out, thread)
-
-    def _refuse(
-        self,
-        code: Code,
-        places: Value,
-        first: Value,
-        limits: Sequence[Value],
-        is_inside: Value,
-        refusal: Sequence[Value],
-    ) -> None:
-        is_outside = ~is_inside
-        if self.skips_negative:
-            is_outside = is_outside & (load(code, self.places, places, first)[0] >= 0)
-        with code.when(is_outside):
-            refuse(code, refusal, first_outside(code, self.places, places, first, limits))
 
 
 def write_scatter(writer: Writer, node: Node, form: Scatter) -> None:
@@ -99,20 +88,9 @@ def write_scatter(writer: Writer, node: Node, form: Scatter) -> None:
     (source, index), target = node.inputs, node.outputs[0]
     places, shape = writer.shape(index), writer.shape(target)
     depth = places[-1]
-    template = ScatterTemplate(
-        form.kind,
-        form.initial,
-        depth,
-        writer.element(source),
-        writer.element(index),
-        writer.element(target),
-        bool(form.refusal),
-        form.skips_negative,
-    )
+    elements = writer.element(source), writer.element(index), writer.element(target)
+    template = ScatterTemplate(form.kind, form.initial, depth, *elements, bool(form.refusal), form.skips_negative)
     sizes = ScatterSizes(prod(shape), prod(places[:-1]), Divisor(*divisor(prod(shape[depth:]))))
     pointers = [writer.pointer(one) for one in (target, source, index)]
-    writer.launch(
-        template,
-        template.grid(sizes.outputs),
-        [*pointers, sizes, shape[:depth], *refusal_arguments(writer, node, form)],
-    )
+    refusal = refusal_arguments(writer, node, form)
+    writer.launch(template, template.grid(sizes.outputs), [*pointers, sizes, shape[:depth], *refusal])

@@ -186,18 +186,12 @@ class AttentionKernel(ABC):
         width, row = min(template.query_width, unit), row + self.first_row
         start = self._start(0, row)
         numbers = [at + step for step in range(0, unit, width)]
-        return [
-            value
-            for number in numbers
-            for value in load_where(
-                self.code,
-                template.query,
-                exists & (row < sizes.rows) & (number < sizes.depth),
-                self.query,
-                start + number * sizes.query,
-                width,
-            )
-        ]
+        values = list[Value]()
+        for number in numbers:
+            is_inside = exists & (row < sizes.rows) & (number < sizes.depth)
+            index = start + number * sizes.query
+            values += load_where(self.code, template.query, is_inside, self.query, index, width)
+        return values
 
     # scores
 
@@ -312,15 +306,8 @@ class AttentionKernel(ABC):
         if self.template.is_part:
             self._store_part(sums, tops, totals)
             return
-        factors = [1.0 / total for total in totals]
-        output = Output(
-            self.code,
-            self.template.epilogue,
-            self.template.output,
-            self.output,
-            self.extra,
-            self.sizes.columns,
-        )
+        template, factors = self.template, [1.0 / total for total in totals]
+        output = Output(self.code, template.epilogue, template.output, self.output, self.extra, self.sizes.columns)
         starts = [self._start(3, row) for row in self._limited]
         for run, row in self._runs():
             pixel = self.number * self.sizes.rows + self.rows[row]

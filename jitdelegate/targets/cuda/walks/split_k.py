@@ -102,17 +102,6 @@ def write_combine(writer: Writer, problem: ConvProblem, sums: TensorPointer, par
     elements = images * height * width * channels
     (phase,) = problem.phases
     template = Combine(problem.sums, writer.element(problem.output), run, epilogue)
-    writer.launch(
-        template,
-        template.grid(elements // run),
-        (
-            TensorPointer(problem.output),
-            sums,
-            writer.constant(phase.bias),
-            *extra,
-            parts,
-            elements,
-            channels,
-            problem.out_pitch,
-        ),
-    )
+    pointers = TensorPointer(problem.output), sums, writer.constant(phase.bias), *extra
+    sizes = parts, elements, channels, problem.out_pitch
+    writer.launch(template, template.grid(elements // run), (*pointers, *sizes))
