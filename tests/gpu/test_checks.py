@@ -100,7 +100,8 @@ MEETINGS = {
 @pytest.mark.parametrize("meeting", MEETINGS)
 def test_warps_that_meet_in_shared_memory_need_a_barrier(meeting, schedule):
     body = MEETINGS[meeting]
-    assert refusal(body.replace("{barrier}", ""), schedule=schedule).kind in ("race", "uninitialised")
+    kinds = ("race", "uninitialised") if meeting.startswith("a read") else ("race",)  # it may come before all writes
+    assert refusal(body.replace("{barrier}", ""), schedule=schedule).kind in kinds
     accepted(body.replace("{barrier}", "bar.sync 0;"), schedule=schedule)
 
 
