@@ -18,6 +18,8 @@ from tests.gpu.mutate import MUTATIONS
 from tests.targets.cuda_graphs import graph_of
 
 SHAPE = (3, 300)
+CHANGE_NOTHING = {"attention_ffma, bar.sync is missing", "scatter, a bound is one off"}
+"""Alive ones for which `tests/gpu/README.md` has a reason."""
 
 
 @pytest.fixture
@@ -80,5 +82,6 @@ def test_a_sample_of_every_family_and_kind_is_killed(monkeypatch: pytest.MonkeyP
             kinds.add(kind)
             outcomes[f"{family}, {kind}"] = subject.outcome(kind, place)["outcome"]
     killed, alive = ([name for name, one in outcomes.items() if one == each] for each in ("killed", "alive"))
-    assert len(killed) >= mutate_kernels.LEAST_KILLED * (len(killed) + len(alive)), alive
+    unexplained = set(alive) - CHANGE_NOTHING
+    assert len(killed) >= mutate_kernels.LEAST_KILLED * (len(killed) + len(unexplained)), alive
     assert kinds == set(MUTATIONS)
