@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from jitdelegate.ir.forms import Softmax
-from jitdelegate.targets.cuda.code.template import Template
 from scripts import kernel_uses, mutate_kernels
 from scripts.kernel_uses import RUNS, Fed, families
 from tests.gpu.mutate import MUTATIONS
+from tests.targets.cuda_execute import all_families
 from tests.targets.cuda_graphs import graph_of
 
 SHAPE = (3, 300)
@@ -60,21 +59,13 @@ def test_results_that_differ_kill() -> None:
     assert subject.killed_by(subject.text) == "wrong"
 
 
-def all_families(base: type[Template] = Template) -> Iterator[str]:
-    """Those of the package; other tests and scripts have kernels too."""
-    for one in base.__subclasses__():
-        is_own = one.__module__.startswith("jitdelegate.")
-        yield from {one.__dict__["family"]} if is_own and "family" in one.__dict__ else ()
-        yield from all_families(one)
-
-
 def test_a_sample_of_every_family_and_kind_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mutant of each family, and one of each kind."""
     monkeypatch.setattr(kernel_uses, "graphs", kernel_uses.graphs_of_tests)
     monkeypatch.setattr(kernel_uses, "CHOICES", {"any": kernel_uses.CHOICES["any"]})
     monkeypatch.setattr(kernel_uses, "ARCHITECTURES", ("sm_75", "sm_90"))
     found, kinds, outcomes = families(), set[str](), dict[str, str]()
-    assert set(found) == set(all_families())
+    assert set(found) == all_families()
     for family, used in found.items():
         sample = list(mutate_kernels.sampled(family, used, most=1, seed=0))
         new = [one for one in sample if one[0] not in kinds]

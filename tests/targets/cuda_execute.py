@@ -139,6 +139,15 @@ def compiled(template: Template, architecture: str) -> back_end.Cubin:
     return cubin
 
 
+def all_families(base: type[Template] = Template) -> set[str]:
+    """The families of the package's kernels; tests and scripts have others."""
+    found = set[str]()
+    for one in base.__subclasses__():
+        found |= {one.family} if one.__module__.startswith("jitdelegate.") and "family" in vars(one) else set()
+        found |= all_families(one)
+    return found
+
+
 def templates_of(graph: Graph, architecture: str = "sm_90", precision: str = "float32") -> list[Template]:
     """The distinct templates of a lowered graph."""
     return list(dict.fromkeys(launch.template for launch in plan(graph, GPUS[architecture], precision).launches))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from jitdelegate.ir.expr import Arg, Expr
 from jitdelegate.ir.forms import Concat, Form, IndexMap, Map, Shape, Softmax
 from jitdelegate.ir.graph import Graph, Node, Tensor
+from jitdelegate.targets.reference.evaluate import run_graph
 
 
 class Draft:
@@ -49,3 +50,13 @@ class Draft:
 
     def graph(self, *outputs: int) -> Graph:
         return Graph(tuple(self.tensors), tuple(self.nodes), self.inputs, outputs)
+
+    def operands_after(self, change: Callable[[Graph], Graph], *outputs: int) -> list[tuple[int, ...]]:
+        """The operands of all nodes after a pass, which changes no result."""
+        graph = self.graph(*outputs)
+        found = change(graph)
+        feeds = [np.random.default_rng(index).normal(size=graph.tensors[index].shape) for index in graph.inputs]
+        feeds = [feed.astype(np.float32) for feed in feeds]
+        for after, before in zip(run_graph(found, feeds), run_graph(graph, feeds), strict=True):
+            np.testing.assert_array_equal(after, before)
+        return [node.inputs for node in found.nodes]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,7 @@ from tests.gpu.second_route.native import bits_of_float
 from tests.gpu.second_route.row import OF_WARP
 from tests.gpu.simulator import Memory
 from tests.targets import index_graphs, normalize_graphs, test_cuda_hybrid, test_cuda_integer_contract
-from tests.targets.cuda_execute import run, templates_of, text_of
+from tests.targets.cuda_execute import all_families, run, templates_of, text_of
 from tests.targets.cuda_graphs import graph_of, stored_between
 from tests.targets.cuda_routes import bits, on_the_cpu, simulated
 from tests.targets.elementwise_graphs import of_elements
@@ -131,15 +131,9 @@ def pieces(template: Template) -> set[str]:
     return {text if text in BARRIERS else found(text)[0] for text in texts}
 
 
-def kinds_of_templates(kind: type[Template]) -> Iterator[type[Template]]:
-    for one in kind.__subclasses__():
-        yield from (one, *kinds_of_templates(one))
-
-
 def test_every_family_and_every_piece_of_ptx_is_compared() -> None:
     used = {one for graph, ways in GRAPHS.values() for way in ways for one in templates_of(graph, *way)}
-    own = (kind for kind in kinds_of_templates(Template) if kind.__module__.startswith("jitdelegate."))
-    assert {kind.family for kind in own if "family" in vars(kind)} == {one.family for one in used}
+    assert all_families() == {one.family for one in used}
     alone = {found(text_of_instruction(opcode, kinds))[0] for opcode, kinds in INSTRUCTIONS}
     assert {*PIECES, *BARRIERS} == alone.union(*map(pieces, used))
 
